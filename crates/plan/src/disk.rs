@@ -1,0 +1,159 @@
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use wire::Block;
+
+use crate::{Attributes, JobId};
+
+/// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
+/// same job; those of one job run in the order they were asked for, except that reads (and
+/// writes) of one file may run side by side.
+#[derive(Debug)]
+pub enum DiskRequest {
+    /// Opens the source for reading, stats the open file and reads its first bytes into
+    /// `first` ([`Block::grow`] to the room it has, then truncate to what there was).
+    /// A file that ended inside `first` is closed at once (`eof` in the reply).
+    OpenSource {
+        /// For which job.
+        job: JobId,
+        /// The source.
+        path: PathBuf,
+        /// Empty block with the room to fill.
+        first: Block,
+    },
+    /// Reads up to `len` bytes at `offset` into `block`.
+    Read {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How much.
+        len: usize,
+        /// Empty block with room for it.
+        block: Block,
+    },
+    /// Closes the source.
+    CloseSource {
+        /// For which job.
+        job: JobId,
+    },
+    /// Creates the temporary for `target` beside it (exclusively, random name, mode 0600), or
+    /// opens the target itself when `inplace` is set or it exists and is not a regular file.
+    /// A symlink is followed first, as open(2) would.
+    CreateTarget {
+        /// For which job.
+        job: JobId,
+        /// The final name.
+        target: PathBuf,
+        /// Write under the final name.
+        inplace: bool,
+        /// Size if known, for early allocation.
+        size: Option<u64>,
+    },
+    /// Writes `pieces` one after the other at `offset`.
+    Write {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// What: slices of the receive segments.
+        pieces: Vec<Bytes>,
+    },
+    /// All data are written: cuts the file to `size`, sets mode and times, syncs when asked,
+    /// closes, renames to the final name.
+    ///
+    /// Mode without `preserve` is as open(2) gives it: `mode & 0777 & ~umask` for a new file,
+    /// an existing target's own bits otherwise.
+    FinishTarget {
+        /// For which job.
+        job: JobId,
+        /// The final size.
+        size: u64,
+        /// What the source has.
+        attributes: Attributes,
+        /// Keep times and all of mode.
+        preserve: bool,
+        /// fsync file and directory.
+        fsync: bool,
+    },
+    /// Gives the job up: closes what is open, removes the temporary.
+    Discard {
+        /// For which job.
+        job: JobId,
+    },
+}
+
+/// What a [`DiskRequest`] came to.
+#[derive(Debug)]
+pub enum DiskReply {
+    /// `OpenSource` is done.
+    Opened {
+        /// For which job.
+        job: JobId,
+        /// The open file's attributes.
+        meta: FileMeta,
+        /// The first bytes.
+        first: Block,
+        /// The file ended within `first` and is closed already.
+        eof: bool,
+    },
+    /// `Read` is done; a block shorter than asked for means the file ends there.
+    Read {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// What.
+        block: Block,
+    },
+    /// `CreateTarget` is done.
+    Created {
+        /// For which job.
+        job: JobId,
+    },
+    /// `Write` is done.
+    Written {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// `FinishTarget` is done: the file stands under its final name.
+    Finished {
+        /// For which job.
+        job: JobId,
+    },
+    /// `CloseSource` or `Discard` is done.
+    Released {
+        /// For which job.
+        job: JobId,
+    },
+    /// The operation failed.
+    Failed {
+        /// For which job.
+        job: JobId,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// What fstat said of an open source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMeta {
+    /// Size, mode and times.
+    pub attributes: Attributes,
+    /// Not a regular file: its size means nothing, read to the end.
+    pub stream: bool,
+}
+
+/// Why a job failed: one sentence that names the file, escaped for a terminal when shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// `permission denied`, `no space left on device`, ...: what, without the path.
+    pub what: String,
+    /// At which end.
+    pub remote: bool,
+}

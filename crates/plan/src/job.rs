@@ -1,0 +1,191 @@
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Fault;
+
+/// Names a job for as long as a run lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+/// A path at the far end: bytes, as SFTP carries them; not always UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RemotePath(pub Vec<u8>);
+
+/// A piece of work: can be written down and read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Names it in events.
+    pub id: JobId,
+    /// What to do.
+    pub kind: JobKind,
+}
+
+/// What a [`Job`] does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobKind {
+    /// Copies one file from the source that the disk side knows as this job, to `target`.
+    Put {
+        /// Opened by [`crate::DiskRequest::OpenSource`].
+        source: PathBuf,
+        /// The final name.
+        target: RemotePath,
+        /// How.
+        options: PutOptions,
+    },
+    /// Copies one file from `source` to the local `target`.
+    Get {
+        /// The file to read.
+        source: RemotePath,
+        /// The final name.
+        target: PathBuf,
+        /// What the listing or STAT said; `None` makes the lane ask.
+        known: Option<Attributes>,
+        /// How.
+        options: PutOptions,
+    },
+    /// Creates a directory; one that exists already is success.
+    MakeDir {
+        /// Its path.
+        path: RemotePath,
+        /// Permission bits to create it with; the server's umask applies.
+        mode: u32,
+    },
+    /// Sets what is given, as SETSTAT (or lsetstat when `follow` is false and it is a symlink).
+    SetAttributes {
+        /// Of what.
+        path: RemotePath,
+        /// What to set; `size` is ignored.
+        attributes: Attributes,
+        /// Follow a symlink.
+        follow: bool,
+    },
+    /// Creates a symlink, replacing a symlink or file of that name by rename.
+    MakeSymlink {
+        /// Where it is.
+        path: RemotePath,
+        /// What it says.
+        points_to: Vec<u8>,
+    },
+    /// Reads a symlink.
+    ReadSymlink {
+        /// Which.
+        path: RemotePath,
+    },
+    /// Lists a directory; entries come as [`LaneEvent::Entries`], as they arrive.
+    List {
+        /// Which.
+        path: RemotePath,
+    },
+    /// Asks for attributes.
+    Stat {
+        /// Of what.
+        path: RemotePath,
+        /// Follow a symlink.
+        follow: bool,
+    },
+    /// Asks for the canonical path; `~` and `~user` go through expand-path@openssh.com.
+    RealPath {
+        /// Of what.
+        path: RemotePath,
+    },
+    /// Removes a file.
+    Remove {
+        /// Which.
+        path: RemotePath,
+    },
+}
+
+/// How a file is copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutOptions {
+    /// Keep modification and access times and all mode bits (`-p`).
+    pub preserve: bool,
+    /// Write under the final name at once, without temporary and rename.
+    pub inplace: bool,
+    /// Make it durable before the rename.
+    pub fsync: bool,
+    /// The target does not exist as far as this run can know (a directory that it created), so
+    /// it need not be looked at first.
+    pub fresh: bool,
+}
+
+/// Attributes of a file, local or remote. Absent ones are `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Bytes.
+    pub size: Option<u64>,
+    /// `st_mode`: type and permission bits.
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Access and modification time, seconds since 1970 (SFTP v3 has no finer).
+    pub times: Option<(u32, u32)>,
+}
+
+/// The type of a directory entry, from its mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A device, socket, FIFO or what the server did not tell.
+    Other,
+}
+
+impl Attributes {
+    /// The type; [`EntryKind::Other`] when there is no mode.
+    pub fn kind(&self) -> EntryKind {
+        match self.mode.map(|m| m & 0o170_000) {
+            Some(0o100_000) => EntryKind::File,
+            Some(0o040_000) => EntryKind::Directory,
+            Some(0o120_000) => EntryKind::Symlink,
+            _ => EntryKind::Other,
+        }
+    }
+}
+
+/// How far a file has come. One type for every part that must know: lanes, closing line, journal.
+///
+/// `Written` and all before it prove nothing after a crash; only `Synced` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FileState {
+    /// Known, nothing sent.
+    Planned,
+    /// The temporary exists: its OPEN with CREAT|EXCL was answered OK.
+    Created,
+    /// Every WRITE was answered OK.
+    Written,
+    /// Attributes are set and CLOSE was answered OK.
+    Closed,
+    /// The data are durable (fsync answered OK).
+    Synced,
+    /// It stands under its final name.
+    Renamed,
+}
+
+/// What became of a job, in the order it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LaneEvent {
+    /// A file went a step further.
+    State(JobId, FileState),
+    /// Bytes of file data that the receiving side confirmed.
+    Progress(JobId, u64),
+    /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
+    /// not `.` or `..`.
+    Entries(JobId, Vec<(Vec<u8>, Attributes)>),
+    /// The answer of a Stat.
+    Attributes(JobId, Attributes),
+    /// The answer of a RealPath or ReadSymlink.
+    Path(JobId, Vec<u8>),
+    /// Something to tell the user that does not fail the job.
+    Warning(JobId, String),
+    /// The job is done; no event with its id follows.
+    Done(JobId),
+    /// The job failed; no event with its id follows. Temporaries were removed, or the text says
+    /// that they could not be.
+    Failed(JobId, Fault),
+}

@@ -1,0 +1,201 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::PacketBuf;
+
+/// The payload of one message, lying in the packets that will carry it.
+///
+/// File data is read (`preadv`) straight into the packets, the message header is put in front
+/// with [`Block::prepend`] once it is known, and each packet is sealed where it lies. So a byte
+/// of a file is written to memory once by the kernel, changed once by the cipher and handed to
+/// the kernel once.
+#[derive(Debug, Default)]
+pub struct Block {
+    packets: VecDeque<PacketBuf>,
+}
+
+impl Block {
+    /// An empty block with room for `capacity` payload bytes and a header of up to `reserve`
+    /// bytes in front, in packets of at most `slot` payload bytes from `pool`.
+    ///
+    /// `reserve` must be smaller than `slot`; `slot` is capped at the pool's slot.
+    pub fn new(pool: &Pool, slot: usize, reserve: usize, capacity: usize) -> Self {
+        let slot = slot.clamp(reserve + 1, pool.slot().max(reserve + 1));
+        let mut packets = VecDeque::with_capacity((reserve + capacity).div_ceil(slot));
+        let mut left = capacity;
+        let mut skip = reserve;
+        while left > 0 || packets.is_empty() {
+            let room = (slot - skip).min(left);
+            packets.push_back(pool.packet(skip, room));
+            left -= room;
+            skip = 0;
+        }
+        Self { packets }
+    }
+
+    /// Payload bytes.
+    pub fn len(&self) -> usize {
+        self.packets.iter().map(PacketBuf::len).sum()
+    }
+
+    /// Whether there is no payload.
+    pub fn is_empty(&self) -> bool {
+        self.packets.iter().all(PacketBuf::is_empty)
+    }
+
+    /// Takes `n` more payload bytes (at most what was asked for in [`Block::new`]) and returns
+    /// the slices to fill.
+    pub fn grow(&mut self, n: usize) -> Vec<&mut [u8]> {
+        let mut left = n;
+        let mut slices = Vec::with_capacity(self.packets.len());
+        for packet in &mut self.packets {
+            let take = packet.room().min(left);
+            if take > 0 {
+                slices.push(packet.grow(take));
+                left -= take;
+            }
+        }
+        slices
+    }
+
+    /// Drops payload behind the first `len` bytes, and the packets that held it.
+    pub fn truncate(&mut self, len: usize) {
+        let mut left = len;
+        for packet in &mut self.packets {
+            packet.truncate(left);
+            left -= packet.len();
+        }
+        while self.packets.len() > 1 && self.packets.back().is_some_and(PacketBuf::is_empty) {
+            self.packets.pop_back();
+        }
+    }
+
+    /// Appends a copy of as much of `bytes` as there is room for; returns how much.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let mut from = 0;
+        for slice in self.grow(bytes.len()) {
+            slice.copy_from_slice(&bytes[from..from + slice.len()]);
+            from += slice.len();
+        }
+        from
+    }
+
+    /// Puts `header` in front of the payload. It must fit the reserve.
+    pub fn prepend(&mut self, header: &[u8]) {
+        if let Some(first) = self.packets.front_mut() {
+            first.prepend(header);
+        }
+    }
+
+    /// The next packet to send.
+    pub fn pop_front(&mut self) -> Option<PacketBuf> {
+        self.packets.pop_front()
+    }
+
+    /// The packets in order.
+    pub fn packets(&self) -> impl Iterator<Item = &PacketBuf> {
+        self.packets.iter()
+    }
+
+    /// The payload in one piece, copied; for tests and links that cannot gather.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.packets
+            .iter()
+            .flat_map(|p| p.payload().iter().copied())
+            .collect()
+    }
+}
+
+/// Memory for packets, used again when a [`PacketBuf`] is dropped.
+///
+/// Packet buffers are large enough that `malloc` would map and fault them anew each time, which
+/// costs more than sealing them.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slot: usize,
+    keep: usize,
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    /// A pool of packets with up to `slot` payload bytes; keeps at most `keep` of them unused.
+    pub fn new(slot: usize, keep: usize) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                slot,
+                keep,
+                free: Mutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// Payload bytes that a packet of this pool has room for.
+    pub fn slot(&self) -> usize {
+        self.inner.slot
+    }
+
+    /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.
+    pub fn packet(&self, reserve: usize, room: usize) -> PacketBuf {
+        let memory = self.lock().pop().unwrap_or_default();
+        PacketBuf::new(memory, reserve, room, self.inner.slot, Some(self.clone()))
+    }
+
+    pub(crate) fn give_back(&self, memory: Vec<u8>) {
+        let mut free = self.lock();
+        if free.len() < self.inner.keep {
+            free.push(memory);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+        self.inner
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_is_split_over_packets_and_read_back_whole() {
+        let pool = Pool::new(10, 8);
+        let mut block = Block::new(&pool, 10, 4, 25);
+        assert_eq!(block.append(b"abcdefghijklmnopqrstuvwxyz"), 25);
+        block.prepend(b"123");
+        assert_eq!(block.to_vec(), b"123abcdefghijklmnopqrstuvwxy");
+        let lens: Vec<_> = block.packets().map(PacketBuf::len).collect();
+        assert_eq!(lens, [9, 10, 9]);
+    }
+
+    #[test]
+    fn a_short_read_drops_the_packets_behind_it() {
+        let pool = Pool::new(10, 8);
+        let mut block = Block::new(&pool, 10, 2, 30);
+        assert_eq!(block.grow(30).len(), 4);
+        block.truncate(5);
+        block.prepend(b"xy");
+        assert_eq!((block.len(), block.packets().count()), (7, 1));
+        block.truncate(0);
+        assert_eq!((block.len(), block.packets().count()), (0, 1));
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let pool = Pool::new(1000, 1);
+        let mut packet = pool.packet(0, 1000);
+        packet.append(b"x");
+        let at = packet.payload().as_ptr();
+        drop(packet);
+        let mut packet = pool.packet(0, 10);
+        packet.append(b"y");
+        assert_eq!(packet.payload().as_ptr(), at);
+    }
+}

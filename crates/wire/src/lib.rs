@@ -1,0 +1,22 @@
+//! The data types of RFC 4251 section 5, read with bounds and written once.
+//!
+//! This is the project's only codec: the transport, authentication, channel, agent and SFTP
+//! messages are all declared with [`message!`](crate::message) over the types here.
+//!
+//! Pure: no I/O, no clock, no randomness. Nothing here allocates from a length a peer sent;
+//! [`Reader`] hands out slices of what has already arrived.
+
+mod block;
+mod error;
+mod field;
+mod message;
+mod name_list;
+mod packet_buf;
+mod reader;
+
+pub use block::{Block, Pool};
+pub use error::WireError;
+pub use field::{Field, Mpint, Rest};
+pub use name_list::NameList;
+pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};
+pub use reader::Reader;
