@@ -1,1 +1,3 @@
-//! (doc)
+//! Connects sockets and files to the pure crates.
+
+pub mod connect;
