@@ -1,1 +1,3 @@
-//! (doc)
+//! What tests need: the seeded network, models of servers, real servers, trees.
+
+pub mod sim;
