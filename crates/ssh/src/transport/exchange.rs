@@ -6,9 +6,9 @@ use bytes::Bytes;
 use wire::PacketBuf;
 
 use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
-use super::{Transport, TransportEvent};
+use super::{Direction, Transport, TransportEvent};
 use crate::Role;
-use crate::cipher::{OpeningKey, SealingKey};
+use crate::cipher::{KeyMaterial, OpeningKey, SealingKey};
 use crate::error::{Error, Local, PeerMisbehaved};
 use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod, SharedSecret};
 use crate::key::PublicKey;
@@ -288,29 +288,20 @@ impl Transport {
         }
         let derive =
             |letter, len| kex::derive(chosen.kex, secret, hash, &session_id, letter, len);
-        let mac_len = |d: &super::Direction| d.mac.map_or(0, |m| m.key_len);
-        let seal = SealingKey::new(
-            out.cipher,
-            out.mac,
-            &derive(ours.1, out.cipher.key_len),
-            &derive(ours.0, out.cipher.iv_len),
-            &derive(ours.2, mac_len(&out)),
-        )
-        .map_err(|_| Error::from(Local::KeyExchange))?;
-        let open = OpeningKey::new(
-            inn.cipher,
-            inn.mac,
-            &derive(theirs.1, inn.cipher.key_len),
-            &derive(theirs.0, inn.cipher.iv_len),
-            &derive(theirs.2, mac_len(&inn)),
-        )
-        .map_err(|_| Error::from(Local::KeyExchange))?;
+        let material = |d: &Direction, letters: (u8, u8, u8)| KeyMaterial {
+            iv: derive(letters.0, d.cipher.iv_len),
+            key: derive(letters.1, d.cipher.key_len),
+            mac_key: derive(letters.2, d.mac.map_or(0, |m| m.key_len)),
+        };
+        let seal = SealingKey::new(out.cipher, out.mac, &material(&out, ours))
+            .map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &material(&inn, theirs))
+            .map_err(Local::Seal)?;
         // The owner must not see a session id before the host key is approved, but the next
         // derivation needs it: it is only ever used together with the keys made here.
         self.session_id = Some(session_id);
-        let limit = |d: &super::Direction| d.cipher.rekey_bytes();
         self.rekey_limit =
-            limit(&out).min(limit(&inn)).min(self.config.rekey_bytes.unwrap_or(u64::MAX));
+            out.cipher.rekey_after.min(inn.cipher.rekey_after).min(self.config.rekey_bytes.unwrap_or(u64::MAX));
         self.negotiated = Some(chosen.clone());
         Ok(KeySet { seal, open })
     }

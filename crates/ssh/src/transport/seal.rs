@@ -19,21 +19,20 @@ pub struct SealJob {
     at: Position,
     packet: PacketBuf,
     padding: [u8; 32],
-    padding_len: usize,
 }
 
 impl SealJob {
     /// Builds the packet around its payload and seals it where it lies.
     pub fn seal(mut self) -> Result<Sealed, Error> {
+        let framing = self.key.framing();
         let payload = self.packet.len();
-        let back = self.padding_len + self.key.tag_len();
+        let padding = framing.padding(payload);
+        let head = framing.head(payload).map_err(Local::Seal)?;
+        let back = padding + framing.tag_len();
         let bytes = self.packet.with_room(HEAD, back);
-        let length = 1 + payload + self.padding_len;
-        let (head, rest) = bytes.split_at_mut(HEAD);
-        head[..4].copy_from_slice(&(length as u32).to_be_bytes());
-        head[4] = self.padding_len as u8;
-        rest[payload..payload + self.padding_len].copy_from_slice(&self.padding[..self.padding_len]);
-        self.key.seal(self.at, bytes).map_err(|_| Error::from(Local::Seal))?;
+        bytes[..HEAD].copy_from_slice(&head);
+        bytes[HEAD + payload..][..padding].copy_from_slice(&self.padding[..padding]);
+        self.key.seal(self.at, bytes).map_err(Local::Seal)?;
         Ok(Sealed { packet: self.packet, front: HEAD, back, written: 0 })
     }
 }
@@ -120,26 +119,25 @@ impl Outbound {
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
-                let small = deflate.compress(packet.payload()).map_err(|_| Error::from(Local::Seal))?;
+                let small = deflate.compress(packet.payload()).map_err(|_| Local::Compression)?;
                 PacketBuf::from_payload(&small)
             }
             None => packet,
         };
-        let padding_len = self.key.padding(packet.len());
+        let framing = self.key.framing();
         let mut padding = [0; 32];
-        self.random.take(&mut padding[..padding_len], fill);
+        self.random.take(&mut padding[..framing.padding(packet.len())], fill);
         let at = self.at;
-        let whole = HEAD + packet.len() + padding_len;
-        self.key.advance(&mut self.at, whole);
+        let whole = framing.packet_len(packet.len());
+        framing.advance(&mut self.at, whole);
         self.since_keys += whole as u64;
-        Ok(SealJob { key: Arc::clone(&self.key), at, packet, padding, padding_len })
+        Ok(SealJob { key: Arc::clone(&self.key), at, packet, padding })
     }
 
     /// Takes new keys into use: what follows our NEWKEYS.
-    pub(crate) fn rekey(&mut self, key: SealingKey, reset_sequence: bool) {
-        let sequence = if reset_sequence { 0 } else { self.at.sequence };
+    pub(crate) fn rekey(&mut self, key: SealingKey, strict: bool) {
         self.key = Arc::new(key);
-        self.at = Position { sequence, ..Position::default() };
+        self.at = self.at.rekeyed(strict);
         self.since_keys = 0;
     }
 
