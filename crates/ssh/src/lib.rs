@@ -1,1 +1,3 @@
-//! (doc)
+//! SSH without I/O: transport, authentication and channels.
+
+pub mod cipher;
