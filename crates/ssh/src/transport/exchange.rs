@@ -8,7 +8,7 @@ use wire::PacketBuf;
 use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
 use super::{Direction, Transport, TransportEvent};
 use crate::Role;
-use crate::cipher::{KeyMaterial, OpeningKey, SealingKey};
+use crate::cipher::{OpeningKey, SealingKey};
 use crate::error::{Error, Local, PeerMisbehaved};
 use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod, SharedSecret};
 use crate::key::PublicKey;
@@ -95,7 +95,7 @@ impl Transport {
         let guess = match guess {
             true => {
                 let name = self.config.proposal.kex.first().map(String::as_str).unwrap_or_default();
-                let method = kex::KEX_METHODS.iter().find(|m| m.name == name);
+                let method = kex::method(name);
                 let method = method.ok_or(Local::NoAlgorithm("key exchange"))?;
                 Some(self.send_public(method)?)
             }
@@ -191,7 +191,7 @@ impl Transport {
             .map_err(|e| Error::from(PeerMisbehaved::KeyExchange(e)))?;
         let hash = kex::exchange_hash(
             started.method,
-            &ExchangeInputs {
+            ExchangeInputs {
                 v_c: self.ours.as_str().as_bytes(),
                 v_s: self.theirs.as_ref().map(|i| i.as_str().as_bytes()).unwrap_or_default(),
                 i_c: &ours,
@@ -252,7 +252,7 @@ impl Transport {
         let k_s = signer.public_blob();
         let hash = kex::exchange_hash(
             chosen.kex,
-            &ExchangeInputs {
+            ExchangeInputs {
                 v_c: self.theirs.as_ref().map(|i| i.as_str().as_bytes()).unwrap_or_default(),
                 v_s: self.ours.as_str().as_bytes(),
                 i_c: &theirs,
@@ -281,22 +281,16 @@ impl Transport {
         let session_id =
             self.session_id.clone().unwrap_or_else(|| Bytes::copy_from_slice(hash));
         let (out, inn) = self.directions(chosen);
-        // RFC 4253 section 7.2: A, C, E for client to server; B, D, F for server to client.
-        let (mut ours, mut theirs) = ((b'A', b'C', b'E'), (b'B', b'D', b'F'));
-        if self.role == Role::Server {
-            std::mem::swap(&mut ours, &mut theirs);
-        }
-        let derive =
-            |letter, len| kex::derive(chosen.kex, secret, hash, &session_id, letter, len);
-        let material = |d: &Direction, letters: (u8, u8, u8)| KeyMaterial {
-            iv: derive(letters.0, d.cipher.iv_len),
-            key: derive(letters.1, d.cipher.key_len),
-            mac_key: derive(letters.2, d.mac.map_or(0, |m| m.key_len)),
+        let (to_peer, to_us) = match self.role {
+            Role::Client => (kex::Direction::ToServer, kex::Direction::ToClient),
+            Role::Server => (kex::Direction::ToClient, kex::Direction::ToServer),
         };
-        let seal = SealingKey::new(out.cipher, out.mac, &material(&out, ours))
-            .map_err(Local::Seal)?;
-        let open = OpeningKey::new(inn.cipher, inn.mac, &material(&inn, theirs))
-            .map_err(Local::Seal)?;
+        let keys = |to, d: Direction| {
+            kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
+        };
+        let seal =
+            SealingKey::new(out.cipher, out.mac, &keys(to_peer, out)).map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &keys(to_us, inn)).map_err(Local::Seal)?;
         // The owner must not see a session id before the host key is approved, but the next
         // derivation needs it: it is only ever used together with the keys made here.
         self.session_id = Some(session_id);

@@ -14,6 +14,8 @@ mod open;
 mod proposal;
 mod seal;
 mod version;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
