@@ -1,3 +1,4 @@
 //! SSH without I/O: transport, authentication and channels.
 
 pub mod cipher;
+pub mod kex;
