@@ -38,7 +38,7 @@ pub enum PeerMisbehaved {
     /// A message whose fields do not fit.
     Malformed(WireError),
     /// zlib data that do not inflate within bounds.
-    BadCompression,
+    BadCompression(crate::compress::CompressError),
     /// A message that may not come now.
     Unexpected(u8),
     /// Strict KEX forbids this message here.
@@ -57,6 +57,22 @@ pub enum PeerMisbehaved {
     TooMany(&'static str),
     /// No sign of life.
     Silent,
+    /// An answer to nothing.
+    Unasked,
+    /// A channel that is not there.
+    UnknownChannel(u32),
+    /// More data than the window allows.
+    WindowExceeded,
+    /// A window of 4 GiB or more.
+    WindowOverflow,
+    /// A data payload larger than we take.
+    DataTooLong(usize),
+    /// Data behind EOF.
+    DataAfterEof,
+    /// A maximum packet of 0.
+    ZeroPacket,
+    /// PK_OK for a key that was not offered.
+    WrongKeyOk,
 }
 
 /// Nothing in common.
@@ -83,7 +99,7 @@ pub enum Local {
     /// Sealing failed.
     Seal(SealError),
     /// Compression failed.
-    Compression,
+    Compression(crate::compress::CompressError),
     /// The key exchange failed on our side.
     KeyExchange,
 }
@@ -105,10 +121,17 @@ impl From<WireError> for Error {
 
 impl Error {
     pub(crate) fn disconnected(reason: u32, description: &[u8]) -> Self {
-        Self::Disconnected { reason, description: escape(description) }
+        Self::Disconnected {
+            reason,
+            description: escape(description),
+        }
     }
 }
 
 pub(crate) fn escape(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).chars().take(500).flat_map(char::escape_debug).collect()
+    String::from_utf8_lossy(text)
+        .chars()
+        .take(500)
+        .flat_map(char::escape_debug)
+        .collect()
 }

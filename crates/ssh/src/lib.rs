@@ -1,13 +1,17 @@
 //! SSH without I/O: transport, authentication and channels.
 
+pub mod auth;
+pub mod channel;
 pub mod cipher;
 pub mod compress;
+mod conn;
 mod error;
 pub mod kex;
 pub mod key;
 pub mod msg;
 pub mod transport;
 
+pub use conn::{Connection, ConnectionConfig, Event};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
 /// Which end of a connection.

@@ -54,7 +54,13 @@ pub struct Path {
 impl Path {
     /// Half of `rtt` each way, no limit, Ethernet's segments.
     pub fn rtt(rtt: Duration) -> Self {
-        Self { delay: rtt / 2, rate: 0, mss: 1448, fragment: false, nagle: false }
+        Self {
+            delay: rtt / 2,
+            rate: 0,
+            mss: 1448,
+            fragment: false,
+            nagle: false,
+        }
     }
 }
 
@@ -171,7 +177,10 @@ mod tests {
     fn nagle_holds_a_small_segment_until_the_one_before_is_acknowledged() {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
-        let path = Path { nagle: true, ..Path::rtt(Duration::from_millis(100)) };
+        let path = Path {
+            nagle: true,
+            ..Path::rtt(Duration::from_millis(100))
+        };
         let mut wire = Wire::new(path, 1);
         wire.write(start, b"banner");
         wire.write(start, b"kexinit");
@@ -185,7 +194,10 @@ mod tests {
     #[test]
     fn fragments_arrive_whole_and_in_order() {
         let start = Instant::now();
-        let path = Path { fragment: true, ..Path::rtt(Duration::ZERO) };
+        let path = Path {
+            fragment: true,
+            ..Path::rtt(Duration::ZERO)
+        };
         let mut wire = Wire::new(path, 7);
         let sent: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
         wire.write(start, &sent);

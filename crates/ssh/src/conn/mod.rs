@@ -10,7 +10,9 @@ use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, UserAuth};
 use crate::channel::{ChannelEvent, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
-use crate::transport::{Extensions, Ident, Negotiated, Output, Transport, TransportConfig, TransportEvent};
+use crate::transport::{
+    Extensions, Ident, Negotiated, Output, Transport, TransportConfig, TransportEvent,
+};
 
 /// Settings of a [`Connection`].
 #[derive(Clone)]
@@ -119,7 +121,7 @@ impl Connection {
 
     fn drain_auth(&mut self) {
         while let Some(event) = self.auth.as_mut().and_then(UserAuth::poll_event) {
-            if matches!(event, AuthEvent::Success { .. }) {
+            if matches!(event, AuthEvent::Success) {
                 self.authenticated = true;
                 self.transport.set_authenticated();
             }
@@ -154,7 +156,8 @@ impl Connection {
                 return Ok(None);
             }
             if let Some(message) = self.auth.as_mut().and_then(UserAuth::poll_message) {
-                self.transport.send(wire::PacketBuf::from_payload(&message))?;
+                self.transport
+                    .send(wire::PacketBuf::from_payload(&message))?;
                 continue;
             }
             if !(self.authenticated || self.early) {
@@ -199,7 +202,10 @@ impl Connection {
         let mut auth = UserAuth::new(config);
         auth.start();
         self.auth = Some(auth);
-        let compress = self.transport.negotiated().is_some_and(|n| n.c2s.compress || n.s2c.compress);
+        let compress = self
+            .transport
+            .negotiated()
+            .is_some_and(|n| n.c2s.compress || n.s2c.compress);
         self.early = early && !compress;
         self.drain_auth();
         Ok(())

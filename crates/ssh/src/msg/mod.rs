@@ -1,7 +1,11 @@
 //! Messages.
 
+mod auth;
+mod channel;
 mod transport;
 
+pub use auth::*;
+pub use channel::*;
 pub use transport::*;
 
 use crate::error::{Error, PeerMisbehaved};
@@ -30,5 +34,9 @@ pub fn legal(number: u8, phase: Phase, from: crate::Role) -> Result<(), Error> {
         (Phase::Auth, n) => n < 80 || n >= 192,
         (Phase::Connection, _) => true,
     };
-    if ok { Ok(()) } else { Err(PeerMisbehaved::Unexpected(number).into()) }
+    if ok {
+        Ok(())
+    } else {
+        Err(PeerMisbehaved::Unexpected(number).into())
+    }
 }

@@ -94,7 +94,13 @@ impl Transport {
         self.send_message(&ours)?;
         let guess = match guess {
             true => {
-                let name = self.config.proposal.kex.first().map(String::as_str).unwrap_or_default();
+                let name = self
+                    .config
+                    .proposal
+                    .kex
+                    .first()
+                    .map(String::as_str)
+                    .unwrap_or_default();
                 let method = kex::method(name);
                 let method = method.ok_or(Local::NoAlgorithm("key exchange"))?;
                 Some(self.send_public(method)?)
@@ -109,7 +115,11 @@ impl Transport {
         let (exchange, public) =
             ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
         self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
-        Ok(Started { method, exchange, public })
+        Ok(Started {
+            method,
+            exchange,
+            public,
+        })
     }
 
     /// Handles messages 20 to 49.
@@ -132,7 +142,9 @@ impl Transport {
             (Exchange::AwaitReply(state), KexEcdhReply::NUMBER) => {
                 self.handle_reply(state, &payload)?
             }
-            (Exchange::AwaitInit(state), KexEcdhInit::NUMBER) => self.handle_init(state, &payload)?,
+            (Exchange::AwaitInit(state), KexEcdhInit::NUMBER) => {
+                self.handle_init(state, &payload)?
+            }
             (Exchange::AwaitNewKeys(open), NewKeys::NUMBER) => {
                 NewKeys::decode(&payload)?;
                 self.handle_newkeys(now, open)?
@@ -147,7 +159,9 @@ impl Transport {
         let ours = KexInit::decode(&state.ours)?;
         let client = self.role == Role::Client;
         if self.session_id.is_none() {
-            self.strict = theirs.kex.contains(if client { STRICT_S } else { STRICT_C });
+            self.strict = theirs
+                .kex
+                .contains(if client { STRICT_S } else { STRICT_C });
             self.peer_takes_ext_info = theirs.kex.contains(EXT_INFO_C);
             // Packets that came before KEXINIT were legal until the peer said it was strict
             // (OpenSSH PROTOCOL 1.10): the KEXINIT must have been the first.
@@ -155,8 +169,11 @@ impl Transport {
                 return Err(PeerMisbehaved::StrictKex(KexInit::NUMBER).into());
             }
         }
-        let chosen =
-            if client { negotiate(&ours, &theirs)? } else { negotiate(&theirs, &ours)? };
+        let chosen = if client {
+            negotiate(&ours, &theirs)?
+        } else {
+            negotiate(&theirs, &ours)?
+        };
         let favourite = |list: wire::NameList<'_>| list.first().unwrap_or_default().to_owned();
         self.events.push_back(TransportEvent::Negotiated {
             chosen: chosen.clone(),
@@ -179,12 +196,22 @@ impl Transport {
             Some(started) if chosen.guess_right => started,
             _ => self.send_public(chosen.kex)?,
         };
-        Ok(Exchange::AwaitReply(AwaitReply { chosen, ours: state.ours, theirs: payload, started }))
+        Ok(Exchange::AwaitReply(AwaitReply {
+            chosen,
+            ours: state.ours,
+            theirs: payload,
+            started,
+        }))
     }
 
     fn handle_reply(&mut self, state: AwaitReply, payload: &[u8]) -> Result<Exchange, Error> {
         let m = KexEcdhReply::decode(payload)?;
-        let AwaitReply { chosen, ours, theirs, started } = state;
+        let AwaitReply {
+            chosen,
+            ours,
+            theirs,
+            started,
+        } = state;
         let secret = started
             .exchange
             .finish(m.public)
@@ -193,7 +220,11 @@ impl Transport {
             started.method,
             ExchangeInputs {
                 v_c: self.ours.as_str().as_bytes(),
-                v_s: self.theirs.as_ref().map(|i| i.as_str().as_bytes()).unwrap_or_default(),
+                v_s: self
+                    .theirs
+                    .as_ref()
+                    .map(|i| i.as_str().as_bytes())
+                    .unwrap_or_default(),
                 i_c: &ours,
                 i_s: &theirs,
                 k_s: m.host_key,
@@ -216,7 +247,8 @@ impl Transport {
         }
         self.host_key = Some(Bytes::copy_from_slice(m.host_key));
         self.host_signature = Some(Bytes::copy_from_slice(m.signature));
-        self.events.push_back(TransportEvent::HostKey(Bytes::copy_from_slice(m.host_key)));
+        self.events
+            .push_back(TransportEvent::HostKey(Bytes::copy_from_slice(m.host_key)));
         Ok(Exchange::AwaitApproval(keys))
     }
 
@@ -239,7 +271,12 @@ impl Transport {
             return Ok(Exchange::AwaitInit(state));
         }
         let m = KexEcdhInit::decode(payload)?;
-        let AwaitInit { chosen, ours, theirs, .. } = state;
+        let AwaitInit {
+            chosen,
+            ours,
+            theirs,
+            ..
+        } = state;
         let (public, secret) = kex::respond(chosen.kex, m.public)
             .map_err(|e| Error::from(PeerMisbehaved::KeyExchange(e)))?;
         let signer = self
@@ -253,7 +290,11 @@ impl Transport {
         let hash = kex::exchange_hash(
             chosen.kex,
             ExchangeInputs {
-                v_c: self.theirs.as_ref().map(|i| i.as_str().as_bytes()).unwrap_or_default(),
+                v_c: self
+                    .theirs
+                    .as_ref()
+                    .map(|i| i.as_str().as_bytes())
+                    .unwrap_or_default(),
                 v_s: self.ours.as_str().as_bytes(),
                 i_c: &theirs,
                 i_s: &ours,
@@ -263,9 +304,14 @@ impl Transport {
             },
             &secret,
         );
-        let signature =
-            signer.sign(&chosen.host_key, &hash).map_err(|_| Error::from(Local::KeyExchange))?;
-        let reply = KexEcdhReply { host_key: &k_s, public: &public, signature: &signature };
+        let signature = signer
+            .sign(&chosen.host_key, &hash)
+            .map_err(|_| Error::from(Local::KeyExchange))?;
+        let reply = KexEcdhReply {
+            host_key: &k_s,
+            public: &public,
+            signature: &signature,
+        };
         self.send_message(&reply.to_bytes())?;
         self.host_key = Some(Bytes::from(k_s.to_vec()));
         let keys = self.derive(&chosen, &secret, &hash)?;
@@ -278,8 +324,10 @@ impl Transport {
         secret: &SharedSecret,
         hash: &[u8],
     ) -> Result<KeySet, Error> {
-        let session_id =
-            self.session_id.clone().unwrap_or_else(|| Bytes::copy_from_slice(hash));
+        let session_id = self
+            .session_id
+            .clone()
+            .unwrap_or_else(|| Bytes::copy_from_slice(hash));
         let (out, inn) = self.directions(chosen);
         let (to_peer, to_us) = match self.role {
             Role::Client => (kex::Direction::ToServer, kex::Direction::ToClient),
@@ -294,8 +342,11 @@ impl Transport {
         // The owner must not see a session id before the host key is approved, but the next
         // derivation needs it: it is only ever used together with the keys made here.
         self.session_id = Some(session_id);
-        self.rekey_limit =
-            out.cipher.rekey_after.min(inn.cipher.rekey_after).min(self.config.rekey_bytes.unwrap_or(u64::MAX));
+        self.rekey_limit = out
+            .cipher
+            .rekey_after
+            .min(inn.cipher.rekey_after)
+            .min(self.config.rekey_bytes.unwrap_or(u64::MAX));
         self.negotiated = Some(chosen.clone());
         Ok(KeySet { seal, open })
     }
@@ -303,15 +354,21 @@ impl Transport {
     /// Sends NEWKEYS and takes the outgoing keys into use.
     fn take_keys(&mut self, keys: KeySet) -> Result<Exchange, Error> {
         let first = self.keys_since.is_none();
-        let job = self
-            .outbound
-            .job(PacketBuf::from_payload(&NewKeys {}.to_bytes()), &mut *self.random)?;
+        let job = self.outbound.job(
+            PacketBuf::from_payload(&NewKeys {}.to_bytes()),
+            &mut *self.random,
+        )?;
         self.ready.push_back(super::Output::Packet(job));
         self.outbound.rekey(keys.seal, self.strict);
         if !first {
             // RFC 4253 section 6.2: compression starts anew with each key exchange.
             self.outbound.stop_compression();
-            if self.authenticated && self.negotiated.as_ref().is_some_and(|n| self.directions(n).0.compress) {
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).0.compress)
+            {
                 self.outbound.start_compression();
             }
         } else if self.role == Role::Server && self.peer_takes_ext_info {
@@ -324,14 +381,23 @@ impl Transport {
     fn send_ext_info(&mut self) -> Result<(), Error> {
         let mut pairs = Vec::new();
         for (name, value) in [
-            ("server-sig-algs", crate::key::USER_SIGNATURE_ALGORITHMS.join(",").as_str()),
+            (
+                "server-sig-algs",
+                crate::key::USER_SIGNATURE_ALGORITHMS.join(",").as_str(),
+            ),
             ("publickey-hostbound@openssh.com", "0"),
             ("ping@openssh.com", "0"),
         ] {
             wire::Field::write(&name.as_bytes(), &mut pairs);
             wire::Field::write(&value.as_bytes(), &mut pairs);
         }
-        self.send_message(&ExtInfo { count: 3, pairs: wire::Rest(&pairs) }.to_bytes())
+        self.send_message(
+            &ExtInfo {
+                count: 3,
+                pairs: wire::Rest(&pairs),
+            }
+            .to_bytes(),
+        )
     }
 
     fn handle_newkeys(&mut self, now: Instant, open: OpeningKey) -> Result<Exchange, Error> {
@@ -339,7 +405,12 @@ impl Transport {
         let first = self.keys_since.replace(now).is_none();
         if !first {
             self.inbound.stop_compression();
-            if self.authenticated && self.negotiated.as_ref().is_some_and(|n| self.directions(n).1.compress) {
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).1.compress)
+            {
                 self.inbound.start_compression();
             }
         }

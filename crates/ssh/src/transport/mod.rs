@@ -13,9 +13,9 @@ mod exchange;
 mod open;
 mod proposal;
 mod seal;
-mod version;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,9 +32,7 @@ pub use version::Ident;
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 use crate::key::PrivateKey;
-use crate::msg::{
-    self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented,
-};
+use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
 use exchange::Exchange;
 use open::Inbound;
 use seal::Outbound;
@@ -183,14 +181,17 @@ impl Transport {
             let client = self.role == Role::Client;
             match version::take_ident(buf, &mut self.preamble, client)? {
                 Some(ident) => {
-                    self.events.push_back(TransportEvent::Identified(ident.clone()));
+                    self.events
+                        .push_back(TransportEvent::Identified(ident.clone()));
                     self.theirs = Some(ident);
                 }
                 None => return Ok(None),
             }
         }
         while !self.exchange.waits_for_approval() {
-            let Some(job) = self.inbound.next_job(buf)? else { return Ok(None) };
+            let Some(job) = self.inbound.next_job(buf)? else {
+                return Ok(None);
+            };
             if let Some(payload) = self.handle_packet(now, job.open()?)? {
                 return Ok(Some(payload));
             }
@@ -232,7 +233,10 @@ impl Transport {
                 return Err(PeerMisbehaved::Unimplemented(m.sequence).into());
             }
             Ping::NUMBER => {
-                let pong = Pong { data: Ping::decode(&payload)?.data }.to_bytes();
+                let pong = Pong {
+                    data: Ping::decode(&payload)?.data,
+                }
+                .to_bytes();
                 self.ping_answer(&pong)?;
             }
             Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
@@ -333,7 +337,9 @@ impl Transport {
     /// When [`Transport::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let since = self.keys_since.filter(|_| self.exchange.is_idle())?;
-        self.config.rekey_time.and_then(|limit| since.checked_add(limit))
+        self.config
+            .rekey_time
+            .and_then(|limit| since.checked_add(limit))
     }
 
     /// Starts a key exchange now.
@@ -346,7 +352,11 @@ impl Transport {
 
     /// Tells the peer why we leave (RFC 4253 section 11.1).
     pub fn disconnect(&mut self, reason: u32, description: &str) -> Result<(), Error> {
-        let m = Disconnect { reason, description: description.as_bytes(), language: b"" };
+        let m = Disconnect {
+            reason,
+            description: description.as_bytes(),
+            language: b"",
+        };
         self.send_message(&m.to_bytes())
     }
 

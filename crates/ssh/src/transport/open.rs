@@ -23,7 +23,10 @@ impl OpenJob {
             .key
             .open(self.at, &mut self.packet)
             .map_err(PeerMisbehaved::BadPacket)?;
-        Ok(Opened { sequence: self.at.sequence, payload: self.packet.freeze().slice(payload) })
+        Ok(Opened {
+            sequence: self.at.sequence,
+            payload: self.packet.freeze().slice(payload),
+        })
     }
 }
 
@@ -62,9 +65,13 @@ impl Inbound {
         let whole = match self.whole {
             Some(whole) => whole,
             None => {
-                let Some(head) = buf.get(..self.key.head_len()) else { return Ok(None) };
+                let Some(head) = buf.get(..self.key.head_len()) else {
+                    return Ok(None);
+                };
                 *self.whole.insert(
-                    self.key.peek_length(self.at, head).map_err(PeerMisbehaved::BadPacket)?,
+                    self.key
+                        .peek_length(self.at, head)
+                        .map_err(PeerMisbehaved::BadPacket)?,
                 )
             }
         };
@@ -76,7 +83,11 @@ impl Inbound {
         let at = self.at;
         self.key.framing().advance(&mut self.at, whole);
         self.since_keys += whole as u64;
-        Ok(Some(OpenJob { key: Arc::clone(&self.key), at, packet }))
+        Ok(Some(OpenJob {
+            key: Arc::clone(&self.key),
+            at,
+            packet,
+        }))
     }
 
     /// How many bytes the packet at the front of the buffer needs in all, when that is known.
@@ -86,13 +97,14 @@ impl Inbound {
 
     /// Undoes compression.
     pub(crate) fn inflate(&mut self, payload: Bytes) -> Result<Bytes, Error> {
-        match &mut self.inflate {
-            Some(inflate) => inflate
-                .decompress(&payload)
-                .map(Bytes::from)
-                .map_err(|_| PeerMisbehaved::BadCompression.into()),
-            None => Ok(payload),
-        }
+        let Some(inflate) = &mut self.inflate else {
+            return Ok(payload);
+        };
+        let mut whole = Vec::new();
+        inflate
+            .inflate(&payload, &mut whole)
+            .map_err(PeerMisbehaved::BadCompression)?;
+        Ok(Bytes::from(whole))
     }
 
     /// Takes new keys into use: what follows the peer's NEWKEYS.

@@ -37,7 +37,11 @@ impl Proposal {
         let known_mac = |n: &str| MACS.iter().any(|m| m.name == n);
         let known_kex = |n: &str| KEX_METHODS.iter().any(|k| k.name == n);
         for (what, names, known) in [
-            ("key exchange", &self.kex, &known_kex as &dyn Fn(&str) -> bool),
+            (
+                "key exchange",
+                &self.kex,
+                &known_kex as &dyn Fn(&str) -> bool,
+            ),
             ("cipher", &self.ciphers, &known_cipher),
             ("MAC", &self.macs, &known_mac),
             ("host key", &self.host_key, &|_: &str| true),
@@ -45,7 +49,10 @@ impl Proposal {
             if names.is_empty() {
                 return Err(Local::NoAlgorithm(what).into());
             }
-            if let Some(name) = names.iter().find(|n| !known(n) || NameList::new(n).is_err()) {
+            if let Some(name) = names
+                .iter()
+                .find(|n| !known(n) || NameList::new(n).is_err())
+            {
                 return Err(Local::UnknownAlgorithm(what, name.clone()).into());
             }
         }
@@ -64,10 +71,16 @@ impl Proposal {
                 kex.push_str(indicator);
             }
         }
-        let (host_key, ciphers, macs) =
-            (self.host_key.join(","), self.ciphers.join(","), self.macs.join(","));
-        let compression =
-            if self.compress { "zlib@openssh.com,none" } else { "none,zlib@openssh.com" };
+        let (host_key, ciphers, macs) = (
+            self.host_key.join(","),
+            self.ciphers.join(","),
+            self.macs.join(","),
+        );
+        let compression = if self.compress {
+            "zlib@openssh.com,none"
+        } else {
+            "none,zlib@openssh.com"
+        };
         // Offering zlib second would let a server choose... the client's order decides, so a
         // client that does not want it offers none alone.
         let compression = match (self.compress, role) {
@@ -143,7 +156,11 @@ pub(crate) fn negotiate(client: &KexInit<'_>, server: &KexInit<'_>) -> Result<Ne
             }
         };
         let compression = choose("compression", compression.0, compression.1)?;
-        Ok(Direction { cipher, mac, compress: compression == "zlib@openssh.com" })
+        Ok(Direction {
+            cipher,
+            mac,
+            compress: compression == "zlib@openssh.com",
+        })
     };
     Ok(Negotiated {
         kex: find(KEX_METHODS, "key exchange method", &kex, |k| k.name)?,
@@ -173,20 +190,26 @@ fn find<T>(
     table
         .iter()
         .find(|row| name_of(row) == name)
-        .ok_or_else(|| PeerIncompatible::NoCommon { what, theirs: name.to_owned() }.into())
+        .ok_or_else(|| {
+            PeerIncompatible::NoCommon {
+                what,
+                theirs: name.to_owned(),
+            }
+            .into()
+        })
 }
 
-fn choose(
-    what: &'static str,
-    client: NameList<'_>,
-    server: NameList<'_>,
-) -> Result<String, Error> {
+fn choose(what: &'static str, client: NameList<'_>, server: NameList<'_>) -> Result<String, Error> {
     client
         .iter()
         .filter(|n| !n.starts_with("ext-info-") && !n.starts_with("kex-strict-"))
         .find(|n| server.contains(n))
         .map(str::to_owned)
         .ok_or_else(|| {
-            PeerIncompatible::NoCommon { what, theirs: server.as_str().to_owned() }.into()
+            PeerIncompatible::NoCommon {
+                what,
+                theirs: server.as_str().to_owned(),
+            }
+            .into()
         })
 }

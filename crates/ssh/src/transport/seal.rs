@@ -33,7 +33,12 @@ impl SealJob {
         bytes[..HEAD].copy_from_slice(&head);
         bytes[HEAD + payload..][..padding].copy_from_slice(&self.padding[..padding]);
         self.key.seal(self.at, bytes).map_err(Local::Seal)?;
-        Ok(Sealed { packet: self.packet, front: HEAD, back, written: 0 })
+        Ok(Sealed {
+            packet: self.packet,
+            front: HEAD,
+            back,
+            written: 0,
+        })
     }
 }
 
@@ -49,12 +54,20 @@ pub struct Sealed {
 impl Sealed {
     /// Bytes as they are, for the identification line.
     pub(crate) fn raw(bytes: &[u8]) -> Self {
-        Self { packet: PacketBuf::from_payload(bytes), front: 0, back: 0, written: 0 }
+        Self {
+            packet: PacketBuf::from_payload(bytes),
+            front: 0,
+            back: 0,
+            written: 0,
+        }
     }
 
     /// What is still to be written.
     pub fn remaining(&self) -> &[u8] {
-        self.packet.around(self.front, self.back).get(self.written..).unwrap_or_default()
+        self.packet
+            .around(self.front, self.back)
+            .get(self.written..)
+            .unwrap_or_default()
     }
 
     /// Notes that `n` bytes were written; returns how many of them belonged to this packet.
@@ -107,7 +120,10 @@ impl Outbound {
             at: Position::default(),
             since_keys: 0,
             deflate: None,
-            random: Padding { bytes: [0; 512], used: 512 },
+            random: Padding {
+                bytes: [0; 512],
+                used: 512,
+            },
         }
     }
 
@@ -119,19 +135,28 @@ impl Outbound {
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
-                let small = deflate.compress(packet.payload()).map_err(|_| Local::Compression)?;
+                let mut small = Vec::new();
+                deflate
+                    .deflate(packet.payload(), &mut small)
+                    .map_err(Local::Compression)?;
                 PacketBuf::from_payload(&small)
             }
             None => packet,
         };
         let framing = self.key.framing();
         let mut padding = [0; 32];
-        self.random.take(&mut padding[..framing.padding(packet.len())], fill);
+        self.random
+            .take(&mut padding[..framing.padding(packet.len())], fill);
         let at = self.at;
         let whole = framing.packet_len(packet.len());
         framing.advance(&mut self.at, whole);
         self.since_keys += whole as u64;
-        Ok(SealJob { key: Arc::clone(&self.key), at, packet, padding })
+        Ok(SealJob {
+            key: Arc::clone(&self.key),
+            at,
+            packet,
+            padding,
+        })
     }
 
     /// Takes new keys into use: what follows our NEWKEYS.

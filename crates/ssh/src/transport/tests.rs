@@ -84,9 +84,23 @@ impl Pair {
             let up = drain(&mut self.client)?;
             let down = drain(&mut self.server)?;
             let idle = up.is_empty() && down.is_empty();
-            deliver(&mut self.server, self.now, &mut self.to_server, &up, self.step, &mut self.server_got)?;
+            deliver(
+                &mut self.server,
+                self.now,
+                &mut self.to_server,
+                &up,
+                self.step,
+                &mut self.server_got,
+            )?;
             while self.server.poll_event().is_some() {}
-            deliver(&mut self.client, self.now, &mut self.to_client, &down, self.step, &mut self.client_got)?;
+            deliver(
+                &mut self.client,
+                self.now,
+                &mut self.to_client,
+                &down,
+                self.step,
+                &mut self.client_got,
+            )?;
             let mut moved = false;
             while let Some(event) = self.client.poll_event() {
                 if matches!(event, TransportEvent::HostKey(_)) && self.approve {
@@ -97,7 +111,14 @@ impl Pair {
             }
             if moved {
                 let mut got = Vec::new();
-                deliver(&mut self.client, self.now, &mut self.to_client, &[], 1, &mut got)?;
+                deliver(
+                    &mut self.client,
+                    self.now,
+                    &mut self.to_client,
+                    &[],
+                    1,
+                    &mut got,
+                )?;
                 self.client_got.extend(got);
                 while let Some(event) = self.client.poll_event() {
                     self.client_events.push(event);
@@ -157,20 +178,35 @@ fn every_cipher_mac_and_key_exchange_carries_data_both_ways() {
     let mut rows = Vec::new();
     for cipher in &all.ciphers {
         for mac in &all.macs {
-            rows.push(Proposal { ciphers: vec![cipher.clone()], macs: vec![mac.clone()], ..all.clone() });
+            rows.push(Proposal {
+                ciphers: vec![cipher.clone()],
+                macs: vec![mac.clone()],
+                ..all.clone()
+            });
         }
     }
     for kex in &all.kex {
-        rows.push(Proposal { kex: vec![kex.clone()], ..all.clone() });
+        rows.push(Proposal {
+            kex: vec![kex.clone()],
+            ..all.clone()
+        });
     }
     for row in rows {
         let mut pair = Pair::authenticated(row.clone());
         for len in [1, 2, 15, 16, 17, 255, 1000, 32 * 1024 + 9] {
-            pair.client.send(PacketBuf::from_payload(&data(len))).unwrap();
-            pair.server.send(PacketBuf::from_payload(&data(len))).unwrap();
+            pair.client
+                .send(PacketBuf::from_payload(&data(len)))
+                .unwrap();
+            pair.server
+                .send(PacketBuf::from_payload(&data(len)))
+                .unwrap();
         }
         pair.run().unwrap_or_else(|e| panic!("{row:?}: {e}"));
-        assert_eq!((pair.client_got.len(), pair.server_got.len()), (8, 8), "{row:?}");
+        assert_eq!(
+            (pair.client_got.len(), pair.server_got.len()),
+            (8, 8),
+            "{row:?}"
+        );
         assert_eq!(pair.server_got[7], data(32 * 1024 + 9));
         assert_eq!(pair.client_got[4], data(17));
     }
@@ -183,7 +219,9 @@ fn one_byte_at_a_time_is_enough() {
     pair.run().unwrap();
     pair.client.set_authenticated();
     pair.server.set_authenticated();
-    pair.client.send(PacketBuf::from_payload(&data(500))).unwrap();
+    pair.client
+        .send(PacketBuf::from_payload(&data(500)))
+        .unwrap();
     pair.run().unwrap();
     assert_eq!(pair.server_got, [data(500)]);
 }
@@ -195,7 +233,10 @@ fn a_right_guess_needs_no_second_public_value_and_a_wrong_one_goes_on() {
         ..proposal()
     };
     for (server, right) in [(proposal(), true), (other, false)] {
-        let client = TransportConfig { guess: true, ..config(proposal()) };
+        let client = TransportConfig {
+            guess: true,
+            ..config(proposal())
+        };
         let mut pair = Pair::new(client, config(server));
         pair.run().unwrap();
         assert!(pair.client.may_send() && pair.server.may_send());
@@ -236,11 +277,17 @@ fn either_side_rekeys_under_load_and_holds_data_back() {
         }
         // What the peer had sent before it saw our KEXINIT still arrives.
         if !server_starts {
-            pair.server.send(PacketBuf::from_payload(&data(100))).unwrap();
+            pair.server
+                .send(PacketBuf::from_payload(&data(100)))
+                .unwrap();
         }
         pair.run().unwrap();
         assert!(pair.client.may_send() && pair.server.may_send());
-        assert_eq!(pair.client.session_id().cloned(), before, "the session id stays");
+        assert_eq!(
+            pair.client.session_id().cloned(),
+            before,
+            "the session id stays"
+        );
         pair.client.send(PacketBuf::from_payload(&data(9))).unwrap();
         pair.run().unwrap();
         assert_eq!(pair.server_got.last().unwrap(), &data(9));
@@ -249,30 +296,51 @@ fn either_side_rekeys_under_load_and_holds_data_back() {
 
 #[test]
 fn keys_are_replaced_after_the_configured_bytes() {
-    let client = TransportConfig { rekey_bytes: Some(10_000), ..config(proposal()) };
+    let client = TransportConfig {
+        rekey_bytes: Some(10_000),
+        ..config(proposal())
+    };
     let mut pair = Pair::new(client, config(proposal()));
     pair.run().unwrap();
     pair.client.set_authenticated();
     pair.server.set_authenticated();
     for _ in 0..10 {
-        pair.client.send(PacketBuf::from_payload(&data(4000))).unwrap();
+        pair.client
+            .send(PacketBuf::from_payload(&data(4000)))
+            .unwrap();
         pair.client.handle_timeout(pair.now).unwrap();
         pair.run().unwrap();
     }
-    let exchanges =
-        pair.client_events.iter().filter(|e| matches!(e, TransportEvent::Keys { .. })).count();
+    let exchanges = pair
+        .client_events
+        .iter()
+        .filter(|e| matches!(e, TransportEvent::Keys { .. }))
+        .count();
     assert!((3..=5).contains(&exchanges), "{exchanges}");
     assert_eq!(pair.server_got.len(), 10);
 }
 
 #[test]
 fn compression_starts_with_authentication_and_again_after_a_rekey() {
-    let mut pair = Pair::authenticated(Proposal { compress: true, ..proposal() });
+    let mut pair = Pair::authenticated(Proposal {
+        compress: true,
+        ..proposal()
+    });
     for _ in 0..2 {
-        pair.client.send(PacketBuf::from_payload(&data(20_000))).unwrap();
+        pair.client
+            .send(PacketBuf::from_payload(&data(20_000)))
+            .unwrap();
         let sealed = drain(&mut pair.client).unwrap();
         assert!(sealed.len() < 2_000, "{} bytes", sealed.len());
-        deliver(&mut pair.server, pair.now, &mut pair.to_server, &sealed, usize::MAX, &mut pair.server_got).unwrap();
+        deliver(
+            &mut pair.server,
+            pair.now,
+            &mut pair.to_server,
+            &sealed,
+            usize::MAX,
+            &mut pair.server_got,
+        )
+        .unwrap();
         pair.server.rekey().unwrap();
         pair.run().unwrap();
     }
@@ -281,10 +349,22 @@ fn compression_starts_with_authentication_and_again_after_a_rekey() {
 
 #[test]
 fn no_common_cipher_names_both_lists() {
-    let server = Proposal { ciphers: vec!["aes256-ctr".into()], ..proposal() };
-    let client = Proposal { ciphers: vec!["aes128-ctr".into()], ..proposal() };
+    let server = Proposal {
+        ciphers: vec!["aes256-ctr".into()],
+        ..proposal()
+    };
+    let client = Proposal {
+        ciphers: vec!["aes128-ctr".into()],
+        ..proposal()
+    };
     let error = Pair::new(config(client), config(server)).run().unwrap_err();
-    assert!(matches!(error, Error::PeerIncompatible(PeerIncompatible::NoCommon { .. })), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::PeerIncompatible(PeerIncompatible::NoCommon { .. })
+        ),
+        "{error:?}"
+    );
 }
 
 /// CVE-2023-48795 (Terrapin): a packet slipped in before the keys, so that one after them can be
@@ -293,7 +373,9 @@ fn no_common_cipher_names_both_lists() {
 fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let plain = |payload: &[u8]| {
         let mut out = seal::Outbound::new();
-        let job = out.job(PacketBuf::from_payload(payload), &mut |to| to.fill(0)).unwrap();
+        let job = out
+            .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
+            .unwrap();
         job.seal().unwrap().remaining().to_vec()
     };
     let ignore = plain(&Ignore { data: b"" }.to_bytes());
@@ -302,19 +384,37 @@ fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let mut down = drain(&mut pair.server).unwrap();
     let line = down.iter().position(|b| *b == b'\n').unwrap() + 1;
     down.splice(line..line, ignore.iter().copied());
-    let result = deliver(&mut pair.client, pair.now, &mut pair.to_client, &down, 9999, &mut vec![]);
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        9999,
+        &mut vec![],
+    );
     assert_eq!(result, Err(PeerMisbehaved::StrictKex(20).into()));
     // Behind KEXINIT.
     let mut pair = Pair::same(proposal());
     let mut down = drain(&mut pair.server).unwrap();
     down.extend_from_slice(&ignore);
-    let result = deliver(&mut pair.client, pair.now, &mut pair.to_client, &down, 9999, &mut vec![]);
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        9999,
+        &mut vec![],
+    );
     assert!(result.is_err());
 }
 
 #[test]
 fn key_exchange_messages_out_of_turn_are_refused() {
-    for payload in [NewKeys {}.to_bytes(), vec![31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], vec![30]] {
+    for payload in [
+        NewKeys {}.to_bytes(),
+        vec![31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        vec![30],
+    ] {
         let mut pair = Pair::authenticated(proposal());
         pair.server.send(PacketBuf::from_payload(&payload)).unwrap();
         assert!(pair.run().is_err(), "message {}", payload[0]);
@@ -325,7 +425,9 @@ fn key_exchange_messages_out_of_turn_are_refused() {
 fn data_between_kexinit_and_newkeys_is_refused() {
     let mut pair = Pair::authenticated(proposal());
     pair.server.rekey().unwrap();
-    pair.server.send(PacketBuf::from_payload(&data(20))).unwrap();
+    pair.server
+        .send(PacketBuf::from_payload(&data(20)))
+        .unwrap();
     assert!(pair.run().is_err());
 }
 
@@ -333,13 +435,28 @@ fn data_between_kexinit_and_newkeys_is_refused() {
 fn a_changed_bit_ends_the_connection() {
     for at in [0, 4, 5, 20, 60] {
         let mut pair = Pair::authenticated(proposal());
-        pair.server.send(PacketBuf::from_payload(&data(40))).unwrap();
+        pair.server
+            .send(PacketBuf::from_payload(&data(40)))
+            .unwrap();
         let mut down = drain(&mut pair.server).unwrap();
         if let Some(byte) = down.get_mut(at) {
             *byte ^= 1;
         }
         down.extend([0; 1 << 19]);
-        let result = deliver(&mut pair.client, pair.now, &mut pair.to_client, &down, 1 << 20, &mut vec![]);
-        assert!(matches!(result, Err(Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_)))), "{at}: {result:?}");
+        let result = deliver(
+            &mut pair.client,
+            pair.now,
+            &mut pair.to_client,
+            &down,
+            1 << 20,
+            &mut vec![],
+        );
+        assert!(
+            matches!(
+                result,
+                Err(Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_)))
+            ),
+            "{at}: {result:?}"
+        );
     }
 }

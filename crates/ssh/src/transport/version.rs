@@ -34,9 +34,14 @@ impl Ident {
     pub fn openssh(&self) -> Option<(u32, u32)> {
         let version = self.software().strip_prefix("OpenSSH_")?;
         let version = version.strip_prefix("for_Windows_").unwrap_or(version);
-        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+        let end = version
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(version.len());
         let mut parts = version.get(..end)?.split('.');
-        Some((parts.next()?.parse().ok()?, parts.next().and_then(|m| m.parse().ok()).unwrap_or(0)))
+        Some((
+            parts.next()?.parse().ok()?,
+            parts.next().and_then(|m| m.parse().ok()).unwrap_or(0),
+        ))
     }
 }
 
@@ -49,7 +54,11 @@ pub(crate) fn take_ident(
 ) -> Result<Option<Ident>, Error> {
     loop {
         let Some(end) = buf.iter().take(MAX_PREAMBLE).position(|b| *b == b'\n') else {
-            let limit = if buf.starts_with(b"SSH-") { MAX_LINE } else { MAX_PREAMBLE };
+            let limit = if buf.starts_with(b"SSH-") {
+                MAX_LINE
+            } else {
+                MAX_PREAMBLE
+            };
             return match buf.len() > limit {
                 true => Err(PeerMisbehaved::NoIdentification.into()),
                 false => Ok(None),
@@ -94,7 +103,10 @@ mod tests {
 
     #[test]
     fn greetings_before_the_identification_are_skipped() {
-        let ident = take(b"welcome\r\nto us\r\nSSH-2.0-OpenSSH_9.2p1 Debian-2\r\nrest", true);
+        let ident = take(
+            b"welcome\r\nto us\r\nSSH-2.0-OpenSSH_9.2p1 Debian-2\r\nrest",
+            true,
+        );
         let ident = ident.unwrap().unwrap();
         assert_eq!(ident.as_str(), "SSH-2.0-OpenSSH_9.2p1 Debian-2");
         assert_eq!(ident.openssh(), Some((9, 2)));
@@ -114,7 +126,9 @@ mod tests {
     fn version_1_is_named() {
         assert!(matches!(
             take(b"SSH-1.5-old\n", true),
-            Err(Error::PeerIncompatible(PeerIncompatible::ProtocolVersion(_)))
+            Err(Error::PeerIncompatible(PeerIncompatible::ProtocolVersion(
+                _
+            )))
         ));
     }
 
