@@ -3,3 +3,4 @@
 pub mod cipher;
 pub mod compress;
 pub mod kex;
+pub mod key;
