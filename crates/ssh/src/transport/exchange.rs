@@ -11,7 +11,7 @@ use crate::Role;
 use crate::cipher::{OpeningKey, SealingKey};
 use crate::error::{Error, Local, PeerMisbehaved};
 use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod, SharedSecret};
-use crate::key::PublicKey;
+use crate::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use crate::msg::{ExtInfo, KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
 
 /// How far a key exchange has come. Each state holds what the next message needs and no more.
@@ -283,7 +283,7 @@ impl Transport {
             .config
             .host_keys
             .iter()
-            .find(|k| k.algorithms().contains(&chosen.host_key.as_str()))
+            .find(|k| k.public().algorithms().contains(&chosen.host_key.as_str()))
             .cloned()
             .ok_or(Local::NoAlgorithm("host key"))?;
         let k_s = signer.public_blob();
@@ -298,7 +298,7 @@ impl Transport {
                 v_s: self.ours.as_str().as_bytes(),
                 i_c: &theirs,
                 i_s: &ours,
-                k_s: &k_s,
+                k_s,
                 init: m.public,
                 reply: &public,
             },
@@ -308,7 +308,7 @@ impl Transport {
             .sign(&chosen.host_key, &hash)
             .map_err(|_| Error::from(Local::KeyExchange))?;
         let reply = KexEcdhReply {
-            host_key: &k_s,
+            host_key: k_s,
             public: &public,
             signature: &signature,
         };
@@ -379,6 +379,8 @@ impl Transport {
 
     /// A server's EXT_INFO, right behind its first NEWKEYS (RFC 8308 section 2.4).
     fn send_ext_info(&mut self) -> Result<(), Error> {
+        let plain = HOST_KEY_ALGORITHMS.iter().filter(|a| !a.is_certificate());
+        let signatures: Vec<_> = plain.map(|a| a.name).collect();
         let mut pairs = Vec::new();
         for (name, value) in [
             (
