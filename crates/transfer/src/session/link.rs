@@ -30,8 +30,8 @@ pub trait Link: Send {
     /// Registers its descriptors with tokens from `first` on, fewer than 16.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
 
-    /// What is known of the server.
-    fn peer(&self) -> Peer;
+    /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
+    fn peer(&self) -> Option<Peer>;
 
     /// Memory for what is sent; its slot is the payload of one packet.
     fn pool(&self) -> Pool;

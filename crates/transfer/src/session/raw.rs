@@ -157,8 +157,8 @@ impl Link for RawLink {
         Ok(())
     }
 
-    fn peer(&self) -> Peer {
-        Peer::default()
+    fn peer(&self) -> Option<Peer> {
+        Some(Peer::default())
     }
 
     fn pool(&self) -> Pool {

@@ -19,6 +19,8 @@ const KEPT: usize = 64;
 pub struct Segments {
     current: BytesMut,
     used: VecDeque<BytesMut>,
+    /// The current one is a segment, not the nothing there was at the start.
+    filled: bool,
 }
 
 impl Segments {
@@ -40,19 +42,18 @@ impl Segments {
     /// Goes on in another segment, taking along what is incomplete.
     fn next(&mut self, wanted: usize) {
         let capacity = SEGMENT.max(wanted + LEAST_READ);
-        let mut next = match self.used.front_mut() {
-            Some(oldest) if oldest.try_reclaim(capacity) => {
-                self.used.pop_front().unwrap_or_default()
-            }
-            _ => BytesMut::with_capacity(capacity),
+        let free = self.used.iter_mut().position(|s| s.try_reclaim(capacity));
+        let mut next = match free.and_then(|at| self.used.swap_remove_front(at)) {
+            Some(free) => free,
+            None => BytesMut::with_capacity(capacity),
         };
-        next.clear();
         next.extend_from_slice(&self.current);
-        self.current.clear();
-        if self.used.len() < KEPT {
-            self.used.push_back(std::mem::take(&mut self.current));
+        let mut used = std::mem::replace(&mut self.current, next);
+        used.clear();
+        if self.filled && self.used.len() < KEPT {
+            self.used.push_back(used);
         }
-        self.current = next;
+        self.filled = true;
     }
 }
 
