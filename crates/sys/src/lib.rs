@@ -1,5 +1,9 @@
-//! System calls: every unsafe one behind a safe function, and what tunes a socket.
+//! Every system call that needs `unsafe`, each behind one safe function, and what tunes a socket.
 
+mod receive;
 mod tune;
+mod umask;
 
+pub use receive::read_spare;
 pub use tune::Tuning;
+pub use umask::umask;

@@ -385,7 +385,7 @@ impl Transport {
         for (name, value) in [
             (
                 "server-sig-algs",
-                crate::key::USER_SIGNATURE_ALGORITHMS.join(",").as_str(),
+                signatures.join(",").as_str(),
             ),
             ("publickey-hostbound@openssh.com", "0"),
             ("ping@openssh.com", "0"),
