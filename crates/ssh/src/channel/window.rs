@@ -201,6 +201,7 @@ mod tests {
         }
         assert_eq!(window.size(), 15 << 20);
         let mut slow = ReceiveWindow::new(2 << 20, 15 << 20);
+        slow.consume(now, 1, Some(rtt));
         for _ in 0..10 {
             now += 5 * rtt;
             let n = slow.size() as usize;

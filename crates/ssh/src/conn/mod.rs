@@ -8,7 +8,7 @@ use wire::Pool;
 
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, UserAuth};
-use crate::channel::{ChannelEvent, Channels, ChannelsConfig};
+use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::transport::{
     Extensions, Ident, Negotiated, Output, Transport, TransportConfig, TransportEvent,
@@ -224,6 +224,11 @@ impl Connection {
     /// The channels.
     pub fn channels(&mut self) -> &mut Channels {
         &mut self.channels
+    }
+
+    /// Bytes written to a channel that have not been sent.
+    pub fn queued(&self, id: ChannelId) -> usize {
+        self.channels.queued(id)
     }
 
     /// Whether authentication has succeeded.

@@ -383,10 +383,7 @@ impl Transport {
         let signatures: Vec<_> = plain.map(|a| a.name).collect();
         let mut pairs = Vec::new();
         for (name, value) in [
-            (
-                "server-sig-algs",
-                signatures.join(",").as_str(),
-            ),
+            ("server-sig-algs", signatures.join(",").as_str()),
             ("publickey-hostbound@openssh.com", "0"),
             ("ping@openssh.com", "0"),
         ] {

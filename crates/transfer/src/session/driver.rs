@@ -88,7 +88,8 @@ impl Driver {
             }
             for event in &events {
                 if event.token() != WAKER {
-                    let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                    let readable =
+                        event.is_readable() || event.is_read_closed() || event.is_error();
                     let writable = event.is_writable() || event.is_write_closed();
                     self.link.ready(event.token(), readable, writable);
                 }
@@ -101,7 +102,10 @@ impl Driver {
 
     fn deadline(&self) -> Option<Instant> {
         let throttle = self.throttle.as_ref().map(Throttle::ready_at);
-        [self.link.poll_timeout(), throttle].into_iter().flatten().min()
+        [self.link.poll_timeout(), throttle]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// One turn of the loop; true when the next should come without waiting.
