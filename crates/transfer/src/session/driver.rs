@@ -139,7 +139,7 @@ impl Driver {
                     self.disk.bind(id, relay);
                 }
                 Ok(Command::Cancel(reason)) => {
-                    self.fail_waiting(&reason, false);
+                    self.fail_waiting(&reason);
                     for on in &mut self.lanes {
                         on.lane.cancel(now, &reason);
                     }
@@ -155,13 +155,9 @@ impl Driver {
 
     fn take_replies(&mut self, now: Instant) {
         while let Some(reply) = self.disk.poll_reply() {
-            let Some(reply) = self.jobs.replied(reply) else {
-                continue;
-            };
-            // Lanes know their own jobs and pass over others'.
-            let job = reply.job();
-            if let Some(on) = self.lanes.iter_mut().find(|on| on.lane.has(job)) {
-                on.lane.handle_disk(now, reply);
+            let lane = self.jobs.replied(&reply);
+            if let Some(at) = lane.and_then(|channel| self.lane_on(channel)) {
+                self.lanes[at].lane.handle_disk(now, reply);
             }
         }
         for id in self.jobs.recover() {
@@ -265,7 +261,13 @@ impl Driver {
     fn data_lane(&mut self, now: Instant) -> Option<usize> {
         match self.lanes.iter().position(|on| !on.listing) {
             Some(at) => Some(at),
-            None => self.open_lane(now, self.predict, false),
+            None => {
+                let opened = self.open_lane(now, self.predict, false);
+                if opened.is_none() && self.link.peer().is_some() {
+                    self.lose("the connection carries no SFTP channel".to_owned());
+                }
+                opened
+            }
         }
     }
 
@@ -292,12 +294,7 @@ impl Driver {
 
     fn open_lane(&mut self, now: Instant, predict: bool, listing: bool) -> Option<usize> {
         let peer = self.link.peer()?;
-        let Some(channel) = self.link.open_channel() else {
-            if !listing {
-                self.lose("the server allows no further SFTP channel".to_owned());
-            }
-            return None;
-        };
+        let channel = self.link.open_channel()?;
         let random = Box::new(|bytes: &mut [u8]| {
             // Names of temporaries: O_EXCL decides, randomness only makes meetings rare.
             let _ = aws_lc_rs::rand::fill(bytes);
@@ -320,7 +317,7 @@ impl Driver {
             self.drain_events(at);
             let on = &mut self.lanes[at];
             while let Some(request) = on.lane.poll_disk() {
-                self.jobs.asked_disk(&request);
+                self.jobs.asked_disk(&request, on.channel);
                 self.disk.submit(request);
             }
             let mut room = self.link.room(on.channel);
@@ -354,7 +351,7 @@ impl Driver {
         self.drain_events(at);
         let mut on = self.lanes.remove(at);
         while let Some(request) = on.lane.poll_disk() {
-            self.jobs.asked_disk(&request);
+            self.jobs.asked_disk(&request, on.channel);
             self.disk.submit(request);
         }
         self.link.close_channel(on.channel);
@@ -364,9 +361,10 @@ impl Driver {
         if matches!(error, LaneError::Surprise(_)) {
             self.predict = false;
         }
+        let channel = on.channel;
         let left = on.lane.into_unfinished();
         for request in left.releases {
-            self.jobs.asked_disk(&request);
+            self.jobs.asked_disk(&request, channel);
             self.disk.submit(request);
         }
         for job in left.jobs {
@@ -385,20 +383,13 @@ impl Driver {
         self.restarts += 1;
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
             self.lose(error.to_string());
-        } else if self.lanes.is_empty() && self.link.peer().is_some() {
-            self.reopen(&error);
+        } else if self.lanes.is_empty()
+            && self.open_lane(Instant::now(), self.predict, false).is_none()
+        {
+            self.lose(error.to_string());
         }
     }
 
-    fn reopen(&mut self, error: &LaneError) {
-        let now = Instant::now();
-        let Some(channel) = self.open_lane(now, self.predict, false) else {
-            self.over = false;
-            self.lose(error.to_string());
-            return;
-        };
-        debug_assert_eq!(channel, self.lanes.len() - 1);
-    }
 
     /// The session is over.
     fn lose(&mut self, why: String) {
@@ -413,13 +404,12 @@ impl Driver {
                 self.fail(job.id, &why);
             }
         }
-        self.fail_waiting(&why, true);
+        self.fail_waiting(&why);
         self.tell(SessionEvent::Lost(why));
         self.over = true;
     }
 
-    fn fail_waiting(&mut self, why: &str, remote: bool) {
-        let _ = remote;
+    fn fail_waiting(&mut self, why: &str) {
         for id in self.jobs.take_all() {
             self.fail(id, why);
         }

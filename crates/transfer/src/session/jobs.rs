@@ -2,6 +2,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use plan::{DiskReply, DiskRequest, Job, JobId, LaneEvent};
 
+use super::ChannelId;
+
 /// Ids from here on are the session's own; nobody is told of them.
 const OWN: u64 = 1 << 63;
 
@@ -11,8 +13,8 @@ const OWN: u64 = 1 << 63;
 pub(super) struct Jobs {
     waiting: VecDeque<Job>,
     lists: VecDeque<Job>,
-    /// Requests that the disk has not answered, by job.
-    owed: BTreeMap<JobId, u32>,
+    /// Requests that the disk has not answered, by job, and whose lane asked last.
+    owed: BTreeMap<JobId, (u32, ChannelId)>,
     /// Lost with their lane: replies of the disk for them are nobody's.
     lost: BTreeMap<JobId, Job>,
     relayed: BTreeSet<JobId>,
@@ -75,20 +77,21 @@ impl Jobs {
         self.relayed.remove(&id)
     }
 
-    pub(super) fn asked_disk(&mut self, request: &DiskRequest) {
-        *self.owed.entry(request_job(request)).or_default() += 1;
+    pub(super) fn asked_disk(&mut self, request: &DiskRequest, lane: ChannelId) {
+        let owed = self.owed.entry(request_job(request)).or_insert((0, lane));
+        *owed = (owed.0 + 1, lane);
     }
 
-    /// Counts a reply; returns it if it is for a lane.
-    pub(super) fn replied(&mut self, reply: DiskReply) -> Option<DiskReply> {
+    /// Counts a reply; returns the lane it is for, unless that lost the job.
+    pub(super) fn replied(&mut self, reply: &DiskReply) -> Option<ChannelId> {
         let job = reply.job();
-        if let Some(owed) = self.owed.get_mut(&job) {
-            *owed -= 1;
-            if *owed == 0 {
-                self.owed.remove(&job);
-            }
+        let (owed, lane) = self.owed.get_mut(&job)?;
+        let lane = *lane;
+        *owed -= 1;
+        if *owed == 0 {
+            self.owed.remove(&job);
         }
-        (!self.lost.contains_key(&job)).then_some(reply)
+        (!self.lost.contains_key(&job)).then_some(lane)
     }
 
     /// To be done again once the disk has answered all that was asked for it.

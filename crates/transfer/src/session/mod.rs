@@ -67,7 +67,7 @@ pub enum SessionEvent {
     Lost(String),
 }
 
-pub(self) enum Command {
+enum Command {
     Push(Job),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
@@ -84,7 +84,7 @@ pub struct Session {
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
-pub(self) struct Bell {
+struct Bell {
     waker: Waker,
     rung: AtomicBool,
 }
