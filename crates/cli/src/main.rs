@@ -1,1 +1,4 @@
-fn main() {}
+//! (story)
+mod exit;
+mod flags;
+fn main() { }
