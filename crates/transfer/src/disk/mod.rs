@@ -1,0 +1,1 @@
+//! Local file operations for lanes, on a few threads that may block.

@@ -1,0 +1,1 @@
+//! Trees, walked as a stream.
