@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use transfer::report::Outcome;
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -45,6 +47,17 @@ impl Exit {
             Self::Interrupted => {
                 "interrupted by SIGINT, SIGTERM or SIGHUP, or nobody reads the events of --json"
             }
+        }
+    }
+}
+
+impl From<&Outcome> for Exit {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Complete => Self::Done,
+            Outcome::Partial => Self::SomeFailed,
+            Outcome::NoConnection(_) => Self::NoConnection,
+            Outcome::Interrupted => Self::Interrupted,
         }
     }
 }

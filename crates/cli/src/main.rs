@@ -1,4 +1,6 @@
 //! (story)
 mod exit;
 mod flags;
+mod output;
+mod signals;
 fn main() { }
