@@ -20,8 +20,13 @@ pub(crate) enum Exit {
 }
 
 /// All of them, in the order in which help and man page list them.
-pub(crate) const ALL: [Exit; 5] =
-    [Exit::Done, Exit::SomeFailed, Exit::Usage, Exit::NoConnection, Exit::Interrupted];
+pub(crate) const ALL: [Exit; 5] = [
+    Exit::Done,
+    Exit::SomeFailed,
+    Exit::Usage,
+    Exit::NoConnection,
+    Exit::Interrupted,
+];
 
 impl Exit {
     /// The number. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
@@ -89,8 +94,15 @@ mod tests {
     #[test]
     fn help_lists_each() {
         for exit in ALL {
-            let line = help().lines().find(|l| l.contains(exit.meaning())).map(str::to_owned);
-            assert!(line.unwrap().trim_start().starts_with(&exit.code().to_string()));
+            let line = help()
+                .lines()
+                .find(|l| l.contains(exit.meaning()))
+                .map(str::to_owned);
+            assert!(
+                line.unwrap()
+                    .trim_start()
+                    .starts_with(&exit.code().to_string())
+            );
         }
     }
 }

@@ -36,7 +36,12 @@ impl Output {
         quiet: bool,
         cancel: Cancel,
     ) -> Self {
-        Self { console, json, quiet, cancel }
+        Self {
+            console,
+            json,
+            quiet,
+            cancel,
+        }
     }
 
     pub(crate) fn console(&self) -> &Console {
@@ -45,7 +50,11 @@ impl Output {
 
     /// The run begins.
     pub(crate) fn start(&self, sources: Vec<Name>, target: Name) {
-        self.event(&RunEvent::Start { version: env!("CARGO_PKG_VERSION"), sources, target });
+        self.event(&RunEvent::Start {
+            version: env!("CARGO_PKG_VERSION"),
+            sources,
+            target,
+        });
     }
 
     /// A connection stands.
@@ -66,7 +75,10 @@ impl Output {
 
     /// Something to know that fails nothing.
     pub(crate) fn warning(&self, message: String) {
-        self.copy_event(&Event::Warning { path: None, message });
+        self.copy_event(&Event::Warning {
+            path: None,
+            message,
+        });
     }
 
     fn show_warning(&self, text: &str) {
@@ -92,7 +104,9 @@ impl Output {
     }
 
     fn event(&self, event: &impl Serialize) {
-        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) else { return };
+        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) else {
+            return;
+        };
         // A reader that has gone is no fault to speak of, but the run was for it.
         if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
             self.console.error(&format!("standard output: {error}"));

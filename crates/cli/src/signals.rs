@@ -22,15 +22,17 @@ pub(crate) fn watch(cancel: Cancel, at_once: impl Fn() + Send + 'static) -> io::
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = Signals::new(wanted.iter().filter(|s| ignored & (1 << (**s - 1)) == 0))?;
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for (before, _) in signals.forever().enumerate() {
-            if before > 0 {
-                at_once();
-                process::exit(Exit::Interrupted.code().into());
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for (before, _) in signals.forever().enumerate() {
+                if before > 0 {
+                    at_once();
+                    process::exit(Exit::Interrupted.code().into());
+                }
+                cancel.cancel();
             }
-            cancel.cancel();
-        }
-    })?;
+        })?;
     Ok(())
 }
 
@@ -42,7 +44,8 @@ fn ignored_signals() -> u64 {
 
 fn mask(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -51,7 +54,10 @@ mod tests {
 
     #[test]
     fn reads_the_mask() {
-        assert_eq!(mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t00\n"), 0x1001);
+        assert_eq!(
+            mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t00\n"),
+            0x1001
+        );
         assert_eq!(mask(""), 0);
     }
 }

@@ -4,6 +4,8 @@
 pub mod cancel;
 pub mod copy;
 pub mod disk;
+pub mod escape;
+pub mod operand;
 pub mod report;
 pub mod session;
 pub mod walk;

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
-use crate::flags::flag::{Flag, Takes};
+use crate::flags::flag::{Flag, Scp, Takes};
 use crate::flags::table::rows;
 
 /// Under which clap keeps sources and destination.
@@ -88,6 +88,7 @@ fn arg(flag: &'static Flag) -> Arg {
         .help(flag.help)
         .help_heading(flag.group.heading())
         .hide(flag.refused().is_some())
+        .hide_short_help(matches!(flag.scp, Scp::NoEffect(_)))
         .overrides_with_all(flag.overrides);
     // --help and the man page have the sentences, -h the line.
     arg = arg.long_help(flag.doc);
@@ -115,12 +116,16 @@ fn arg(flag: &'static Flag) -> Arg {
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
         Takes::Choice(_, choices) => {
-            arg.action(ArgAction::Set).value_parser(PossibleValuesParser::new(choices))
+            // The sentences name the choices.
+            arg.action(ArgAction::Set)
+                .hide_possible_values(true)
+                .value_parser(PossibleValuesParser::new(choices))
         }
         Takes::OptionalChoice(_, choices) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)
+            .hide_possible_values(true)
             .default_missing_value(choices.first().copied().unwrap_or_default())
             .value_parser(PossibleValuesParser::new(choices)),
     }

@@ -24,7 +24,10 @@ pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
         None => (all.clone(), "longhaul".to_owned()),
         Some(sub) => {
             let found = PAGES.iter().find(|page| **page == sub)?;
-            (all.find_subcommand(found)?.clone(), format!("longhaul-{found}"))
+            (
+                all.find_subcommand(found)?.clone(),
+                format!("longhaul-{found}"),
+            )
         }
     };
     render(page, &name, subcommand.is_some()).ok()
@@ -72,21 +75,41 @@ fn scp_section(roff: &mut Roff) {
         };
         item(roff, &flag.spelled(), &capital(&note));
     }
-    item(roff, "flags after operands", "Are flags; scp stops at the first operand. -- ends flags.");
-    item(roff, "temporary files", "A file appears under its final name only when it is whole.");
+    item(
+        roff,
+        "flags after operands",
+        "Are flags; scp stops at the first operand. -- ends flags.",
+    );
+    item(
+        roff,
+        "temporary files",
+        "A file appears under its final name only when it is whole.",
+    );
 }
 
 fn examples_section(roff: &mut Roff) {
     roff.control("SH", ["EXAMPLES"]);
     item(roff, "longhaul cp big.iso host:/srv/", "Upload a file.");
-    item(roff, "longhaul cp -a host:results .", "Download a tree as it is.");
-    item(roff, "longhaul cp --json -q a b host: | jq .", "Upload two files and read the events.");
+    item(
+        roff,
+        "longhaul cp -a host:results .",
+        "Download a tree as it is.",
+    );
+    item(
+        roff,
+        "longhaul cp --json -q a b host: | jq .",
+        "Upload two files and read the events.",
+    );
 }
 
 fn exit_section(roff: &mut Roff) {
     roff.control("SH", ["EXIT STATUS"]);
     for exit in exit::ALL {
-        item(roff, &exit.code().to_string(), &format!("{}.", capital(exit.meaning())));
+        item(
+            roff,
+            &exit.code().to_string(),
+            &format!("{}.", capital(exit.meaning())),
+        );
     }
 }
 
@@ -98,7 +121,11 @@ fn environment_section(roff: &mut Roff) {
         "SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY",
         "The program that asks for secrets where there is no terminal, as ssh(1) uses it.",
     );
-    item(roff, "NO_COLOR", "If it is set and not empty, no colours are used.");
+    item(
+        roff,
+        "NO_COLOR",
+        "If it is set and not empty, no colours are used.",
+    );
     item(
         roff,
         "XDG_CACHE_HOME",
@@ -108,7 +135,11 @@ fn environment_section(roff: &mut Roff) {
 
 fn see_also_section(roff: &mut Roff, is_cp: bool) {
     roff.control("SH", ["SEE ALSO"]);
-    let ours = if is_cp { "longhaul(1)" } else { "longhaul-cp(1)" };
+    let ours = if is_cp {
+        "longhaul(1)"
+    } else {
+        "longhaul-cp(1)"
+    };
     roff.text([roman(format!("{ours}, scp(1), ssh(1), ssh_config(5)"))]);
 }
 
@@ -141,7 +172,10 @@ pub(crate) fn flags_markdown() -> String {
          anew.\n",
     );
     for group in Group::ALL {
-        text.push_str(&format!("\n## {}\n\n| Flag | Meaning | scp |\n|---|---|---|\n", group.heading()));
+        text.push_str(&format!(
+            "\n## {}\n\n| Flag | Meaning | scp |\n|---|---|---|\n",
+            group.heading()
+        ));
         for flag in rows().filter(|flag| flag.group == group && flag.refused().is_none()) {
             let scp = match flag.scp {
                 Scp::Same => "the same".to_owned(),
@@ -149,7 +183,11 @@ pub(crate) fn flags_markdown() -> String {
                 Scp::NoEffect(reason) => format!("no effect: {reason}"),
                 Scp::Refused(_) | Scp::Ours => "-".to_owned(),
             };
-            text.push_str(&format!("| {} | {} | {scp} |\n", cell(flag), flag.doc.replace('|', "\\|")));
+            text.push_str(&format!(
+                "| {} | {} | {scp} |\n",
+                cell(flag),
+                flag.doc.replace('|', "\\|")
+            ));
         }
     }
     text.push_str("\n## scp's flags that are refused\n\n| Flag | Why |\n|---|---|\n");
@@ -180,7 +218,10 @@ pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("flags.md".to_owned(), flags_markdown().into_bytes())];
     for page in [None].into_iter().chain(PAGES.iter().copied().map(Some)) {
         let name = page.map_or_else(String::new, |page| format!("-{page}"));
-        all.push((format!("man/longhaul{name}.1"), man(page).unwrap_or_default()));
+        all.push((
+            format!("man/longhaul{name}.1"),
+            man(page).unwrap_or_default(),
+        ));
     }
     all
 }

@@ -47,7 +47,10 @@ impl FromStr for Dscp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some((_, value)) = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+        if let Some((_, value)) = NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+        {
             return Ok(Self(*value));
         }
         match text.parse::<u8>() {
@@ -63,7 +66,13 @@ mod tests {
 
     #[test]
     fn names_and_numbers() {
-        for (text, value) in [("CS1", 8), ("af21", 18), ("EF", 46), ("none", 0), ("63", 63)] {
+        for (text, value) in [
+            ("CS1", 8),
+            ("af21", 18),
+            ("EF", 46),
+            ("none", 0),
+            ("63", 63),
+        ] {
             assert_eq!(text.parse::<Dscp>().unwrap().value(), value, "{text}");
         }
         for text in ["64", "-1", "CS8", "", "lowdelay"] {
@@ -74,7 +83,11 @@ mod tests {
     #[test]
     fn classes_follow_their_formulas() {
         for (name, value) in NAMES {
-            let digits: Vec<u8> = name.bytes().filter(u8::is_ascii_digit).map(|d| d - b'0').collect();
+            let digits: Vec<u8> = name
+                .bytes()
+                .filter(u8::is_ascii_digit)
+                .map(|d| d - b'0')
+                .collect();
             match (&name[..2], digits.as_slice()) {
                 ("CS", [class]) => assert_eq!(*value, 8 * class, "{name}"),
                 ("AF", [class, drop]) => assert_eq!(*value, 8 * class + 2 * drop, "{name}"),

@@ -134,7 +134,9 @@ impl Given {
 }
 
 fn utf8(value: OsString) -> Result<String, String> {
-    value.into_string().map_err(|_| "is not valid UTF-8".to_owned())
+    value
+        .into_string()
+        .map_err(|_| "is not valid UTF-8".to_owned())
 }
 
 impl Group {

@@ -111,7 +111,11 @@ pub(crate) fn parse(
         Ok(matches) => matches,
         Err(error) => {
             let text = render(&error, color);
-            return if error.use_stderr() { Err(UsageError(text)) } else { Ok(LowArgs::Show(text)) };
+            return if error.use_stderr() {
+                Err(UsageError(text))
+            } else {
+                Ok(LowArgs::Show(text))
+            };
         }
     };
     match matches.subcommand() {
@@ -130,17 +134,26 @@ pub(crate) fn parse(
 
 fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
     let text = error.render();
-    if color == clap::ColorChoice::Never { text.to_string() } else { text.ansi().to_string() }
+    if color == clap::ColorChoice::Never {
+        text.to_string()
+    } else {
+        text.ansi().to_string()
+    }
 }
 
 fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     let mut args = CopyArgs::default();
     for flag in rows() {
-        let Some(given) = given(flag, matches) else { continue };
+        let Some(given) = given(flag, matches) else {
+            continue;
+        };
         if let Some(reason) = flag.refused() {
             return Err(usage(&format!("{}: {reason}", flag.spelled())));
         }
-        let shown = given.values.last().map(|value| value.to_string_lossy().into_owned());
+        let shown = given
+            .values
+            .last()
+            .map(|value| value.to_string_lossy().into_owned());
         (flag.set)(&mut args, given).map_err(|why| {
             let value = shown.unwrap_or_default().escape_debug().to_string();
             usage(&format!("{}: '{value}' {why}", flag.spelled()))
@@ -152,7 +165,12 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     if args.sources.is_empty() {
         return Err(usage("a source and a destination are needed"));
     }
-    if args.sources.iter().chain([&args.destination]).any(|operand| operand == OsStr::new("")) {
+    if args
+        .sources
+        .iter()
+        .chain([&args.destination])
+        .any(|operand| operand == OsStr::new(""))
+    {
         return Err(usage("an operand is empty"));
     }
     Ok(args)
@@ -169,12 +187,16 @@ fn given(flag: &Flag, matches: &ArgMatches) -> Option<Given> {
     };
     let values = match flag.takes {
         Takes::Nothing | Takes::Repeats => Vec::new(),
-        Takes::Value(_) | Takes::Values(_) => {
-            matches.get_many::<OsString>(&id).unwrap_or_default().cloned().collect()
-        }
-        Takes::Choice(..) | Takes::OptionalChoice(..) => {
-            matches.get_many::<String>(&id).unwrap_or_default().map(OsString::from).collect()
-        }
+        Takes::Value(_) | Takes::Values(_) => matches
+            .get_many::<OsString>(&id)
+            .unwrap_or_default()
+            .cloned()
+            .collect(),
+        Takes::Choice(..) | Takes::OptionalChoice(..) => matches
+            .get_many::<String>(&id)
+            .unwrap_or_default()
+            .map(OsString::from)
+            .collect(),
     };
     Some(Given { times, values })
 }

@@ -12,11 +12,26 @@ fn cp(args: &[&str]) -> Result<CopyArgs, String> {
 
 #[test]
 fn letters_combine_and_values_attach_as_in_getopt() {
-    let args = cp(&["-rpvP2222", "-l800", "-oUser=x", "-o", "-strange", "a", "h:b"]).unwrap();
+    let args = cp(&[
+        "-rpvP2222",
+        "-l800",
+        "-oUser=x",
+        "-o",
+        "-strange",
+        "a",
+        "h:b",
+    ])
+    .unwrap();
     assert!(args.recursive && args.preserve);
-    assert_eq!((args.port, args.limit_kbit, args.verbose), (Some(2222), Some(800), 1));
+    assert_eq!(
+        (args.port, args.limit_kbit, args.verbose),
+        (Some(2222), Some(800), 1)
+    );
     assert_eq!(args.options, ["User=x", "-strange"]);
-    assert_eq!((args.sources, args.destination), (vec!["a".into()], "h:b".into()));
+    assert_eq!(
+        (args.sources, args.destination),
+        (vec!["a".into()], "h:b".into())
+    );
 }
 
 #[test]
@@ -40,8 +55,14 @@ fn the_last_of_a_repeated_flag_counts() {
 fn progress_alone_means_always_and_takes_no_operand() {
     assert_eq!(cp(&["a", "b:"]).unwrap().progress, When::Auto);
     let args = cp(&["--progress", "never", "b:"]).unwrap();
-    assert_eq!((args.progress, args.sources), (When::Always, vec!["never".into()]));
-    assert_eq!(cp(&["--progress=never", "a", "b:"]).unwrap().progress, When::Never);
+    assert_eq!(
+        (args.progress, args.sources),
+        (When::Always, vec!["never".into()])
+    );
+    assert_eq!(
+        cp(&["--progress=never", "a", "b:"]).unwrap().progress,
+        When::Never
+    );
     assert!(cp(&["--progress=often", "a", "b:"]).is_err());
 }
 
@@ -53,7 +74,9 @@ fn verbosity_counts() {
 #[test]
 fn each_refused_flag_gives_its_reason_even_without_operands() {
     for flag in rows() {
-        let Scp::Refused(reason) = flag.scp else { continue };
+        let Scp::Refused(reason) = flag.scp else {
+            continue;
+        };
         let letter = flag.spelled();
         let mut words = vec![letter.as_str()];
         if flag.takes.value_name().is_some() {

@@ -10,7 +10,9 @@ use crate::flags::flag::Flag;
 
 /// All rows: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
-    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS].into_iter().flatten()
+    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]
@@ -30,7 +32,12 @@ mod tests {
         let mut seen = BTreeSet::new();
         for flag in rows() {
             assert!(flag.short.is_some() || flag.long.is_some());
-            for name in flag.short.map(String::from).into_iter().chain(flag.long.map(String::from)) {
+            for name in flag
+                .short
+                .map(String::from)
+                .into_iter()
+                .chain(flag.long.map(String::from))
+            {
                 assert!(seen.insert(name.clone()), "{name} is there twice");
                 let valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
                 assert!(name.chars().all(valid) && !name.starts_with('-'), "{name}");
@@ -45,13 +52,22 @@ mod tests {
     fn every_flag_is_documented() {
         for flag in rows() {
             let name = flag.spelled();
-            assert!(!flag.help.is_empty() && !flag.help.ends_with('.'), "{name}: help");
+            assert!(
+                !flag.help.is_empty() && !flag.help.ends_with('.'),
+                "{name}: help"
+            );
             assert!(flag.help.len() <= 76, "{name}: help is longer than a line");
             if flag.refused().is_none() {
-                assert!(flag.doc.ends_with('.') && flag.doc.len() > flag.help.len() / 2, "{name}: doc");
+                assert!(
+                    flag.doc.ends_with('.') && flag.doc.len() > flag.help.len() / 2,
+                    "{name}: doc"
+                );
             }
             for other in flag.overrides {
-                assert!(rows().any(|flag| flag.long == Some(other)), "{name} overrides {other}");
+                assert!(
+                    rows().any(|flag| flag.long == Some(other)),
+                    "{name} overrides {other}"
+                );
             }
         }
     }

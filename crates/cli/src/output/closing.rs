@@ -17,7 +17,10 @@ pub(crate) fn line(summary: &Summary) -> String {
         (summary.symlinks, "link", "links"),
     ] {
         if count > 0 {
-            text.push_str(&format!(", {count} {}", if count == 1 { one } else { many }));
+            text.push_str(&format!(
+                ", {count} {}",
+                if count == 1 { one } else { many }
+            ));
         }
     }
     if summary.bytes > 0 || summary.files > 0 {
@@ -50,8 +53,9 @@ fn claim(summary: &Summary) -> Option<&'static str> {
 /// What went wrong, a sentence each.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
     let shown = summary.failures.iter();
-    let mut all: Vec<String> =
-        shown.map(|failure| format!("{}: {}", failure.path, failure.reason)).collect();
+    let mut all: Vec<String> = shown
+        .map(|failure| format!("{}: {}", failure.path, failure.reason))
+        .collect();
     let more = summary.failed.saturating_sub(all.len() as u64);
     if more > 0 {
         all.push(format!("{more} more failed; --json names every one"));
@@ -86,14 +90,26 @@ mod tests {
             line(&three()),
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written and renamed"
         );
-        let synced = Summary { synced: true, ..three() };
+        let synced = Summary {
+            synced: true,
+            ..three()
+        };
         assert_eq!(
             line(&synced),
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), synced and renamed"
         );
-        let inplace = Summary { state: Some(FileState::Closed), ..three() };
-        assert_eq!(line(&inplace), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written");
-        let less = Summary { state: Some(FileState::Written), ..three() };
+        let inplace = Summary {
+            state: Some(FileState::Closed),
+            ..three()
+        };
+        assert_eq!(
+            line(&inplace),
+            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written"
+        );
+        let less = Summary {
+            state: Some(FileState::Written),
+            ..three()
+        };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
     }
 
@@ -105,9 +121,21 @@ mod tests {
             elapsed: Duration::from_millis(490),
             ..Summary::default()
         };
-        assert_eq!(line(&empty), "copied 1 file, 0 B in 0.49 s, written and renamed");
-        let tree = Summary { files: 0, directories: 1, symlinks: 2, state: None, ..empty };
-        assert_eq!(line(&tree), "copied 0 files, 1 directory, 2 links in 0.49 s");
+        assert_eq!(
+            line(&empty),
+            "copied 1 file, 0 B in 0.49 s, written and renamed"
+        );
+        let tree = Summary {
+            files: 0,
+            directories: 1,
+            symlinks: 2,
+            state: None,
+            ..empty
+        };
+        assert_eq!(
+            line(&tree),
+            "copied 0 files, 1 directory, 2 links in 0.49 s"
+        );
     }
 
     #[test]
@@ -133,14 +161,20 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_so() {
-        let summary = Summary { outcome: Outcome::Interrupted, ..three() };
+        let summary = Summary {
+            outcome: Outcome::Interrupted,
+            ..three()
+        };
         assert!(line(&summary).starts_with("interrupted: copied 3 files"));
     }
 
     #[test]
     fn a_lost_connection_is_among_the_failures() {
         let reason = "example: connection refused".to_owned();
-        let summary = Summary { outcome: Outcome::NoConnection(reason.clone()), ..three() };
+        let summary = Summary {
+            outcome: Outcome::NoConnection(reason.clone()),
+            ..three()
+        };
         assert_eq!(failures(&summary), [reason]);
     }
 }

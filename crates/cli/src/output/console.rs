@@ -1,9 +1,11 @@
 //! Standard error: text lines, and a bar that gets out of their way.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 /// Ten times a second: steady for the eye, nothing for the processor.
 const REDRAWS_PER_SECOND: u8 = 10;
@@ -12,6 +14,8 @@ const REDRAWS_PER_SECOND: u8 = 10;
 pub(crate) struct Console {
     colors: bool,
     bar: Mutex<Bar>,
+    // As it was found; a question for a password switches echo off.
+    terminal: Option<Termios>,
 }
 
 #[derive(Default)]
@@ -31,15 +35,19 @@ pub(crate) struct BarState {
     pub(crate) done: u64,
     /// Bytes in all, as far as known.
     pub(crate) total: u64,
-    /// Left of the bar: the current file.
-    pub(crate) left: String,
-    /// Right of it: counts, rate, remaining time.
-    pub(crate) right: String,
+    /// Above the bar: the current file.
+    pub(crate) above: String,
+    /// Beside it: counts, rate, remaining time.
+    pub(crate) beside: String,
 }
 
 impl Console {
     pub(crate) fn new(colors: bool) -> Self {
-        Self { colors, bar: Mutex::default() }
+        Self {
+            colors,
+            bar: Mutex::default(),
+            terminal: tcgetattr(io::stderr()).ok(),
+        }
     }
 
     /// Whether colours are to be used.
@@ -89,8 +97,8 @@ impl Console {
         let bar = state.bar.get_or_insert_with(new_bar);
         bar.set_length(shown.total.max(shown.done).max(1));
         bar.set_position(shown.done);
-        bar.set_message(shown.left.clone());
-        bar.set_prefix(shown.right.clone());
+        bar.set_message(shown.above.clone());
+        bar.set_prefix(shown.beside.clone());
         bar.tick();
     }
 
@@ -108,7 +116,7 @@ impl Console {
         Hold(self)
     }
 
-    /// For the end in the middle of everything: the bar goes, the cursor is shown.
+    /// For the end in the middle of everything: the bar goes, cursor and echo come back.
     pub(crate) fn restore(&self) {
         // A thread that holds the lock may be the one that hangs.
         if let Ok(mut state) = self.bar.try_lock()
@@ -116,7 +124,11 @@ impl Console {
         {
             bar.finish_and_clear();
         }
-        if io::stderr().is_terminal() {
+        if let Some(terminal) = &self.terminal
+            // In the background, setting the terminal would stop the process instead.
+            && tcgetpgrp(io::stderr()) == Ok(getpgrp())
+        {
+            drop(tcsetattr(io::stderr(), OptionalActions::Now, terminal));
             drop(io::stderr().write_all(b"\x1b[?25h"));
         }
     }
@@ -148,7 +160,7 @@ fn new_bar() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);
     let bar = ProgressBar::with_draw_target(None, target);
     // The template is a constant; were it wrong, indicatif's own style would do.
-    match ProgressStyle::with_template("{wide_msg} {bar:20} {prefix}") {
+    match ProgressStyle::with_template("{wide_msg}\n{bar:20} {prefix}") {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
     }

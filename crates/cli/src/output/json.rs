@@ -87,7 +87,10 @@ pub(crate) struct HostInfo {
 
 impl Json {
     pub(crate) fn new(out: Box<dyn Write + Send>, start: Instant) -> Self {
-        Self { out: Mutex::new(out), start }
+        Self {
+            out: Mutex::new(out),
+            start,
+        }
     }
 
     /// Writes one event.
@@ -96,7 +99,11 @@ impl Json {
     /// It can't be written; `BrokenPipe` when nobody reads any more.
     pub(crate) fn write(&self, event: &impl Serialize) -> io::Result<()> {
         let t = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6;
-        let mut bytes = serde_json::to_vec(&Line { v: VERSION, t, event })?;
+        let mut bytes = serde_json::to_vec(&Line {
+            v: VERSION,
+            t,
+            event,
+        })?;
         bytes.push(b'\n');
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.write_all(&bytes)?;
@@ -121,7 +128,10 @@ impl<'a> RunEvent<'a> {
 
     /// The end.
     pub(crate) fn summary(exit: Exit, summary: &'a Summary) -> Self {
-        Self::Summary { exit: exit.code(), summary }
+        Self::Summary {
+            exit: exit.code(),
+            summary,
+        }
     }
 }
 

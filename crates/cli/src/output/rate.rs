@@ -19,7 +19,10 @@ impl Rate {
         }
         self.samples.push_back((now, bytes));
         while self.samples.len() > 2
-            && self.samples.get(1).is_some_and(|(then, _)| now.duration_since(*then) >= WINDOW)
+            && self
+                .samples
+                .get(1)
+                .is_some_and(|(then, _)| now.duration_since(*then) >= WINDOW)
         {
             self.samples.pop_front();
         }
@@ -31,7 +34,11 @@ impl Rate {
             return 0;
         };
         let seconds = t1.duration_since(*t0).as_secs_f64();
-        if seconds < 0.05 { 0 } else { ((b1 - b0) as f64 / seconds) as u64 }
+        if seconds < 0.05 {
+            0
+        } else {
+            ((b1 - b0) as f64 / seconds) as u64
+        }
     }
 
     /// How long `bytes` more will take; `None` while nothing moves.

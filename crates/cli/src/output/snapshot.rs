@@ -60,13 +60,17 @@ impl Snapshot {
     /// 100 only when all is done; a file that grows may go past what was found.
     fn percent(&self) -> u64 {
         let done = u128::from(self.bytes_done.min(self.bytes_total));
-        let percent = (done * 100).checked_div(self.bytes_total.into()).unwrap_or(100);
+        let percent = (done * 100)
+            .checked_div(self.bytes_total.into())
+            .unwrap_or(100);
         u64::try_from(percent).unwrap_or(100)
     }
 
     /// The current file, escaped for a terminal; empty if there is none.
     pub(crate) fn current(&self) -> String {
-        self.current.as_ref().map_or_else(String::new, Name::to_string)
+        self.current
+            .as_ref()
+            .map_or_else(String::new, Name::to_string)
     }
 }
 
@@ -84,7 +88,10 @@ mod tests {
             rate: 600_000,
             ..Snapshot::default()
         };
-        assert_eq!(snapshot.counts(), "1.2 MB of 5.0 MB+  600 kB/s  2 of 9+ files");
+        assert_eq!(
+            snapshot.counts(),
+            "1.2 MB of 5.0 MB+  600 kB/s  2 of 9+ files"
+        );
     }
 
     #[test]
@@ -98,9 +105,19 @@ mod tests {
             remaining: Some(Duration::from_secs(1)),
             ..Snapshot::default()
         };
-        assert_eq!(snapshot.counts(), " 99%  1.0 MB of 1.0 MB  10 B/s  00:01 left");
+        assert_eq!(
+            snapshot.counts(),
+            " 99%  1.0 MB of 1.0 MB  10 B/s  00:01 left"
+        );
         snapshot.bytes_done = 2_000_000;
         assert!(snapshot.counts().starts_with("100%  2.0 MB of 1.0 MB"));
-        assert!(Snapshot { totals_final: true, ..Snapshot::default() }.counts().starts_with("100%"));
+        assert!(
+            Snapshot {
+                totals_final: true,
+                ..Snapshot::default()
+            }
+            .counts()
+            .starts_with("100%")
+        );
     }
 }

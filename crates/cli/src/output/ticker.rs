@@ -60,11 +60,13 @@ fn bar(snapshot: &Snapshot) -> BarState {
     BarState {
         done: snapshot.bytes_done,
         total: snapshot.bytes_total,
-        left: snapshot.current(),
-        right: snapshot.counts(),
+        above: snapshot.current(),
+        beside: snapshot.counts(),
     }
 }
 
 fn line(snapshot: &Snapshot) -> String {
-    format!("{}  {}", snapshot.counts(), snapshot.current()).trim_end().to_owned()
+    format!("{}  {}", snapshot.counts(), snapshot.current())
+        .trim_end()
+        .to_owned()
 }

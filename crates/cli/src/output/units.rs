@@ -20,7 +20,11 @@ pub(crate) fn size(bytes: u64) -> String {
         value /= 1000.0;
         unit = next;
     }
-    if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+    if value < 9.95 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
 }
 
 /// Bytes in a time as `98 MB/s`. `None` when the time is too short to mean anything.
@@ -58,7 +62,11 @@ pub(crate) fn clock(time: Duration) -> String {
 
 /// `1 file`, `12 files`.
 pub(crate) fn files(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    if count == 1 {
+        "1 file".to_owned()
+    } else {
+        format!("{count} files")
+    }
 }
 
 #[cfg(test)]

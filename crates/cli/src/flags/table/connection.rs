@@ -213,8 +213,8 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("sftp-server"),
         takes: Takes::Value("PATH"),
         help: "Run this local SFTP server instead of connecting to a host",
-        doc: "Run this local SFTP server program, with its arguments, instead of connecting to a \
-              host. For tests.",
+        doc: "Run this local SFTP server program instead of connecting to a host, whose name then \
+              means nothing. For tests.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],

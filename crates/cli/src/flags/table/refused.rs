@@ -20,9 +20,21 @@ pub(super) const ROWS: &[Flag] = &[
         "the number and the size of requests follow the path and the server's limits; leave -X \
          out",
     ),
-    refused('1', Takes::Nothing, "SSH protocol 1 is obsolete and insecure"),
-    refused('2', Takes::Nothing, "SSH protocol 2 is the only one; leave -2 out"),
-    refused('M', Takes::Value("MODE"), "SFTP is the only mode; leave -M out"),
+    refused(
+        '1',
+        Takes::Nothing,
+        "SSH protocol 1 is obsolete and insecure",
+    ),
+    refused(
+        '2',
+        Takes::Nothing,
+        "SSH protocol 2 is the only one; leave -2 out",
+    ),
+    refused(
+        'M',
+        Takes::Value("MODE"),
+        "SFTP is the only mode; leave -M out",
+    ),
     refused('d', Takes::Nothing, SERVER_SIDE),
     refused('f', Takes::Nothing, SERVER_SIDE),
     refused('t', Takes::Nothing, SERVER_SIDE),
