@@ -38,6 +38,11 @@ impl Snapshot {
         }
     }
 
+    /// Something has arrived at the other end.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.bytes_done > 0 || self.files_done > 0
+    }
+
     /// ` 45%  1.2 GB of 2.7 GB  98 MB/s  00:15 left  3 of 20 files`. While the sources are still
     /// being walked the totals have a plus, and there is neither percentage nor remaining time.
     pub(crate) fn counts(&self) -> String {

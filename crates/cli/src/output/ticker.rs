@@ -38,8 +38,9 @@ pub(crate) fn run(output: &Output, progress: &Progress, show: Show, stopped: &Re
         due = (due + pace).max(now);
         let snapshot = Snapshot::take(progress, &mut rate, now);
         match show {
-            // What is over within a second needs no bar.
-            Show::Bar if now - start >= SECOND && snapshot.files_total > 0 => {
+            // What is over within a second needs no bar; and until something has arrived, ssh (-S)
+            // may be asking for a password on the same terminal.
+            Show::Bar if now - start >= SECOND && snapshot.has_begun() => {
                 output.console().draw(&bar(&snapshot));
             }
             Show::Lines => output.console().line(&line(&snapshot)),
