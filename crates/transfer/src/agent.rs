@@ -240,15 +240,20 @@ impl Agent {
     }
 
     fn ask(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, AgentError> {
-        self.exchange(message, timeout).map_err(|why| self.error(why))
+        self.exchange(message, timeout)
+            .map_err(|why| self.error(why))
     }
 
     fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, Why> {
         if message.len() > MAX_MESSAGE {
             return Err(Why::TooLong(message.len()));
         }
-        self.stream.set_write_timeout(Some(LIST_TIMEOUT)).map_err(Why::Io)?;
-        self.stream.set_read_timeout(Some(timeout)).map_err(Why::Io)?;
+        self.stream
+            .set_write_timeout(Some(LIST_TIMEOUT))
+            .map_err(Why::Io)?;
+        self.stream
+            .set_read_timeout(Some(timeout))
+            .map_err(Why::Io)?;
         let mut framed = Vec::with_capacity(4 + message.len());
         message.write(&mut framed);
         self.stream.write_all(&framed).map_err(Why::Io)?;
@@ -273,9 +278,7 @@ pub fn signature_algorithm(algorithm: &str) -> &str {
     match algorithm {
         "sk-ssh-ed25519-cert-v01@openssh.com" => "sk-ssh-ed25519@openssh.com",
         "sk-ecdsa-sha2-nistp256-cert-v01@openssh.com" => "sk-ecdsa-sha2-nistp256@openssh.com",
-        other => other
-            .strip_suffix("-cert-v01@openssh.com")
-            .unwrap_or(other),
+        other => other.strip_suffix("-cert-v01@openssh.com").unwrap_or(other),
     }
 }
 
@@ -297,7 +300,11 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = escape::path(&self.path);
         match &self.why {
-            Why::Io(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            Why::Io(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
             {
                 write!(f, "the agent at {at} did not answer in time")
             }
@@ -312,8 +319,11 @@ impl fmt::Display for AgentError {
             ),
             Why::Malformed(e) => write!(f, "the agent at {at} answered malformed: {e}"),
             Why::TooManyKeys(n) => {
-                write!(f, "the agent at {at} says that it holds {n} keys; at most {MAX_KEYS} are \
-                           listed")
+                write!(
+                    f,
+                    "the agent at {at} says that it holds {n} keys; at most {MAX_KEYS} are \
+                           listed"
+                )
             }
             Why::Refused => write!(f, "the agent at {at} refused the operation"),
             Why::Unexpected(n) => write!(f, "the agent at {at} answered with message {n}"),

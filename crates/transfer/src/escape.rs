@@ -99,10 +99,7 @@ mod tests {
             (b"a\nb\rc\td\x7f", "a\\nb\\rc\\td\\x7f"),
             (b"\xff\xfeok\xc3", "\\xff\\xfeok\\xc3"),
             ("\u{9b}31m".as_bytes(), "\\u{9b}31m"),
-            (
-                "gpj\u{202e}exe".as_bytes(),
-                "gpj\\u{202e}exe",
-            ),
+            ("gpj\u{202e}exe".as_bytes(), "gpj\\u{202e}exe"),
         ];
         for (bytes, shown) in cases {
             assert_eq!(name(bytes).to_string(), *shown);
@@ -111,6 +108,9 @@ mod tests {
 
     #[test]
     fn a_text_keeps_its_lines_but_not_a_lone_return() {
-        assert_eq!(text(b"a\r\nb\n\tc\rd\x1b[2J").to_string(), "a\nb\n\tc\\rd\\x1b[2J");
+        assert_eq!(
+            text(b"a\r\nb\n\tc\rd\x1b[2J").to_string(),
+            "a\nb\n\tc\\rd\\x1b[2J"
+        );
     }
 }

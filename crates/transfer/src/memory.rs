@@ -201,7 +201,10 @@ mod tests {
         assert_eq!(memories.load("h", 23, "u", now), None);
         assert_eq!(memories.load("h", 22, "v", now), None);
         let file = memories.file("h", 22, "u");
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
         memories.forget("h", 22, "u");
         assert_eq!(memories.load("h", 22, "u", now), None);
@@ -225,7 +228,13 @@ mod tests {
         }
         fs::write(&file, vec![b' '; 100_000]).unwrap();
         assert_eq!(memories.load("h", 22, "u", now), None);
-        fs::write(&file, String::from_utf8(whole).unwrap().replace("\"h\"", "\"other\"")).unwrap();
+        fs::write(
+            &file,
+            String::from_utf8(whole)
+                .unwrap()
+                .replace("\"h\"", "\"other\""),
+        )
+        .unwrap();
         assert_eq!(memories.load("h", 22, "u", now), None);
     }
 }

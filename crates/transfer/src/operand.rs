@@ -261,9 +261,9 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
 pub fn valid_host(host: &str) -> bool {
     !host.is_empty()
         && !host.starts_with('-')
-        && !host.chars().any(|c| {
-            c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){}".contains(c)
-        })
+        && !host
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){}".contains(c))
 }
 
 /// ssh.c `valid_ruser`.
@@ -308,12 +308,9 @@ impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => escape::path(path).fmt(f),
-            Self::Remote(remote) => write!(
-                f,
-                "{}:{}",
-                remote.destination,
-                escape::name(&remote.path.0)
-            ),
+            Self::Remote(remote) => {
+                write!(f, "{}:{}", remote.destination, escape::name(&remote.path.0))
+            }
         }
     }
 }

@@ -171,7 +171,9 @@ fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer
             })
         }
         Kind::Visible => {
-            terminal.write_all(question.as_bytes()).map_err(PromptError::Io)?;
+            terminal
+                .write_all(question.as_bytes())
+                .map_err(PromptError::Io)?;
             let mut line = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
             let mut byte = [0];
             // One byte at a time: what follows the line belongs to whoever reads next.
@@ -197,7 +199,10 @@ fn first_line(bytes: &[u8]) -> Result<Answer, PromptError> {
     let line = line.unwrap_or_default();
     if line.len() > MAX_ANSWER {
         let why = format!("the answer is longer than {MAX_ANSWER} bytes");
-        return Err(PromptError::Io(io::Error::new(io::ErrorKind::InvalidData, why)));
+        return Err(PromptError::Io(io::Error::new(
+            io::ErrorKind::InvalidData,
+            why,
+        )));
     }
     match std::str::from_utf8(line) {
         Ok(line) => Ok(Zeroizing::new(line.to_owned())),
@@ -227,7 +232,10 @@ mod tests {
         let display = ("DISPLAY", ":0");
         assert_eq!(askpass(&[]), Askpass::Never);
         assert_eq!(askpass(&[display]), Askpass::WithoutTerminal);
-        assert_eq!(askpass(&[("WAYLAND_DISPLAY", "w")]), Askpass::WithoutTerminal);
+        assert_eq!(
+            askpass(&[("WAYLAND_DISPLAY", "w")]),
+            Askpass::WithoutTerminal
+        );
         assert_eq!(askpass(&[("DISPLAY", "")]), Askpass::Never);
         let require = |how| ("SSH_ASKPASS_REQUIRE", how);
         assert_eq!(askpass(&[display, require("never")]), Askpass::Never);
@@ -252,7 +260,10 @@ mod tests {
         let cancelled = script("no", "exit 1");
         assert!(matches!(cancelled, Err(PromptError::Cancelled)));
         let endless = script("endless", "exec head -c 5000 /dev/zero | tr '\\0' x");
-        assert!(matches!(endless, Err(PromptError::Io(_) | PromptError::Cancelled)));
+        assert!(matches!(
+            endless,
+            Err(PromptError::Io(_) | PromptError::Cancelled)
+        ));
     }
 
     #[test]

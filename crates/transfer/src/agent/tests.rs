@@ -79,16 +79,29 @@ fn rsa_signatures_are_asked_for_and_checked_by_name() {
     };
     let request = with_reply(framed(&reply.to_bytes()), |agent| {
         let error = agent.sign(b"k", b"d", "rsa-sha2-512-cert-v01@openssh.com");
-        assert!(error.unwrap_err().to_string().contains("signed with ssh-rsa"));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("signed with ssh-rsa")
+        );
     });
     let sent = SignRequest::decode(&request).unwrap();
-    assert_eq!((sent.blob, sent.data, sent.flags), (&b"k"[..], &b"d"[..], 4));
+    assert_eq!(
+        (sent.blob, sent.data, sent.flags),
+        (&b"k"[..], &b"d"[..], 4)
+    );
 }
 
 #[test]
 fn a_refusal_is_told_apart_from_a_broken_agent() {
     with_reply(framed(&[FAILURE]), |agent| {
-        assert!(agent.sign(b"k", b"d", "ssh-ed25519").unwrap_err().is_refusal());
+        assert!(
+            agent
+                .sign(b"k", b"d", "ssh-ed25519")
+                .unwrap_err()
+                .is_refusal()
+        );
     });
     with_reply(framed(&[EXTENSION_FAILURE]), |agent| {
         assert!(!agent.bind(b"h", b"s", b"g", false).unwrap());
@@ -127,10 +140,15 @@ fn openssh_s_agent_lists_and_signs() {
     let _agent = RealAgent(agent);
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while UnixStream::connect(&socket).is_err() {
-        assert!(std::time::Instant::now() < deadline, "ssh-agent does not come up");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "ssh-agent does not come up"
+        );
         thread::sleep(Duration::from_millis(10));
     }
-    let mut agent = Agent::connect(&AgentSocket::Path(socket.clone())).unwrap().unwrap();
+    let mut agent = Agent::connect(&AgentSocket::Path(socket.clone()))
+        .unwrap()
+        .unwrap();
     assert_eq!(agent.keys().unwrap(), []);
     for (kind, algorithm) in [
         ("ed25519", "ssh-ed25519"),
@@ -156,5 +174,10 @@ fn openssh_s_agent_lists_and_signs() {
         assert!(key.verify(algorithm, b"data", &signature).is_ok());
         assert!(key.verify(algorithm, b"other", &signature).is_err());
     }
-    assert!(agent.sign(b"unknown key", b"data", "ssh-ed25519").unwrap_err().is_refusal());
+    assert!(
+        agent
+            .sign(b"unknown key", b"data", "ssh-ed25519")
+            .unwrap_err()
+            .is_refusal()
+    );
 }

@@ -35,7 +35,9 @@ impl Algorithms {
             let (first, rest) = list.split_at(head);
             let mut kept = default.clone();
             kept.retain(|d| !first.contains(d));
-            if !kept.is_empty() && kept.len() >= default.len().div_ceil(2) && rest.starts_with(&kept)
+            if !kept.is_empty()
+                && kept.len() >= default.len().div_ceil(2)
+                && rest.starts_with(&kept)
             {
                 return Self::Chosen(Chosen {
                     option,
@@ -131,9 +133,18 @@ mod tests {
             ("ctr128,nothing,gcm128", "ctr128,gcm128"),
             ("gcm256", "gcm256"),
             // +old, ^old, ^gcm256, -chacha
-            ("chacha,ctr128,ctr192,ctr256,gcm128,gcm256,old", "gcm128,gcm256,chacha,ctr128,old"),
-            ("old,chacha,ctr128,ctr192,ctr256,gcm128,gcm256", "old,gcm128,gcm256,chacha,ctr128"),
-            ("gcm256,chacha,ctr128,ctr192,ctr256,gcm128", "gcm256,gcm128,chacha,ctr128"),
+            (
+                "chacha,ctr128,ctr192,ctr256,gcm128,gcm256,old",
+                "gcm128,gcm256,chacha,ctr128,old",
+            ),
+            (
+                "old,chacha,ctr128,ctr192,ctr256,gcm128,gcm256",
+                "old,gcm128,gcm256,chacha,ctr128",
+            ),
+            (
+                "gcm256,chacha,ctr128,ctr192,ctr256,gcm128",
+                "gcm256,gcm128,chacha,ctr128",
+            ),
             ("ctr128,ctr192,ctr256,gcm128,gcm256", "gcm128,gcm256,ctr128"),
         ];
         for (list, wanted) in table {
@@ -144,7 +155,10 @@ mod tests {
     #[test]
     fn a_choice_that_leaves_nothing_names_the_option_and_what_there_is() {
         let error = offer("3des,blowfish").unwrap_err().to_string();
-        assert!(error.contains("Ciphers") && error.contains("gcm128,gcm256"), "{error}");
+        assert!(
+            error.contains("Ciphers") && error.contains("gcm128,gcm256"),
+            "{error}"
+        );
         assert_eq!(Algorithms::Ours.within(OURS).unwrap(), OURS);
     }
 }

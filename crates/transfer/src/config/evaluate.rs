@@ -20,7 +20,9 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> 
         (Err(e), _) | (_, Err(e)) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         (Err(e), _) | (_, Err(e)) => return Err(not_run(&program, &e)),
     };
-    let asked = asked.wait_with_output().map_err(|e| not_run(&program, &e))?;
+    let asked = asked
+        .wait_with_output()
+        .map_err(|e| not_run(&program, &e))?;
     let defaults = defaults
         .wait_with_output()
         .map_err(|e| not_run(&program, &e))?;

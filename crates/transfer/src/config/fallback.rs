@@ -72,9 +72,18 @@ fn command_line(query: &Query) -> String {
         text.push('\n');
     };
     query.port.iter().for_each(|p| line(format!("Port {p}")));
-    query.user.iter().for_each(|u| line(format!("User \"{u}\"")));
-    query.jump.iter().for_each(|j| line(format!("ProxyJump {j}")));
-    query.cipher.iter().for_each(|c| line(format!("Ciphers {c}")));
+    query
+        .user
+        .iter()
+        .for_each(|u| line(format!("User \"{u}\"")));
+    query
+        .jump
+        .iter()
+        .for_each(|j| line(format!("ProxyJump {j}")));
+    query
+        .cipher
+        .iter()
+        .for_each(|c| line(format!("Ciphers {c}")));
     for identity in &query.identities {
         line(format!("IdentityFile \"{}\"", identity.display()));
     }
@@ -97,7 +106,9 @@ fn parse(
     user: &LocalUser,
     evaluated: &mut Evaluated,
 ) -> Result<Vec<(String, String)>, ConfigError> {
-    let shown = path.map_or("the command line's -o".into(), |p| escape::path(p).to_string());
+    let shown = path.map_or("the command line's -o".into(), |p| {
+        escape::path(p).to_string()
+    });
     let (text, had_match) = without_match(text);
     if had_match {
         evaluated.warnings.push(format!(
@@ -110,12 +121,19 @@ fn parse(
         config = config.home_dir(home);
     }
     let rules = ParseRule::ALLOW_UNKNOWN_FIELDS | ParseRule::ALLOW_UNSUPPORTED_FIELDS;
-    let config = config
-        .parse(&mut Cursor::new(text), rules)
-        .map_err(|e| ConfigError::new(format!("{shown}: {}", escape::name(e.to_string().as_bytes()))))?;
+    let config = config.parse(&mut Cursor::new(text), rules).map_err(|e| {
+        ConfigError::new(format!(
+            "{shown}: {}",
+            escape::name(e.to_string().as_bytes())
+        ))
+    })?;
     let params = config.query(&query.host);
     // What follows a Match in an included file was read as if it applied always.
-    if params.ignored_fields.keys().any(|k| k.eq_ignore_ascii_case("match")) {
+    if params
+        .ignored_fields
+        .keys()
+        .any(|k| k.eq_ignore_ascii_case("match"))
+    {
         return Err(ConfigError::new(format!(
             "{shown}: a file that it includes has Match blocks, which only OpenSSH's ssh can \
              evaluate, and it is not installed; name another file with -F"
@@ -129,7 +147,9 @@ fn without_match(text: &str) -> (String, bool) {
     let (mut kept, mut skipping, mut had_match) = (String::new(), false, false);
     for line in text.lines() {
         let keyword = line.trim_start();
-        let keyword = keyword.split(|c: char| c.is_whitespace() || c == '=').next();
+        let keyword = keyword
+            .split(|c: char| c.is_whitespace() || c == '=')
+            .next();
         match keyword.unwrap_or_default().to_ascii_lowercase().as_str() {
             "match" => {
                 skipping = true;
@@ -160,19 +180,39 @@ fn lines(params: &HostParams) -> Vec<(String, String)> {
     line("bindaddress", params.bind_address.clone());
     line("bindinterface", params.bind_interface.clone());
     line("compression", params.compression.map(yes));
-    line("connectionattempts", params.connection_attempts.map(|n| n.to_string()));
-    line("connecttimeout", params.connect_timeout.map(|t| t.as_secs().to_string()));
+    line(
+        "connectionattempts",
+        params.connection_attempts.map(|n| n.to_string()),
+    );
+    line(
+        "connecttimeout",
+        params.connect_timeout.map(|t| t.as_secs().to_string()),
+    );
     line("forwardagent", params.forward_agent.map(yes));
     line("addkeystoagent", params.add_keys_to_agent.map(yes));
-    line("pubkeyauthentication", params.pubkey_authentication.map(yes));
+    line(
+        "pubkeyauthentication",
+        params.pubkey_authentication.map(yes),
+    );
     line("tcpkeepalive", params.tcp_keep_alive.map(yes));
-    line("serveraliveinterval", params.server_alive_interval.map(|t| t.as_secs().to_string()));
+    line(
+        "serveraliveinterval",
+        params
+            .server_alive_interval
+            .map(|t| t.as_secs().to_string()),
+    );
     let path = |p: &PathBuf| p.display().to_string();
-    line("certificatefile", params.certificate_file.as_ref().map(path));
+    line(
+        "certificatefile",
+        params.certificate_file.as_ref().map(path),
+    );
     for file in params.identity_file.iter().flatten() {
         line("identityfile", Some(path(file)));
     }
-    let others = params.unsupported_fields.iter().chain(&params.ignored_fields);
+    let others = params
+        .unsupported_fields
+        .iter()
+        .chain(&params.ignored_fields);
     for (keyword, values) in others {
         line(&keyword.to_ascii_lowercase(), Some(values.join(" ")));
     }
@@ -185,10 +225,15 @@ fn algorithm_lines(params: &HostParams, defaults_too: bool) -> Vec<(String, Stri
         ("macs", &params.mac),
         ("kexalgorithms", &params.kex_algorithms),
         ("hostkeyalgorithms", &params.host_key_algorithms),
-        ("pubkeyacceptedalgorithms", &params.pubkey_accepted_algorithms),
+        (
+            "pubkeyacceptedalgorithms",
+            &params.pubkey_accepted_algorithms,
+        ),
         ("casignaturealgorithms", &params.ca_signature_algorithms),
     ];
-    let wanted = lists.into_iter().filter(|(_, l)| defaults_too || !l.is_default());
+    let wanted = lists
+        .into_iter()
+        .filter(|(_, l)| defaults_too || !l.is_default());
     wanted
         .map(|(keyword, list)| (keyword.to_owned(), list.algorithms().join(",")))
         .collect()

@@ -21,8 +21,7 @@ use std::path::PathBuf;
 
 pub use algorithms::Algorithms;
 pub use host::{
-    AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit,
-    StrictHostKeyChecking,
+    AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit, StrictHostKeyChecking,
 };
 pub use tokens::Tokens;
 pub use user::LocalUser;
@@ -96,10 +95,7 @@ impl Evaluated {
     }
 }
 
-fn values<'a>(
-    lines: &'a [(String, String)],
-    keyword: &'a str,
-) -> impl Iterator<Item = &'a str> {
+fn values<'a>(lines: &'a [(String, String)], keyword: &'a str) -> impl Iterator<Item = &'a str> {
     lines
         .iter()
         .filter(move |(k, _)| k == keyword)

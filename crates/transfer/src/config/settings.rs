@@ -67,15 +67,27 @@ const SETTINGS: &[Setting] = settings! {
     "loglevel" => |c, v| c.log_level = one(v)?.to_ascii_uppercase();
 };
 
-type List = (&'static str, &'static str, fn(&mut HostConfig) -> &mut Algorithms);
+type List = (
+    &'static str,
+    &'static str,
+    fn(&mut HostConfig) -> &mut Algorithms,
+);
 
 const LISTS: &[List] = &[
     ("ciphers", "Ciphers", |c| &mut c.ciphers),
     ("macs", "MACs", |c| &mut c.macs),
     ("kexalgorithms", "KexAlgorithms", |c| &mut c.kex),
-    ("hostkeyalgorithms", "HostKeyAlgorithms", |c| &mut c.host_key_algorithms),
-    ("pubkeyacceptedalgorithms", "PubkeyAcceptedAlgorithms", |c| &mut c.pubkey_algorithms),
-    ("casignaturealgorithms", "CASignatureAlgorithms", |c| &mut c.ca_algorithms),
+    ("hostkeyalgorithms", "HostKeyAlgorithms", |c| {
+        &mut c.host_key_algorithms
+    }),
+    (
+        "pubkeyacceptedalgorithms",
+        "PubkeyAcceptedAlgorithms",
+        |c| &mut c.pubkey_algorithms,
+    ),
+    ("casignaturealgorithms", "CASignatureAlgorithms", |c| {
+        &mut c.ca_algorithms
+    }),
 ];
 
 /// Keywords that have an effect.
@@ -113,13 +125,21 @@ pub(super) fn apply(
         }
     }
     let usual = !evaluated.is_chosen("identityfile");
-    config.identity_files.iter_mut().for_each(|f| f.explicit = !usual);
+    config
+        .identity_files
+        .iter_mut()
+        .for_each(|f| f.explicit = !usual);
     expand(query, user, evaluated, &mut config)?;
     Ok(config)
 }
 
 fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
-    let ssh = |names: &[&str]| names.iter().map(|n| PathBuf::from(format!("~/.ssh/{n}"))).collect();
+    let ssh = |names: &[&str]| {
+        names
+            .iter()
+            .map(|n| PathBuf::from(format!("~/.ssh/{n}")))
+            .collect()
+    };
     let usual: Vec<PathBuf> = ssh(&["id_ed25519", "id_ecdsa", "id_rsa"]);
     HostConfig {
         host: query.host.clone(),
@@ -186,7 +206,11 @@ fn expand(
         port: config.port,
         user: config.user.clone(),
         alias: query.host.clone(),
-        jump: evaluated.values("proxyjump").next().unwrap_or_default().into(),
+        jump: evaluated
+            .values("proxyjump")
+            .next()
+            .unwrap_or_default()
+            .into(),
         local: user.clone(),
     };
     if config.host_name != query.host {
@@ -255,8 +279,12 @@ fn jump(text: &str) -> Parsed<Option<Vec<Destination>>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
-    let hops: Result<_, _> = text.split(',').map(|hop| Destination::parse(hop.trim())).collect();
-    hops.map(Some).map_err(|e| format!("is not a list of hosts: {e}"))
+    let hops: Result<_, _> = text
+        .split(',')
+        .map(|hop| Destination::parse(hop.trim()))
+        .collect();
+    hops.map(Some)
+        .map_err(|e| format!("is not a list of hosts: {e}"))
 }
 
 fn family(text: &str) -> Parsed<AddressFamily> {

@@ -103,9 +103,10 @@ impl Tokens {
     }
 
     fn home(&self, option: &str) -> Result<&Path, ConfigError> {
-        self.local.home.as_deref().ok_or_else(|| {
-            ConfigError::new(format!("{option}: this user has no home directory"))
-        })
+        self.local
+            .home
+            .as_deref()
+            .ok_or_else(|| ConfigError::new(format!("{option}: this user has no home directory")))
     }
 
     /// `%C` (misc.c `ssh_connection_hash`).

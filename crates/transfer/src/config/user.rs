@@ -35,7 +35,9 @@ impl LocalUser {
         };
         let variable = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
         Self {
-            name: name.or_else(|| variable().ok()).unwrap_or_else(|| uid.to_string()),
+            name: name
+                .or_else(|| variable().ok())
+                .unwrap_or_else(|| uid.to_string()),
             uid,
             home: home.filter(|h| h.is_absolute()),
             host: rustix::system::uname()

@@ -137,7 +137,10 @@ mod tests {
     fn paths_with_blanks_stay_whole() {
         let list = |t: &str| {
             let paths = paths(t);
-            paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>()
+            paths
+                .iter()
+                .map(|p| p.display().to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(list("/a/b /c"), ["/a/b", "/c"]);
         assert_eq!(list("/a b/c ~/d"), ["/a b/c", "~/d"]);

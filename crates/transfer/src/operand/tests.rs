@@ -30,16 +30,28 @@ fn operands_as_scp_reads_them() {
         (b"u@d@h:p", remote(Some("u@d"), "h", None, b"p")),
         (b"dom\\u@h:p", remote(Some("dom\\u"), "h", None, b"p")),
         (b"[::1]:p", remote(None, "::1", None, b"p")),
-        (b"u@[fe80::1%eth0]:p", remote(Some("u"), "fe80::1%eth0", None, b"p")),
+        (
+            b"u@[fe80::1%eth0]:p",
+            remote(Some("u"), "fe80::1%eth0", None, b"p"),
+        ),
         (b"[h]:p", remote(None, "h", None, b"p")),
         (b"[h]:", remote(None, "h", None, b".")),
         (b"scp://h", remote(None, "h", None, b".")),
         (b"scp://h/", remote(None, "h", None, b".")),
         (b"scp://h/p/q", remote(None, "h", None, b"p/q")),
         (b"scp://h//p", remote(None, "h", None, b"/p")),
-        (b"sftp://u@h:2222/%2Fa%20b", remote(Some("u"), "h", Some(2222), b"/a b")),
-        (b"sftp://u%40d@[::1]:1/x@y", remote(Some("u@d"), "::1", Some(1), b"x@y")),
-        (b"scp://u;fingerprint=x@h/%ff", remote(Some("u"), "h", None, b"\xff")),
+        (
+            b"sftp://u@h:2222/%2Fa%20b",
+            remote(Some("u"), "h", Some(2222), b"/a b"),
+        ),
+        (
+            b"sftp://u%40d@[::1]:1/x@y",
+            remote(Some("u@d"), "::1", Some(1), b"x@y"),
+        ),
+        (
+            b"scp://u;fingerprint=x@h/%ff",
+            remote(Some("u"), "h", None, b"\xff"),
+        ),
         (b"scp://h:/p", remote(None, "h", None, b"p")),
     ];
     for (text, operand) in table {
