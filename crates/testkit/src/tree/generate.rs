@@ -53,17 +53,20 @@ pub struct Tree {
     seed: u64,
     odd_names: bool,
     symlinks: bool,
+    folder_links: bool,
     many_small: usize,
     sizes: bool,
 }
 
 impl Tree {
-    /// Everything: sizes around each limit, odd names, deep paths, modes, times and symlinks.
+    /// Everything that scp copies too: sizes around each limit, odd names, deep paths, modes,
+    /// times, and symlinks to files.
     pub fn full(seed: u64) -> Self {
         Self {
             seed,
             odd_names: true,
             symlinks: true,
+            folder_links: false,
             many_small: 40,
             sizes: true,
         }
@@ -87,9 +90,9 @@ impl Tree {
         }
     }
 
-    /// Without symlinks.
-    pub fn without_symlinks(mut self) -> Self {
-        self.symlinks = false;
+    /// Also symlinks to folders and to nothing, on which scp fails.
+    pub fn with_folder_links(mut self) -> Self {
+        self.folder_links = true;
         self
     }
 
@@ -119,7 +122,7 @@ impl Tree {
             write_file(&inside.join("file"), b"in an odd folder");
         }
         if self.symlinks {
-            make_symlinks(root);
+            make_symlinks(root, self.folder_links);
         }
         self.make_deep(root, &mut seed);
         set_times(root, &mut seed);
@@ -180,14 +183,16 @@ fn set_mode(path: &Path, mode: u32) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-fn make_symlinks(root: &Path) {
+fn make_symlinks(root: &Path, folder_links: bool) {
     let folder = root.join("links");
     make_folder(&folder);
     write_file(&folder.join("target"), b"the target of a link");
     make_folder(&folder.join("folder"));
     write_file(&folder.join("folder/inside"), b"inside the target folder");
-    for (name, target) in [("to-file", "target"), ("to-folder", "folder")] {
-        symlink(target, folder.join(name)).expect("a symlink");
+    symlink("target", folder.join("to-file")).expect("a symlink");
+    if folder_links {
+        symlink("folder", folder.join("to-folder")).expect("a symlink");
+        symlink("nowhere", folder.join("dangling")).expect("a symlink");
     }
 }
 
