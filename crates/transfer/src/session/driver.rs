@@ -384,12 +384,13 @@ impl Driver {
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
             self.lose(error.to_string());
         } else if self.lanes.is_empty()
-            && self.open_lane(Instant::now(), self.predict, false).is_none()
+            && self
+                .open_lane(Instant::now(), self.predict, false)
+                .is_none()
         {
             self.lose(error.to_string());
         }
     }
-
 
     /// The session is over.
     fn lose(&mut self, why: String) {
