@@ -65,7 +65,9 @@ impl Connect for Hosts<'_> {
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         self.over_program(destination).unwrap_or_else(|| {
-            Err(format!("{destination}: this build has no SSH of its own yet; use -S ssh"))
+            Err(format!(
+                "{destination}: this build has no SSH of its own yet; use -S ssh"
+            ))
         })
     }
 

@@ -18,7 +18,10 @@ use tempfile::TempDir;
 const LONGEST: Duration = Duration::from_secs(30);
 
 fn sftp_server() -> &'static str {
-    let places = ["/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server"];
+    let places = [
+        "/usr/lib/openssh/sftp-server",
+        "/usr/libexec/openssh/sftp-server",
+    ];
     let found = places.into_iter().find(|path| Path::new(path).exists());
     found.expect("openssh's sftp-server is needed: install openssh-sftp-server")
 }
@@ -89,7 +92,9 @@ fn to(dir: &TempDir, name: &str) -> String {
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("the folder can be read");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
-    names.map(|name| name.to_string_lossy().into_owned()).collect()
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
 }
 
 fn events(stdout: &str) -> Vec<Value> {
@@ -102,11 +107,19 @@ fn an_upload_says_how_it_went_and_nothing_more() {
     let dir = scratch();
     fs::write(dir.path().join("a"), b"some bytes").unwrap();
     let ended = run(&dir, &["-D", sftp_server(), "a", &to(&dir, "b")]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), ""),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(fs::read(dir.path().join("to/b")).unwrap(), b"some bytes");
     let line = ended.stderr.trim_end();
     assert!(line.starts_with("copied 1 file, 10 B in 0."), "{line}");
-    assert!(line.ends_with(", written and renamed") && !line.contains('\n'), "{line}");
+    assert!(
+        line.ends_with(", written and renamed") && !line.contains('\n'),
+        "{line}"
+    );
 
     let quiet = run(&dir, &["-q", "-D", sftp_server(), "a", &to(&dir, "c")]);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
@@ -116,7 +129,10 @@ fn an_upload_says_how_it_went_and_nothing_more() {
 fn events_tell_the_run() {
     let dir = scratch();
     fs::write(dir.path().join("a"), b"some bytes").unwrap();
-    let ended = run(&dir, &["--json", "--fsync", "-D", sftp_server(), "a", &to(&dir, "")]);
+    let ended = run(
+        &dir,
+        &["--json", "--fsync", "-D", sftp_server(), "a", &to(&dir, "")],
+    );
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let events = events(&ended.stdout);
     let named = |name: &str| events.iter().find(|event| event["event"] == name).unwrap();
@@ -125,20 +141,35 @@ fn events_tell_the_run() {
     assert_eq!(named("file_done")["bytes"], 10);
     assert_eq!(named("file_done")["synced"], true);
     let last = events.last().unwrap();
-    assert_eq!((&last["event"], &last["exit"]), (&"summary".into(), &0.into()));
-    assert_eq!((&last["outcome"], &last["files"]), (&"complete".into(), &1.into()));
+    assert_eq!(
+        (&last["event"], &last["exit"]),
+        (&"summary".into(), &0.into())
+    );
+    assert_eq!(
+        (&last["outcome"], &last["files"]),
+        (&"complete".into(), &1.into())
+    );
 }
 
 #[test]
 fn one_failed_file_does_not_stop_the_rest_and_is_named_at_the_end() {
     let dir = scratch();
     fs::write(dir.path().join("a"), b"a").unwrap();
-    let ended = run(&dir, &["-D", sftp_server(), "no\u{1b}[2Jsuch", "a", &to(&dir, "")]);
+    let ended = run(
+        &dir,
+        &["-D", sftp_server(), "no\u{1b}[2Jsuch", "a", &to(&dir, "")],
+    );
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert_eq!(names(&dir.path().join("to")), ["a"]);
     let lines: Vec<&str> = ended.stderr.lines().collect();
-    assert!(lines[0].starts_with("error: no\\u{1b}[2Jsuch: "), "{lines:?}");
-    assert!(lines[1].ends_with("written and renamed, 1 failed"), "{lines:?}");
+    assert!(
+        lines[0].starts_with("error: no\\u{1b}[2Jsuch: "),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].ends_with("written and renamed, 1 failed"),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -205,7 +236,10 @@ fn a_second_signal_ends_at_once() {
     signal(&child, Signal::INT);
     thread::sleep(Duration::from_millis(50));
     // It may have ended by then.
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).unwrap();
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .unwrap();
     let _ = kill_process(pid, Signal::INT);
     assert_eq!(end(child).code, Some(130));
 }
@@ -217,9 +251,21 @@ const LARGE: usize = 40_000_000;
 fn an_interrupted_copy_leaves_neither_temporary_nor_target() {
     let dir = scratch();
     fs::write(dir.path().join("large"), vec![7; LARGE]).unwrap();
-    let args = ["--json", "-l", "8000", "-D", sftp_server(), "large", &to(&dir, "")];
+    let args = [
+        "--json",
+        "-l",
+        "8000",
+        "-D",
+        sftp_server(),
+        "large",
+        &to(&dir, ""),
+    ];
     let child = start_until(&dir, &args, "progress");
-    assert_eq!(names(&dir.path().join("to")).len(), 1, "a temporary while it runs");
+    assert_eq!(
+        names(&dir.path().join("to")).len(),
+        1,
+        "a temporary while it runs"
+    );
     signal(&child, Signal::INT);
     let ended = end(child);
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
@@ -230,7 +276,15 @@ fn an_interrupted_copy_leaves_neither_temporary_nor_target() {
 fn a_run_whose_events_nobody_reads_stops_quietly() {
     let dir = scratch();
     fs::write(dir.path().join("large"), vec![7; LARGE]).unwrap();
-    let args = ["--json", "-l", "8000", "-D", sftp_server(), "large", &to(&dir, "")];
+    let args = [
+        "--json",
+        "-l",
+        "8000",
+        "-D",
+        sftp_server(),
+        "large",
+        &to(&dir, ""),
+    ];
     let mut child = longhaul(&dir, &args).spawn().unwrap();
     drop(child.stdout.take());
     let ended = end(child);
@@ -247,7 +301,10 @@ fn a_log_gets_a_line_a_second_only_when_asked() {
     assert_eq!(asked.code, Some(0), "{}", asked.stderr);
     let lines: Vec<&str> = asked.stderr.lines().collect();
     assert!((2..=8).contains(&lines.len()), "{lines:?}");
-    assert!(lines[0].contains(" of 3.0 MB  ") && lines[0].ends_with("large"), "{lines:?}");
+    assert!(
+        lines[0].contains(" of 3.0 MB  ") && lines[0].ends_with("large"),
+        "{lines:?}"
+    );
     let plain = run(&dir, &limited);
     assert_eq!(plain.stderr.lines().count(), 1, "{}", plain.stderr);
 }
