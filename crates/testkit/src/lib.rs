@@ -1,1 +1,3 @@
-//! (doc)
+//! Servers, trees, clocks and the seeded network that tests run against.
+
+pub mod sftp_model;
