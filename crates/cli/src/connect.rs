@@ -1,14 +1,16 @@
 //! Opens a session with each host that the operands name.
 
 mod program;
+mod query;
 
 use transfer::cancel::Cancel;
 use transfer::copy::{Connect, HostId};
 use transfer::operand::Destination;
-use transfer::session::Session;
+use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
 
 use crate::flags::low::CopyArgs;
 use crate::output::Output;
+use crate::output::json::HostInfo;
 
 /// The hosts of a run, and how they are reached.
 pub(crate) struct Hosts<'a> {
@@ -25,14 +27,48 @@ impl<'a> Hosts<'a> {
             output,
         }
     }
+
+    fn options(&self) -> SessionOptions {
+        SessionOptions {
+            // scp's kbit has 1024 bits.
+            limit: self.flags.limit_kbit.map(|kbit| kbit * 1024 / 8),
+            ..SessionOptions::default()
+        }
+    }
+
+    /// A session over the standard streams of a program: an SFTP server (`-D`), or an ssh (`-S`).
+    fn over_program(&self, host: &Destination) -> Option<Result<Session, String>> {
+        let link = if let Some(server) = &self.flags.sftp_server {
+            RawLink::spawn(server.clone(), Vec::new())
+        } else if let Some(ssh) = &self.flags.program {
+            let options = program::options(&self.flags);
+            let user = host.user.as_deref().map(AsRef::as_ref);
+            let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());
+            RawLink::spawn(ssh.clone(), arguments)
+        } else {
+            return None;
+        };
+        Some(link.map_err(|error| error.to_string()).and_then(|link| {
+            self.output.host(HostInfo {
+                host: host.to_string(),
+                ..HostInfo::default()
+            });
+            Session::start(Box::new(link), self.options())
+                .map_err(|error| format!("{host}: a session can't be set up: {error}"))
+        }))
+    }
 }
 
 impl Connect for Hosts<'_> {
-    fn connect(&self, host: HostId, _cancel: &Cancel) -> Result<Session, String> {
+    fn connect(&self, host: HostId, _: &Cancel) -> Result<Session, String> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
-        let _ = &self.flags;
-        Err(format!("{}: no engine is linked in", self.name(host)))
+        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        self.over_program(destination).unwrap_or_else(|| {
+            Err(format!(
+                "{destination}: this build has no SSH of its own yet; use -S ssh"
+            ))
+        })
     }
 
     fn name(&self, host: HostId) -> String {

@@ -34,7 +34,7 @@ pub enum DiskRequest {
         /// Empty block with room for it.
         block: Block,
     },
-    /// Closes the source.
+    /// Closes the source; fine where it is closed already.
     CloseSource {
         /// For which job.
         job: JobId,
@@ -78,7 +78,7 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
     },
-    /// Gives the job up: closes what is open, removes the temporary.
+    /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
     Discard {
         /// For which job.
         job: JobId,

@@ -14,6 +14,7 @@ pub mod peer;
 pub mod port;
 pub mod process;
 pub mod seed;
+pub mod sftp_model;
 pub mod sim;
 pub mod tree;
 

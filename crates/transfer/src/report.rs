@@ -254,6 +254,12 @@ impl Progress {
             .fetch_add(size.unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// The size of a file became known after it was added.
+    pub(crate) fn add_size(&self, size: Option<u64>) {
+        self.bytes_total
+            .fetch_add(size.unwrap_or(0), Ordering::Relaxed);
+    }
+
     pub(crate) fn add_bytes(&self, n: u64) {
         self.bytes_done.fetch_add(n, Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use transfer::escape;
 
 /// Ten times a second: steady for the eye, nothing for the processor.
 const REDRAWS_PER_SECOND: u8 = 10;
@@ -66,11 +67,7 @@ impl Console {
     }
 
     fn labelled(&self, label: &str, color: &str, text: &str) {
-        if self.colors {
-            self.line(&format!("\u{1b}[1;{color}m{label}:\u{1b}[0m {text}"));
-        } else {
-            self.line(&format!("{label}: {text}"));
-        }
+        self.line(&labelled(self.colors, label, color, text));
     }
 
     /// A line of text.
@@ -163,5 +160,33 @@ fn new_bar() -> ProgressBar {
     match ProgressStyle::with_template("{wide_msg}\n{bar:20} {prefix}") {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
+    }
+}
+
+/// Texts may come from a server: whatever a terminal would obey is escaped here once more, for
+/// whoever forgot.
+fn labelled(colors: bool, label: &str, color: &str, text: &str) -> String {
+    let text = escape::text(text.as_bytes());
+    if colors {
+        format!("\u{1b}[1;{color}m{label}:\u{1b}[0m {text}")
+    } else {
+        format!("{label}: {text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_from_a_server_cannot_drive_the_terminal() {
+        assert_eq!(
+            labelled(false, "error", "31", "a\u{1b}[2Jb"),
+            "error: a\\x1b[2Jb"
+        );
+        assert_eq!(
+            labelled(true, "error", "31", "a"),
+            "\u{1b}[1;31merror:\u{1b}[0m a"
+        );
     }
 }

@@ -117,11 +117,7 @@ impl Core {
     /// Sends a request for `job`.
     pub(super) fn send(&mut self, job: JobId, what: What, request: &Request<'_>) {
         let id = self.client.request(request);
-        let data = match what {
-            What::Read { len, .. } => u64::from(len),
-            _ => 0,
-        };
-        self.sent(id, Some(job), what, data);
+        self.sent(id, Some(job), what, 0);
     }
 
     /// Sends a READ whose answer is expected to have `expected` bytes.

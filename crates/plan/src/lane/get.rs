@@ -89,7 +89,7 @@ impl Get {
 
     /// Its turn to open has come.
     pub(super) fn open(&mut self, core: &mut Core) {
-        if self.fault.is_some() {
+        if self.fault.is_some() || self.opening || self.handle.is_some() {
             return;
         }
         let path = self.source.clone();

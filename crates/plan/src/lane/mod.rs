@@ -139,7 +139,7 @@ impl Lane {
         let taken = self.core.client.handle_input(bytes);
         // What came before a protocol error still counts.
         let handled = self.replies();
-        let result = handled.and(taken.map_err(LaneError::Protocol));
+        let result = handled.and_then(|()| taken.map_err(LaneError::Protocol));
         match result {
             Ok(()) => self.pump(),
             Err(error) => {
@@ -242,6 +242,7 @@ impl Lane {
                 self.after(id, step);
             }
         }
+        self.pump();
     }
 
     /// What is left when the channel is gone.

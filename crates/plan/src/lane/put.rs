@@ -44,8 +44,9 @@ pub(super) enum Target {
     Unknown,
     /// Nothing is there.
     New,
-    /// A regular file with these permission bits, which stay as scp leaves them.
-    Existing(u32),
+    /// A regular file with these permission bits, if the server has any; they stay, as scp
+    /// leaves them.
+    Existing(Option<u32>),
     /// To be written where it is, opened with these flags.
     Direct(OpenFlags),
 }
@@ -70,6 +71,8 @@ pub(super) struct Attempt {
     handle: Option<Handle>,
     pub(super) opening: bool,
     pub(super) opened: bool,
+    /// OPEN failed, so what followed it on a predicted handle failed with it.
+    refused: bool,
     pub(super) prefetched: bool,
     pub(super) source_open: bool,
     next_read: u64,
@@ -139,7 +142,8 @@ impl Put {
 
     /// Its turn to open has come.
     pub(super) fn open(&mut self, core: &mut Core) {
-        if self.given_up() {
+        let a = &self.attempt;
+        if self.given_up() || a.opening || a.opened || a.first.is_none() {
             return;
         }
         let (path, flags) = match self.target {
@@ -258,7 +262,7 @@ impl Put {
             attrs.permissions = source.mode.map(|m| m & 0o7777);
             attrs.times = source.times;
         } else if let Target::Existing(mode) = self.target {
-            attrs.permissions = Some(mode);
+            attrs.permissions = mode;
         }
         attrs
     }
@@ -290,6 +294,8 @@ impl Put {
         self.pending -= 1;
         match what {
             What::Open => self.on_open(core, reply)?,
+            What::Write { .. } | What::Attributes | What::Sync | What::Close
+                if self.attempt.refused => {}
             What::Write { len } => self.on_write(core, len, reply),
             What::Attributes | What::Mode => {
                 // scp complains and goes on as well; some file systems have no modes.
@@ -334,6 +340,7 @@ impl Put {
         }
         self.attempt.handle = None;
         self.attempt.closing = true;
+        self.attempt.refused = true;
         if let Err(status) = words::status(reply) {
             self.open_refused(core, status);
         }
@@ -365,14 +372,7 @@ impl Put {
                 }
             }
             DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block),
-            DiskReply::Failed { fault, .. } => {
-                let asked: u64 = self.attempt.reads.values().sum();
-                if self.disk_pending == 0 {
-                    core.reading = core.reading.saturating_sub(asked);
-                    self.attempt.reads.clear();
-                }
-                self.fail(fault);
-            }
+            DiskReply::Failed { fault, .. } => self.fail(fault),
             _ => {}
         }
         self.settle(core)
@@ -472,6 +472,13 @@ impl Put {
     pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
+    }
+
+    /// Reads that failed are no longer on their way.
+    pub(super) fn forget_reads(&mut self, core: &mut Core) {
+        let asked: u64 = self.attempt.reads.values().sum();
+        core.reading = core.reading.saturating_sub(asked);
+        self.attempt.reads.clear();
     }
 
     fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {

@@ -37,13 +37,12 @@ impl Put {
                     Err(status) => status.code == StatusCode::NO_SUCH_FILE,
                 };
                 if !gone {
-                    self.left_behind();
+                    self.left_behind(core);
                 }
                 self.attempt.temp = None;
             }
             _ => {}
         }
-        let _ = core;
     }
 
     /// LSTAT of the target.
@@ -59,7 +58,7 @@ impl Put {
     fn decide(&mut self, attrs: &Attrs) {
         let Some(mode) = attrs.permissions else {
             // A server without modes; all that is known is that something is there.
-            self.target = Target::Existing(0o644);
+            self.target = Target::Existing(None);
             return;
         };
         match mode & TYPE {
@@ -69,7 +68,7 @@ impl Put {
                 // can tell: a file that its owner protected is not replaced behind a rename.
                 self.fail_remote("permission denied: the existing file is read-only");
             }
-            REGULAR | 0 => self.target = Target::Existing(mode & 0o777),
+            REGULAR | 0 => self.target = Target::Existing(Some(mode & 0o777)),
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
             SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
             SYMLINK => self.redo = Some(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
@@ -100,7 +99,10 @@ impl Put {
         }
         match reply {
             Reply::Names(names) if names.len() == 1 => {
-                if let Some(name) = names.first().filter(|n| !n.filename.is_empty()) {
+                if let Some(name) = names
+                    .first()
+                    .filter(|n| !n.filename.is_empty() && !n.filename.contains(&0))
+                {
                     self.path = name.filename.clone();
                     return;
                 }
@@ -143,7 +145,7 @@ impl Put {
         };
         let (from, to) = (temp.as_slice(), self.path.clone());
         let to = to.as_slice();
-        if let (Target::Existing(mode), false) = (self.target, self.attempt.mode_set) {
+        if let (Target::Existing(Some(mode)), false) = (self.target, self.attempt.mode_set) {
             // LSTAT's answer came after FSETSTAT had left.
             self.attempt.mode_set = true;
             let attrs = Attrs::with_permissions(mode);
@@ -172,6 +174,7 @@ impl Put {
         if self.pending > 0 || self.disk_pending > 0 {
             return Step::Goes;
         }
+        self.forget_reads(core);
         if self.attempt.stranded && self.attempt.temp.is_some() {
             self.keep_stranded();
         }
@@ -221,12 +224,15 @@ impl Put {
     }
 
     /// The temporary could not be removed.
-    fn left_behind(&mut self) {
-        if let (Some(fault), Some(temp)) = (&mut self.fault, &self.attempt.temp) {
-            let name = sftp::printable(temp, 4096);
-            fault
-                .what
-                .push_str(&format!("; the temporary {name} could not be removed"));
+    fn left_behind(&mut self, core: &mut Core) {
+        let Some(temp) = &self.attempt.temp else {
+            return;
+        };
+        let name = sftp::printable(temp, 4096);
+        let text = format!("the temporary {name} could not be removed");
+        match &mut self.fault {
+            Some(fault) => fault.what.push_str(&format!("; {text}")),
+            None => core.event(LaneEvent::Warning(self.id, text)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
             "; its disk may be full or a quota used up"
         }
         (StatusCode::FAILURE, CREATING) => {
-            "; a quota or its limit of open files may be reached, or the file system be read-only"
+            "; a directory may stand there, its disk be full or a quota used up"
         }
         (StatusCode::FAILURE, RENAMING) => "; a directory may stand there",
         _ => "",

@@ -1,5 +1,6 @@
 //! What a connection asks on its way to being open.
 
+use sftp::ServerInfo;
 use ssh::auth::{AuthConfig, Identity, Method, Prompt};
 use zeroize::Zeroizing;
 
@@ -42,8 +43,14 @@ pub trait Gate: Send {
     /// A greeting, escaped already.
     fn banner(&mut self, text: &str);
 
+    /// What kept keys from being offered, each one sentence: worth telling on refusal.
+    fn refusal(&self) -> Vec<String>;
+
     /// Authentication has succeeded; `key` with this identity and algorithm alone if so.
     fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit);
+
+    /// The SFTP server has said what it is.
+    fn server(&mut self, info: &ServerInfo);
 
     /// What was sent early was refused, and the connection begins again step by step.
     fn forget(&mut self);

@@ -157,6 +157,23 @@ impl SshLink {
         }
     }
 
+    /// Has the server connect to `host` and `port`; the channel carries that connection's bytes.
+    pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
+        let id = self.conn.channels().open_direct_tcpip(host, port);
+        self.channels.insert(id.0, Far::default());
+        ChannelId(id.0)
+    }
+
+    /// The socket, to wait for.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether sealed bytes wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        !self.sending.is_empty()
+    }
+
     /// Begins anew, without predictions: what was sent early was refused.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
         info!("{}: {why}; connecting again step by step", self.config.name);
@@ -332,10 +349,13 @@ impl SshLink {
                     self.restart(events, "the key that worked before was refused")?;
                     return Ok(true);
                 }
-                return Err(self.error(&match why {
-                    Some(why) => why,
-                    None => format!("permission denied ({})", server.join(",")),
-                }));
+                let mut text =
+                    why.unwrap_or_else(|| format!("permission denied ({})", server.join(",")));
+                for reason in self.gate.refusal() {
+                    text.push_str("; ");
+                    text.push_str(&reason);
+                }
+                return Err(self.error(&text));
             }
         }
         Ok(false)
@@ -475,6 +495,10 @@ impl Link for SshLink {
 
     fn pool(&self) -> Pool {
         self.pool.clone()
+    }
+
+    fn server_seen(&mut self, info: &ServerInfo) {
+        self.gate.server(info);
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {

@@ -1,8 +1,20 @@
 //! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
 //! about it. Sessions and disk do the work.
 
-use std::path::PathBuf;
+mod engine;
+mod file;
+mod guess;
+mod local;
+mod names;
+mod pattern;
+mod resolve;
+mod source;
+mod tree;
 
+use std::path::PathBuf;
+use std::time::Instant;
+
+use self::engine::Engine;
 use crate::cancel::Cancel;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
@@ -17,7 +29,7 @@ pub enum Place {
     /// On this machine.
     Local(PathBuf),
     /// On a host; the path as the user wrote it: relative to the login directory, perhaps with
-    /// `~`, and in a source perhaps with `*`, `?`, `[...]` and `{...}`.
+    /// `~`, and in a source perhaps with the `*`, `?` and `[...]` of glob(3).
     Remote {
         /// Where.
         host: HostId,
@@ -71,6 +83,9 @@ pub fn run(
     events: &mut dyn FnMut(Event),
     cancel: &Cancel,
 ) -> Summary {
-    let _ = (request, connect, progress, events, cancel);
-    Summary::default()
+    let start = Instant::now();
+    let options = request.options.clone();
+    let mut engine = Engine::new(&options, connect, progress, events, cancel);
+    engine.run(request);
+    engine.into_summary(start.elapsed())
 }

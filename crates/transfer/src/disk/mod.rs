@@ -14,5 +14,5 @@ pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;
 pub(crate) use source::{Source, attributes, open_source};
-pub(crate) use target::{Finish, Target, create_target, follow_symlinks, sync_parent};
+pub(crate) use target::{Finish, Target, create_target, timestamps};
 pub(crate) use temp_name::temp_name;

@@ -83,7 +83,7 @@ pub(crate) fn create_target(target: &Path, inplace: bool) -> io::Result<Target> 
         Err(e) => return Err(e),
     };
     if ends_with_slash(&target) && existing.is_none() {
-        return Err(Errno::ISDIR.into());
+        return Err(io::Error::other("no such directory"));
     }
     match existing {
         Some(meta) if meta.is_dir() => Err(Errno::ISDIR.into()),
@@ -162,10 +162,9 @@ fn create_temporary(target: PathBuf, replaced_mode: Option<u32>) -> io::Result<T
                 return Ok(Target::new(file, Form::Temporary(temporary)));
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            // A file that may be written in a directory that may not: scp writes into it.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced_mode.is_some() => {
-                return Err(io::Error::other(
-                    "permission denied to create a temporary file beside it (--inplace needs none)",
-                ));
+                return open_in_place(&target);
             }
             Err(e) => return Err(e),
         }
@@ -187,6 +186,17 @@ impl Target {
         }
     }
 
+    /// Writes a copy of `bytes` at `offset`, the next bytes in order.
+    pub(crate) fn write_slice(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Form::Stream(_) = &self.form {
+            return (&self.file).write_all(bytes);
+        }
+        write_full(&self.file, &mut [IoSlice::new(bytes)], offset)?;
+        self.end
+            .fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Writes `pieces` at `offset`; returns the bytes written.
     pub(crate) fn write(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
         let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
@@ -195,7 +205,8 @@ impl Target {
             stream.early.insert(offset, pieces);
             stream.drain(&self.file)?;
         } else {
-            write_full(&self.file, &pieces, offset)?;
+            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
+            write_full(&self.file, &mut slices, offset)?;
             self.end.fetch_max(offset + len, Ordering::Relaxed);
         }
         Ok(len)
@@ -266,9 +277,7 @@ impl Stream {
     }
 }
 
-fn write_full(file: &File, pieces: &[Bytes], offset: u64) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
-    let mut slices = &mut slices[..];
+fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
     let mut done = 0;
     // Empty pieces at the front would look like a write that wrote nothing.
     IoSlice::advance_slices(&mut slices, 0);

@@ -140,6 +140,15 @@ impl Identities {
         &self.offers
     }
 
+    /// Whether the key of offer `index` can sign without a passphrase being asked for here.
+    pub fn is_ready(&self, index: usize) -> bool {
+        match self.offers.get(index).map(|o| &o.signer) {
+            Some(Signer::Agent(_)) => true,
+            Some(Signer::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
+            None => false,
+        }
+    }
+
     /// The agent, for session-bind and forwarding.
     pub fn agent(&mut self) -> Option<&mut Agent> {
         self.agent.as_mut()

@@ -218,10 +218,11 @@ impl Driver {
         self.lanes.iter().position(|on| on.channel == channel)
     }
 
-    fn note_server(&self) {
+    fn note_server(&mut self) {
         if self.ends.server.get().is_none()
             && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
         {
+            self.link.server_seen(info);
             let _ = self.ends.server.set(info.clone());
         }
     }

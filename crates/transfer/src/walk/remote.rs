@@ -84,8 +84,15 @@ pub enum Answer {
 
 impl RemoteWalk {
     /// A walk of the directory `root`, whose canonical path is `real`, that follows symlinks or
-    /// keeps them.
-    pub fn new(root: Vec<u8>, real: Option<Vec<u8>>, attributes: Attributes, follow: bool) -> Self {
+    /// keeps them. It does not walk into the directory whose canonical path is `avoid`, and says
+    /// so.
+    pub fn new(
+        root: Vec<u8>,
+        real: Option<Vec<u8>>,
+        attributes: Attributes,
+        follow: bool,
+        avoid: Option<Vec<u8>>,
+    ) -> Self {
         let mut walk = Self {
             follow,
             next_tag: 0,
@@ -96,15 +103,10 @@ impl RemoteWalk {
             lists: 0,
             closing: BTreeMap::new(),
             found: VecDeque::new(),
-            avoid: None,
+            avoid,
         };
         walk.enter(None, Vec::new(), root, real, 0, attributes);
         walk
-    }
-
-    /// Does not walk into the directory of this canonical path, and says so.
-    pub fn avoid(&mut self, real: Vec<u8>) {
-        self.avoid = Some(real);
     }
 
     /// Whether nothing will be found any more.
@@ -386,7 +388,7 @@ mod tests {
     #[test]
     fn a_tree_with_links_and_a_loop_is_walked_once() {
         let real = Some(b"/home/r".to_vec());
-        let mut walk = RemoteWalk::new(b"r".to_vec(), real, mode(DIR), true);
+        let mut walk = RemoteWalk::new(b"r".to_vec(), real, mode(DIR), true, None);
         let mut seen = Vec::new();
         let mut open = std::collections::BTreeSet::new();
         while !walk.is_over() {
