@@ -310,3 +310,50 @@ fn algorithms_are_those_that_both_sides_take() {
     assert_eq!(offer.algorithms(&all[..1], None), ["rsa-sha2-256"]);
     assert_eq!(offer.algorithms(&all, Some(&["ssh-ed25519"])), [""; 0]);
 }
+
+#[test]
+fn damaged_files_are_errors_and_never_panics() {
+    let mut damaged = 0;
+    for entry in fs::read_dir(FIXTURES).unwrap() {
+        let whole = fs::read(entry.unwrap().path()).unwrap();
+        for at in (0..whole.len()).step_by(7) {
+            for flip in [0x01, 0x02, 0x20, 0x80] {
+                let mut bytes = whole.clone();
+                bytes[at] ^= flip;
+                damaged += usize::from(format::read(&bytes).is_err());
+            }
+            damaged += usize::from(format::read(&whole[..at]).is_err());
+        }
+    }
+    assert!(damaged > 1000, "only {damaged} were noticed");
+}
+
+/// The base64 armour hides most of a file's structure from damage; this goes below it.
+#[test]
+fn damaged_contents_are_errors_and_never_panics() {
+    use base64::Engine as _;
+    let encode = |der: &[u8]| base64::engine::general_purpose::STANDARD.encode(der);
+    for entry in fs::read_dir(FIXTURES).unwrap() {
+        let Some(pem) = pem::Pem::read(&fs::read(entry.unwrap().path()).unwrap()) else {
+            continue;
+        };
+        let armoured = |der: &[u8]| {
+            let text = encode(der);
+            format!(
+                "-----BEGIN {0}-----\n{text}\n-----END {0}-----\n",
+                pem.label
+            )
+        };
+        for at in (0..pem.der.len()).step_by(3) {
+            for change in [0x01, 0x80, 0xff] {
+                let mut der = pem.der.clone();
+                der[at] ^= change;
+                let _ = format::read(armoured(&der).as_bytes());
+            }
+            assert!(
+                format::read(armoured(&pem.der[..at]).as_bytes()).is_err()
+                    || pem.label.starts_with("ENC")
+            );
+        }
+    }
+}
