@@ -126,8 +126,18 @@ impl Identities {
             agent: &held,
             identities_only: config.identities_only,
         };
+        let mut offers = order.offers(&mut warnings);
+        offers.retain(
+            |offer| match offer.public.as_ref().map(|k| config.check_size(k)) {
+                Some(Err(why)) => {
+                    warnings.push(format!("{} {why}", offer.label));
+                    false
+                }
+                _ => true,
+            },
+        );
         Self {
-            offers: order.offers(&mut warnings),
+            offers,
             files,
             agent,
             passphrase_tries: config.password_prompts.max(1),
