@@ -125,7 +125,7 @@ impl Console {
             // In the background, setting the terminal would stop the process instead.
             && tcgetpgrp(io::stderr()) == Ok(getpgrp())
         {
-            drop(tcsetattr(io::stderr(), OptionalActions::Now, terminal));
+            let _ = tcsetattr(io::stderr(), OptionalActions::Now, terminal);
             drop(io::stderr().write_all(b"\x1b[?25h"));
         }
     }

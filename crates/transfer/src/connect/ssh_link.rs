@@ -31,6 +31,25 @@ const RTT_INTERVAL: Duration = Duration::from_millis(50);
 /// SSH_DISCONNECT_BY_APPLICATION.
 const BY_APPLICATION: u32 = 11;
 
+/// What is known of a connection, for people and programs.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Address and port of a TCP connection.
+    pub address: Option<String>,
+    /// The server's identification.
+    pub banner: Option<String>,
+    /// The key exchange.
+    pub kex: Option<String>,
+    /// The host key algorithm.
+    pub host_key: Option<String>,
+    /// The cipher from here to there.
+    pub cipher: Option<String>,
+    /// The method that authenticated.
+    pub method: Option<String>,
+    /// The key exchange was guessed, and guessed right.
+    pub guessed: bool,
+}
+
 /// Opens the socket; again when a connection has to begin anew.
 pub type Opener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
 
@@ -154,6 +173,25 @@ impl SshLink {
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
             }
+        }
+    }
+
+    /// What is known by now.
+    pub fn facts(&self) -> Facts {
+        let chosen = self.conn.negotiated();
+        let method = match &self.signed {
+            Some(_) if !self.other_method => "publickey",
+            _ => "password or keyboard-interactive",
+        };
+        Facts {
+            address: self.stream.address(),
+            banner: self.conn.peer().map(|p| p.as_str().to_owned()),
+            kex: chosen.map(|n| n.kex.name.to_owned()),
+            host_key: chosen.map(|n| n.host_key.clone()),
+            cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
+            method: self.conn.is_authenticated().then(|| method.to_owned()),
+            guessed: self.config.connection.transport.guess
+                && chosen.is_some_and(|n| n.guess_right),
         }
     }
 
