@@ -181,7 +181,10 @@ impl Single {
         let Reply::Attrs(attrs) = reply else { return };
         let kind = attributes(attrs).kind();
         match self.kind.clone() {
-            JobKind::MakeDir { .. } if kind == EntryKind::Directory => self.fault = None,
+            JobKind::MakeDir { .. } if kind == EntryKind::Directory => {
+                self.fault = None;
+                core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
+            }
             JobKind::MakeDir { .. } => {
                 self.fault = Some(remote("something that is no directory stands there"));
             }
