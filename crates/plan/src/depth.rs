@@ -242,4 +242,26 @@ mod tests {
         }
         assert_eq!(depth.target(), 2 * MIB);
     }
+
+    /// A stalled receiver, or a thread that slept: answers of many milliseconds within one.
+    #[test]
+    fn a_burst_of_answers_does_not_look_like_a_fast_path() {
+        let start = testkit::sftp_model::epoch();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let mut depth = Depth::new(LIMITS);
+        depth.note_blocked();
+        let first = depth.on_sent(at(0), CHUNK);
+        depth.on_answered(at(100), first);
+        let warm = depth.on_sent(at(100), CHUNK);
+        let stamps: Vec<Stamp> = (1..=8)
+            .map(|i| depth.on_sent(at(i * 10_000), CHUNK))
+            .collect();
+        depth.on_answered(at(80_000), warm);
+        let burst: Vec<Stamp> = (0..8).map(|_| depth.on_sent(at(80_001), CHUNK)).collect();
+        for stamp in stamps.into_iter().chain(burst) {
+            depth.on_answered(at(80_200), stamp);
+        }
+        // One chunk in 100 us is the fastest that was really seen.
+        assert!(depth.rate().unwrap() <= CHUNK as f64 / 100e-6);
+    }
 }
