@@ -95,8 +95,9 @@ fn a_small_file_takes_few() {
     let first = round_trips(&mut scene, Knows::Nothing);
     eprintln!("first contact: {first:.2} round trips");
     if scene.client.is_scp() {
-        // scp 9.2 takes 22 to its exit; no answer is on its way then.
-        assert!((20.0..24.0).contains(&(first - 0.5)), "{first}");
+        // scp 9.2 takes 22 to its exit on a real path, where Nagle's algorithm holds ssh's own
+        // small packets back as well; no answer is on its way then.
+        assert!((15.0..24.0).contains(&(first - 0.5)), "{first}");
         return;
     }
     assert!(
