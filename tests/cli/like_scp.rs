@@ -9,7 +9,7 @@ use std::path::Path;
 
 use longhaul_tests::{Client, Program, scratch};
 use testkit::tree::{Compare, differences, write_file};
-use testkit::{PeerBuilder, Peer, Run};
+use testkit::{Peer, PeerBuilder, Run};
 
 /// A command line. `S:` and `D:` before an operand stand for the source's and the target's
 /// side: one is local and the other remote, and both ways are tried.
@@ -20,7 +20,11 @@ struct Case {
 }
 
 const fn case(flags: &'static [&'static str], operands: &'static [&'static str]) -> Case {
-    Case { flags, operands, umask: "022" }
+    Case {
+        flags,
+        operands,
+        umask: "022",
+    }
 }
 
 /// The tree both begin with.
@@ -30,7 +34,15 @@ fn begin(root: &Path) {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).expect("our file");
     };
-    for name in ["dir", "tree", "tree/sub", "tree/empty", "globs", "full", "full/tree"] {
+    for name in [
+        "dir",
+        "tree",
+        "tree/sub",
+        "tree/empty",
+        "globs",
+        "full",
+        "full/tree",
+    ] {
         folder(name);
     }
     file("a", b"content of a");
@@ -41,7 +53,10 @@ fn begin(root: &Path) {
     mode("secret", 0o600);
     file("sticky", b"setuid");
     mode("sticky", 0o4755);
-    file("existing", b"what was there before, and longer than what comes");
+    file(
+        "existing",
+        b"what was there before, and longer than what comes",
+    );
     mode("existing", 0o640);
     file("tree/one", b"1");
     file("tree/sub/two", &[2; 70_000]);
@@ -63,10 +78,21 @@ fn begin(root: &Path) {
     symlink("existing", root.join("link-to-existing")).expect("a symlink");
     symlink("dir", root.join("link-to-dir")).expect("a symlink");
     symlink("nowhere", root.join("dangling")).expect("a symlink");
-    for name in ["a", "tree/one", "tree/sub/two", "tree/sub", "tree", "existing"] {
-        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_007);
+    for name in [
+        "a",
+        "tree/one",
+        "tree/sub/two",
+        "tree/sub",
+        "tree",
+        "existing",
+    ] {
+        let time =
+            std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_007);
         let times = fs::FileTimes::new().set_accessed(time).set_modified(time);
-        fs::File::open(root.join(name)).expect("our file").set_times(times).expect("our file");
+        fs::File::open(root.join(name))
+            .expect("our file")
+            .set_times(times)
+            .expect("our file");
     }
 }
 
@@ -81,7 +107,9 @@ fn words(root: &Path, case: &Case, up: bool) -> Vec<OsString> {
         // A byte that is not UTF-8 cannot stand in a table of &str.
         let name = name.replace("LATIN1", "latin1-\u{e9}");
         let bytes: Vec<u8> = if name.contains('\u{e9}') {
-            name.chars().map(|c| u8::try_from(u32::from(c)).expect("latin1")).collect()
+            name.chars()
+                .map(|c| u8::try_from(u32::from(c)).expect("latin1"))
+                .collect()
         } else {
             name.into_bytes()
         };
@@ -123,9 +151,14 @@ struct Pair {
 
 impl Pair {
     fn start() -> Option<Self> {
-        let mut scp = Client { program: Program::Scp, ..Client::new() };
+        let mut scp = Client {
+            program: Program::Scp,
+            ..Client::new()
+        };
         let mut ours = Client::new();
-        let builder = PeerBuilder::openssh().authorize(&scp.dir).authorize(&ours.dir);
+        let builder = PeerBuilder::openssh()
+            .authorize(&scp.dir)
+            .authorize(&ours.dir);
         let peer = builder.start()?;
         for client in [&mut scp, &mut ours] {
             client.dir.add_host("peer", &peer);
@@ -140,21 +173,29 @@ impl Pair {
                 self.check_one(case, *up, &mut wrong);
             }
         }
-        assert!(wrong.is_empty(), "{} differ from scp:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{} differ from scp:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
     }
 
     fn check_one(&self, case: &Case, up: bool, wrong: &mut Vec<String>) {
         let place = scratch();
         let roots = ["scp", "our"].map(|name| place.path().join(name));
-        let [theirs, mine] = [(&self.scp, &roots[0]), (&self.ours, &roots[1])].map(
-            |(client, root)| {
+        let [theirs, mine] =
+            [(&self.scp, &roots[0]), (&self.ours, &roots[1])].map(|(client, root)| {
                 fs::create_dir(root).expect("our folder");
                 begin(root);
                 run(client, root, case, up)
-            },
-        );
+            });
         let way = if up { "up" } else { "down" };
-        let shown = format!("{way}: {} {}", case.flags.join(" "), case.operands.join(" "));
+        let shown = format!(
+            "{way}: {} {}",
+            case.flags.join(" "),
+            case.operands.join(" ")
+        );
         if theirs.success() != mine.success() {
             wrong.push(format!("{shown}: exit codes differ\n  {theirs}  {mine}"));
         }
@@ -171,7 +212,9 @@ impl Pair {
         lines.retain(|line| !both_just_now(line));
         if !lines.is_empty() {
             let lines = lines.join("\n    ");
-            wrong.push(format!("{shown}: left scp's, right ours\n    {lines}\n  {mine}"));
+            wrong.push(format!(
+                "{shown}: left scp's, right ours\n    {lines}\n  {mine}"
+            ));
         }
         if !mine.success() && mine.stderr.is_empty() {
             wrong.push(format!("{shown}: fails without a word"));
@@ -181,15 +224,26 @@ impl Pair {
 
 /// Two times of this test's own making: the trees' are older.
 fn both_just_now(line: &str) -> bool {
-    let Some((_, times)) = line.split_once(": mtime ") else { return false };
-    let times: Vec<i64> = times.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let Some((_, times)) = line.split_once(": mtime ") else {
+        return false;
+    };
+    let times: Vec<i64> = times
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
     times.len() == 2 && times.iter().all(|time| *time > 1_500_000_000)
 }
 
 fn folder_time(line: &str) -> bool {
-    ["/new: mtime", "/new/sub: mtime", "/dir/tree: mtime", "/full/tree: mtime", "/dir/tree/sub: mtime"]
-        .iter()
-        .any(|start| line.starts_with(start))
+    [
+        "/new: mtime",
+        "/new/sub: mtime",
+        "/dir/tree: mtime",
+        "/full/tree: mtime",
+        "/dir/tree/sub: mtime",
+    ]
+    .iter()
+    .any(|start| line.starts_with(start))
 }
 
 const BOTH: &[bool] = &[true, false];
@@ -219,8 +273,14 @@ fn files() {
             case(&["-p"], &["S:script", "D:existing"]),
             case(&["-p"], &["S:sticky", "D:new"]),
             case(&["-p"], &["S:secret", "D:existing"]),
-            Case { umask: "077", ..case(&[], &["S:script", "D:new"]) },
-            Case { umask: "027", ..case(&["-p"], &["S:script", "D:new"]) },
+            Case {
+                umask: "077",
+                ..case(&[], &["S:script", "D:new"])
+            },
+            Case {
+                umask: "027",
+                ..case(&["-p"], &["S:script", "D:new"])
+            },
         ],
         BOTH,
     );
@@ -246,7 +306,10 @@ fn folders() {
             case(&[], &["S:tree", "D:dir"]),
             case(&[], &["S:tree", "S:a", "D:dir"]),
             case(&["-r"], &["S:tree/empty", "D:new"]),
-            Case { umask: "077", ..case(&["-r"], &["S:tree", "D:new"]) },
+            Case {
+                umask: "077",
+                ..case(&["-r"], &["S:tree", "D:new"])
+            },
         ],
         BOTH,
     );
@@ -349,7 +412,10 @@ fn relative_remote_paths_and_uris() {
             (outcome.success(), names, returned)
         });
         if results[0] != results[1] {
-            wrong.push(format!("{target}: scp {:?}, ours {:?}", results[0], results[1]));
+            wrong.push(format!(
+                "{target}: scp {:?}, ours {:?}",
+                results[0], results[1]
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -358,7 +424,11 @@ fn relative_remote_paths_and_uris() {
 fn empty(folder: &Path) {
     for entry in fs::read_dir(folder).expect("our folder") {
         let path = entry.expect("an entry").path();
-        let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let gone = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
         gone.expect("our file");
     }
 }
@@ -375,5 +445,8 @@ fn sftp_uris_are_taken_too() {
     let port = pair.peer.port();
     let uri = format!("sftp://{}@127.0.0.1:{port}/new", pair.peer.user());
     pair.ours.cp().arg(&file).arg(&uri).run().expect_code(0);
-    assert_eq!(fs::read(pair.peer.home().join("new")).expect("it is there"), b"content");
+    assert_eq!(
+        fs::read(pair.peer.home().join("new")).expect("it is there"),
+        b"content"
+    );
 }

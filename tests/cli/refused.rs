@@ -72,7 +72,10 @@ fn scps_own_flags_are_understood() {
         &["-P", "2"],
         &["-rpqC"],
     ] {
-        let run = client.cp().args(flags).args(["/dev/null", "host.invalid:b"]);
+        let run = client
+            .cp()
+            .args(flags)
+            .args(["/dev/null", "host.invalid:b"]);
         let outcome = run.run();
         assert!(outcome.code == Some(255), "{flags:?}: {outcome}");
     }
@@ -81,8 +84,15 @@ fn scps_own_flags_are_understood() {
 #[test]
 fn help_and_version_succeed() {
     let client = Client::new();
-    let longhaul_tests::Program::Longhaul(program) = &client.program else { return };
-    for words in [&["--help"][..], &["--version"], &["cp", "--help"], &["cp", "-h"]] {
+    let longhaul_tests::Program::Longhaul(program) = &client.program else {
+        return;
+    };
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["cp", "--help"],
+        &["cp", "-h"],
+    ] {
         let outcome = client.dir.run(program).args(words).run().expect_code(0);
         assert!(!outcome.stdout.is_empty(), "{outcome}");
     }
