@@ -23,7 +23,8 @@ use report::{Report, Sample, Way};
 fn main() -> ExitCode {
     let size = setting("BENCH_SIZE", "4G");
     let runs = setting("BENCH_RUNS", "3");
-    let cipher = std::env::var("BENCH_CIPHER").unwrap_or("aes128-gcm@openssh.com".to_owned());
+    let cipher =
+        std::env::var("BENCH_CIPHER").unwrap_or_else(|_| "aes128-gcm@openssh.com".to_owned());
     let (Some(size), Some(runs)) = (size, runs) else {
         eprintln!("BENCH_SIZE and BENCH_RUNS are numbers, with K, M or G after them");
         return ExitCode::from(2);
@@ -128,7 +129,7 @@ fn settle(peer: &Peer) {
 }
 
 fn setting(name: &str, default: &str) -> Option<u64> {
-    let text = std::env::var(name).unwrap_or(default.to_owned());
+    let text = std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let (number, unit) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(number) => (number, text.as_bytes()[text.len() - 1]),
         None => (text.as_str(), b' '),
