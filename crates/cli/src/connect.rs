@@ -3,9 +3,15 @@
 mod program;
 mod query;
 
+use std::sync::{Arc, Mutex};
+
 use transfer::cancel::Cancel;
+use transfer::config::{LocalUser, Query};
+use transfer::connect::{self, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, HostId};
+use transfer::memory::Memories;
 use transfer::operand::Destination;
+use transfer::prompt::{Batch, Person};
 use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
 
 use crate::flags::low::CopyArgs;
@@ -57,6 +63,43 @@ impl<'a> Hosts<'a> {
                 .map_err(|error| format!("{host}: a session can't be set up: {error}"))
         }))
     }
+
+    /// A session over our own SSH.
+    fn over_ssh(&self, destination: &Destination) -> Result<Session, String> {
+        let user = LocalUser::current();
+        let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
+        let config = resolve(query::query(&self.flags, destination))?;
+        let prompt: SharedPrompt = match config.batch_mode {
+            true => Arc::new(Mutex::new(Batch)),
+            false => Arc::new(Mutex::new(Person::from_env())),
+        };
+        let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
+        let around = Surroundings {
+            prompt,
+            memories: Memories::of_user(user.home.as_deref()),
+            dscp: self.flags.dscp.value(),
+            hop: Arc::new(move |hop| {
+                let query = query::hop(&hop_flags, hop);
+                query.resolve(&hop_user).map_err(|error| error.to_string())
+            }),
+        };
+        let name = config.user.clone();
+        let link = connect::connect(config, &around)?;
+        let facts = link.facts();
+        self.output.host(HostInfo {
+            host: destination.to_string(),
+            user: Some(name),
+            address: facts.address,
+            banner: facts.banner,
+            kex: facts.kex,
+            host_key: facts.host_key,
+            cipher: facts.cipher,
+            auth: facts.method,
+            guessed: facts.guessed,
+        });
+        Session::start(Box::new(link), self.options())
+            .map_err(|error| format!("{destination}: a session can't be set up: {error}"))
+    }
 }
 
 impl Connect for Hosts<'_> {
@@ -64,11 +107,8 @@ impl Connect for Hosts<'_> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
-        self.over_program(destination).unwrap_or_else(|| {
-            Err(format!(
-                "{destination}: this build has no SSH of its own yet; use -S ssh"
-            ))
-        })
+        self.over_program(destination)
+            .unwrap_or_else(|| self.over_ssh(destination))
     }
 
     fn name(&self, host: HostId) -> String {

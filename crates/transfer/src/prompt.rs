@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use rpassword::ConfigBuilder;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::escape;
+
 /// Longest answer taken, as OpenSSH's askpass buffer.
 const MAX_ANSWER: usize = 1024;
 
@@ -116,7 +118,10 @@ impl Person {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(PromptError::Io)?;
+            .map_err(|e| {
+                let program = escape::os(&self.program);
+                PromptError::Io(io::Error::other(format!("{program} cannot be run: {e}")))
+            })?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_ANSWER + 1));
         let read = match child.stdout.take() {
             Some(out) => out.take(MAX_ANSWER as u64 + 1).read_to_end(&mut bytes),

@@ -119,10 +119,11 @@ impl Framing {
         let length = usize::try_from(packet_length).map_err(|_| bad)?;
         let whole = LENGTH_FIELD + length.min(MAX_PACKET_LENGTH);
         let aligned = (whole - self.aligned_from).is_multiple_of(self.block_len);
-        if length > MAX_PACKET_LENGTH || length < 1 + MIN_PADDING || !aligned {
-            return Err(bad);
+        if (1 + MIN_PADDING..=MAX_PACKET_LENGTH).contains(&length) && aligned {
+            Ok(whole + self.tag_len)
+        } else {
+            Err(bad)
         }
-        Ok(whole + self.tag_len)
     }
 
     /// Checks that `packet` is laid out as [`Framing::head`] says; returns where its tag starts.

@@ -266,3 +266,28 @@ fn the_order_of_ciphers_follows_the_processor() {
     assert!(with.iter().all(|name| cipher(name).is_some()));
     assert!(cipher("none").is_none() && mac("none").is_none());
 }
+
+/// Against packets that tests/fixtures/cipher/make.py sealed with another library.
+#[test]
+fn packets_are_sealed_as_another_implementation_seals_them() {
+    let at = Position {
+        sequence: 0xffff_fffe,
+        packets: 70_000,
+        bytes: 16 * 123_456_789,
+    };
+    let payload: Vec<u8> = (0..40).collect();
+    let vectors = include_str!("../../tests/fixtures/cipher/sealed.txt");
+    let mut seen = 0;
+    for line in vectors.lines() {
+        let [name, mac_name, expected] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let (cipher, mac) = (cipher(name).unwrap(), mac(mac_name));
+        let keys = material(cipher, mac);
+        let sealing = SealingKey::new(cipher, mac, &keys).unwrap();
+        let mut packet = lay_out(sealing.framing(), &payload);
+        sealing.seal(at, &mut packet).unwrap();
+        let hex: String = packet.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, expected, "{name} {mac_name}");
+        seen += 1;
+    }
+    assert_eq!(seen, suites().len());
+}

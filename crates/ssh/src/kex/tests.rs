@@ -190,3 +190,55 @@ fn the_secret_is_encoded_as_its_method_says() {
     assert_eq!(len("mlkem768x25519-sha256"), 4 + 32);
     assert_eq!(len("sntrup761x25519-sha512"), 4 + 64);
 }
+
+/// Against hashes and keys that tests/fixtures/cipher/make.py made.
+#[test]
+fn keys_are_derived_as_another_implementation_derives_them() {
+    let secret: Vec<u8> = (0x81..0x81 + 32).collect();
+    let vectors = include_str!("../../tests/fixtures/cipher/derived.txt");
+    for line in vectors.lines() {
+        let [name, hash, key] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let method = method(name).unwrap();
+        let secret = if method.is_post_quantum() {
+            SharedSecret::from_string(&secret)
+        } else {
+            SharedSecret::from_mpint(&secret)
+        };
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let h = exchange_hash(method, INPUTS, &secret);
+        assert_eq!(hex(&h), hash, "{name}");
+        for len in [0, 1, 31, 32, 33, 64, 65, 200] {
+            let derived = derive(method, &secret, &h, b"session", b'C', len);
+            assert_eq!(hex(&derived), key[..2 * len], "{name} {len}");
+        }
+    }
+    assert_eq!(vectors.lines().count(), 4);
+}
+
+#[test]
+fn each_direction_has_keys_of_its_own() {
+    use crate::cipher::{CIPHERS, MACS};
+    let method = &KEX_METHODS[0];
+    let secret = SharedSecret::from_string(&[7; 32]);
+    let cipher = CIPHERS.iter().find(|c| c.name == "aes256-ctr").unwrap();
+    let keys = |direction| {
+        derive_keys(
+            method,
+            &secret,
+            b"hash",
+            b"session",
+            direction,
+            cipher,
+            MACS.first(),
+        )
+    };
+    let expected = |letter, len| derive(method, &secret, b"hash", b"session", letter, len);
+    let to_server = keys(Direction::ToServer);
+    assert_eq!(to_server.iv, *expected(b'A', 16));
+    assert_eq!(to_server.key, *expected(b'C', 32));
+    assert_eq!(to_server.mac_key, *expected(b'E', 32));
+    let to_client = keys(Direction::ToClient);
+    assert_eq!(to_client.iv, *expected(b'B', 16));
+    assert_eq!(to_client.key, *expected(b'D', 32));
+    assert_eq!(to_client.mac_key, *expected(b'F', 32));
+}

@@ -78,7 +78,7 @@ mod tests {
     fn integers_come_back() {
         let long = vec![0x91; 300];
         let der = sequence(&[&[], &[0, 0, 5], &[0x80], &long]);
-        assert_eq!(der[..4], [SEQUENCE, 0x82, 1, 60]);
+        assert_eq!(der[..4], [SEQUENCE, 0x82, 1, 59]);
         let [zero, five, high, back] = read_sequence(&der).unwrap();
         assert_eq!((zero, five, high), (&[0][..], &[5][..], &[0, 0x80][..]));
         assert_eq!(back[1..], long[..]);

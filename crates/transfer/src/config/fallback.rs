@@ -106,9 +106,10 @@ fn parse(
     user: &LocalUser,
     evaluated: &mut Evaluated,
 ) -> Result<Vec<(String, String)>, ConfigError> {
-    let shown = path.map_or("the command line's -o".into(), |p| {
-        escape::path(p).to_string()
-    });
+    let shown = path.map_or_else(
+        || "the command line's -o".into(),
+        |p| escape::path(p).to_string(),
+    );
     let (text, had_match) = without_match(text);
     if had_match {
         evaluated.warnings.push(format!(

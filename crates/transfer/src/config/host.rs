@@ -1,6 +1,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ssh::key::PublicKey;
+use wire::{Field, Mpint, Reader};
+
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
 use crate::operand::Destination;
@@ -88,7 +91,7 @@ pub struct HostConfig {
     /// BatchMode: nobody is asked.
     pub batch_mode: bool,
 
-    /// SendEnv: patterns of names; `-pattern` takes back.
+    /// SendEnv: patterns of names.
     pub send_env: Vec<String>,
     /// SetEnv.
     pub set_env: Vec<(String, String)>,
@@ -180,14 +183,35 @@ impl HostConfig {
 
     /// Whether a variable of this name is sent (SendEnv): OpenSSH's wildcards `*` and `?`.
     pub fn sends(&self, name: &str) -> bool {
-        let mut send = false;
-        for pattern in &self.send_env {
-            match pattern.strip_prefix('-') {
-                Some(back) if crate::known_hosts::matches_pattern(name, back) => send = false,
-                None if crate::known_hosts::matches_pattern(name, pattern) => send = true,
-                _ => {}
-            }
-        }
-        send
+        self.send_env
+            .iter()
+            .any(|pattern| crate::known_hosts::matches_pattern(name, pattern))
     }
+
+    /// Whether a key, the host's or the user's, is long enough (RequiredRSASize); if not, why,
+    /// as the end of a sentence.
+    pub fn check_size(&self, key: &PublicKey) -> Result<(), String> {
+        let key = key.plain();
+        let Some(bits) = (key.key_type() == "ssh-rsa").then(|| rsa_bits(key.blob())) else {
+            return Ok(());
+        };
+        match bits {
+            Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
+            _ => Err(format!(
+                "is an RSA key of {} bits; RequiredRSASize demands {}",
+                bits.unwrap_or_default(),
+                self.required_rsa_size
+            )),
+        }
+    }
+}
+
+/// Bits of the modulus of an `ssh-rsa` blob (RFC 4253 section 6.6).
+fn rsa_bits(blob: &[u8]) -> Option<usize> {
+    let mut r = Reader::new(blob);
+    let _type = r.string().ok()?;
+    let _exponent = Mpint::read(&mut r).ok()?;
+    let modulus = Mpint::read(&mut r).ok()?;
+    let (first, rest) = modulus.magnitude().split_first()?;
+    Some(rest.len() * 8 + 8 - first.leading_zeros() as usize)
 }

@@ -62,7 +62,11 @@ const SETTINGS: &[Setting] = settings! {
     };
     "numberofpasswordprompts" => |c, v| c.password_prompts = number(one(v)?)?;
     "batchmode" => |c, v| c.batch_mode = boolean(one(v)?)?;
-    "sendenv" => |c, v| c.send_env = v.iter().flat_map(|v| words(v)).collect();
+    "sendenv" => |c, v| c.send_env = send_env(v);
+    // The name it had until 8.7.
+    "challengeresponseauthentication" => |c, v| {
+        c.kbd_interactive_authentication = boolean(one(v)?)?
+    };
     "setenv" => |c, v| c.set_env = v.iter().flat_map(|v| set_env(v)).collect();
     "loglevel" => |c, v| c.log_level = one(v)?.to_ascii_uppercase();
 };
@@ -346,6 +350,18 @@ fn forward(text: &str) -> ForwardAgent {
 fn comma(text: &str) -> Vec<String> {
     let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
     names.map(Into::into).collect()
+}
+
+/// `-pattern` takes back the names before it that it matches.
+fn send_env(values: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for word in values.iter().flat_map(|v| words(v)) {
+        match word.strip_prefix('-') {
+            Some(back) => names.retain(|n| !crate::known_hosts::matches_pattern(n, back)),
+            None => names.push(word),
+        }
+    }
+    names
 }
 
 fn set_env(text: &str) -> Option<(String, String)> {

@@ -88,6 +88,8 @@ const TABLE: &[Unsupported] = table! {
     "logverbose" &[] => Silent;
     "obscurekeystroketiming" &[] => Silent;
     "permitremoteopen" &[] => Silent;
+    // Taken up with the lists of algorithms, under its new name.
+    "pubkeyacceptedkeytypes" &[] => Silent;
     "remoteforward" &[] => Silent;
     "requesttty" &[] => Silent;
     "sessiontype" &[] => Silent;

@@ -501,7 +501,9 @@ impl<'a> Engine<'a> {
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.jobs.get(&id) {
-            Some((_, Purpose::File(file, _))) => self.files.get(file).map(|t| t.source_name.clone()),
+            Some((_, Purpose::File(file, _))) => {
+                self.files.get(file).map(|t| t.source_name.clone())
+            }
             Some((_, Purpose::Extra(path))) => Some(path.clone()),
             _ => None,
         };

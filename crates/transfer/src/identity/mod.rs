@@ -126,8 +126,18 @@ impl Identities {
             agent: &held,
             identities_only: config.identities_only,
         };
+        let mut offers = order.offers(&mut warnings);
+        offers.retain(
+            |offer| match offer.public.as_ref().map(|k| config.check_size(k)) {
+                Some(Err(why)) => {
+                    warnings.push(format!("{} {why}", offer.label));
+                    false
+                }
+                _ => true,
+            },
+        );
         Self {
-            offers: order.offers(&mut warnings),
+            offers,
             files,
             agent,
             passphrase_tries: config.password_prompts.max(1),
@@ -138,6 +148,15 @@ impl Identities {
     /// The keys, in the order in which to offer them.
     pub fn offers(&self) -> &[Offer] {
         &self.offers
+    }
+
+    /// Whether the key of offer `index` can sign without a passphrase being asked for here.
+    pub fn is_ready(&self, index: usize) -> bool {
+        match self.offers.get(index).map(|o| &o.signer) {
+            Some(Signer::Agent(_)) => true,
+            Some(Signer::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
+            None => false,
+        }
     }
 
     /// The agent, for session-bind and forwarding.

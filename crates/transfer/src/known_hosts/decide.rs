@@ -1,5 +1,5 @@
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use ssh::key::PublicKey;
 
@@ -11,7 +11,7 @@ use crate::prompt::{Kind, Prompt, PromptError};
 /// The host key is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// The host is new: add it with [`super::record`].
+    /// The host is new: add it with [`record()`](super::record()).
     pub record: bool,
     /// The key was not what it should be and StrictHostKeyChecking=no takes it all the same:
     /// send no password, answer no keyboard-interactive prompt, forward no agent.
@@ -28,7 +28,7 @@ pub enum HostKeyError {
         /// The host as its line has it.
         host: String,
         /// What the host is known by.
-        known: KnownKey,
+        known: Box<KnownKey>,
         /// What it showed.
         shown_type: String,
         /// Its fingerprint.
@@ -94,7 +94,7 @@ pub fn decide(
         Verdict::Changed(line) => {
             let error = HostKeyError::Changed {
                 host,
-                known: line.clone(),
+                known: Box::new(line.clone()),
                 shown_type,
                 shown,
             };
@@ -221,7 +221,7 @@ impl fmt::Display for Place {
 }
 
 impl HostKeyError {
-    fn forget(host: &str, file: &PathBuf) -> String {
+    fn forget(host: &str, file: &Path) -> String {
         format!("ssh-keygen -f \"{}\" -R \"{host}\"", escape::path(file))
     }
 }

@@ -218,13 +218,33 @@ impl KnownHosts {
     /// The host key algorithms `offer`, those first that match a line for `name`, so that the
     /// server shows the key that can be checked (sshconnect2.c `order_hostkeyalgs`).
     pub fn prefer(&self, name: &HostName, offer: &[String]) -> Vec<String> {
+        let rank = self.rank(name);
+        let mut sorted = offer.to_vec();
+        sorted.sort_by_key(|name| rank(name));
+        sorted
+    }
+
+    /// Those of `offer` that are as good as the first of [`KnownHosts::prefer`].
+    pub fn equally_preferred(&self, name: &HostName, offer: &[String]) -> Vec<String> {
+        let rank = self.rank(name);
+        let best = offer.iter().map(|name| rank(name)).min();
+        offer
+            .iter()
+            .filter(|name| Some(rank(name)) == best)
+            .cloned()
+            .collect()
+    }
+
+    /// 0 for algorithms whose certificates an authority for `name` may have signed, 1 for keys of
+    /// a type that is known for it, 2 for the rest.
+    fn rank(&self, name: &HostName) -> impl Fn(&String) -> u8 + use<'_> {
         let lines: Vec<&Entry> = self.lines(name).collect();
         let lines = match name.without_port() {
             Some(bare) if lines.is_empty() => self.lines(&bare).collect(),
             _ => lines,
         };
         let has_authority = lines.iter().any(|e| e.marker == Marker::CertAuthority);
-        let rank = |name: &String| {
+        move |name| {
             let Some(row) = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name) else {
                 return 2;
             };
@@ -236,10 +256,7 @@ impl KnownHosts {
                 false if known => 1,
                 _ => 2,
             }
-        };
-        let mut sorted = offer.to_vec();
-        sorted.sort_by_key(rank);
-        sorted
+        }
     }
 
     /// Whether any line is about `name`.
