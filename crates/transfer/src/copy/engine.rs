@@ -65,8 +65,10 @@ pub(super) enum Purpose {
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
-    /// Owners, and times of symlinks: what may be refused without failing anything.
-    Extra(Name),
+    /// May be refused without failing anything.
+    Owner(Name),
+    /// The same; many systems have no times of symlinks to set.
+    SymlinkTimes,
 }
 
 /// What came of an [`Engine::ask`].
@@ -491,20 +493,19 @@ impl<'a> Engine<'a> {
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Extra(path) => {
+            Purpose::Owner(path) => {
                 if let Err(what) = said {
-                    self.on_extra_refused(path, &what);
+                    self.on_owner_refused(path, &what);
                 }
             }
+            Purpose::SymlinkTimes => {}
         }
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.jobs.get(&id) {
-            Some((_, Purpose::File(file, _))) => {
-                self.files.get(file).map(|t| t.source_name.clone())
-            }
-            Some((_, Purpose::Extra(path))) => Some(path.clone()),
+            Some((_, Purpose::File(file, _))) => self.files.get(file).map(|t| t.source_name.clone()),
+            Some((_, Purpose::Owner(path))) => Some(path.clone()),
             _ => None,
         };
         self.warn(path, message);
