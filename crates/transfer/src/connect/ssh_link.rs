@@ -24,8 +24,9 @@ use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer, Segments};
 const BATCH: usize = 256 << 10;
 /// Bytes written or read in a turn of the loop, so that neither direction starves the other.
 const TURN: usize = 1 << 20;
-/// Bytes a lane may queue on a channel ahead of what is sent.
-const QUEUE: usize = 1 << 20;
+/// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
+/// is gone, so that disk and loop wake each other once per megabyte and not once per write.
+const QUEUE: usize = 2 << 20;
 /// How often the kernel is asked for the round trip.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
 /// SSH_DISCONNECT_BY_APPLICATION.
@@ -580,7 +581,10 @@ impl Link for SshLink {
 
     fn room(&self, channel: ChannelId) -> usize {
         match self.channels.contains_key(&channel.0) {
-            true => QUEUE.saturating_sub(self.conn.queued(SshChannel(channel.0))),
+            true => match self.conn.queued(SshChannel(channel.0)) {
+                queued if queued > QUEUE / 2 => 0,
+                queued => QUEUE - queued,
+            },
             false => 0,
         }
     }
