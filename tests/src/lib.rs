@@ -1,1 +1,204 @@
-//! (doc)
+//! What the tests of the whole program share: a client with its files, a server, and a place for
+//! the files between them.
+//!
+//! `LONGHAUL_BIN` names the program under test; without it, it is the `longhaul` beside the test
+//! binaries. `LONGHAUL_CLIENT=scp` runs the system's scp instead, which is how the tests
+//! themselves are tested: what scp cannot do is left out then.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
+use testkit::{ClientDir, Outcome, Run};
+
+/// Which program is the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// `longhaul cp`, by its path.
+    Longhaul(PathBuf),
+    /// The system's scp.
+    Scp,
+}
+
+impl Program {
+    /// As the environment chooses it.
+    ///
+    /// # Panics
+    /// If longhaul is not built.
+    pub fn under_test() -> Self {
+        if std::env::var_os("LONGHAUL_CLIENT").is_some_and(|client| client == "scp") {
+            return Self::Scp;
+        }
+        Self::Longhaul(longhaul())
+    }
+}
+
+/// The longhaul under test.
+///
+/// # Panics
+/// If it is not built.
+pub fn longhaul() -> PathBuf {
+    if let Some(path) = std::env::var_os("LONGHAUL_BIN") {
+        return path.into();
+    }
+    // target/PROFILE/deps/TEST-HASH, or target/PROFILE/examples/NAME.
+    let this = std::env::current_exe().expect("a test has a path");
+    let profile = this.ancestors().nth(2).expect("target/PROFILE");
+    let path = profile.join("longhaul");
+    assert!(
+        path.is_file(),
+        "{} is not built: cargo build -p longhaul",
+        path.display()
+    );
+    path
+}
+
+/// A client and how it is run.
+#[derive(Debug)]
+pub struct Client {
+    /// Its key, known_hosts and ssh_config.
+    pub dir: ClientDir,
+    /// What it runs.
+    pub program: Program,
+}
+
+impl Client {
+    /// The program under test with new files.
+    pub fn new() -> Self {
+        Self {
+            dir: ClientDir::new(),
+            program: Program::under_test(),
+        }
+    }
+
+    /// Whether this is scp, of which less is asked.
+    pub fn is_scp(&self) -> bool {
+        self.program == Program::Scp
+    }
+
+    /// `longhaul cp -F ssh_config`, or the same with scp.
+    pub fn cp(&self) -> Run {
+        let run = match &self.program {
+            Program::Longhaul(path) => self.dir.run(path).arg("cp"),
+            Program::Scp => self.dir.run("scp"),
+        };
+        run.arg("-F").arg(self.dir.config())
+    }
+
+    /// Expects success. scp fails where the server's channel ends without an exit status, as
+    /// paramiko's and asyncssh's do; an SFTP client has no use for one.
+    #[track_caller]
+    pub fn check_copied(&self, outcome: Outcome, kind: PeerKind) {
+        let no_status = matches!(kind, PeerKind::Paramiko | PeerKind::Asyncssh);
+        if self.is_scp() && no_status && outcome.code == Some(1) {
+            return;
+        }
+        outcome.expect_code(0);
+    }
+
+    /// Prompts may be asked, and are answered with `answer`.
+    pub fn answering(&mut self, answer: &str) -> Run {
+        self.dir.set_for_all("BatchMode", "no");
+        self.dir.set_for_all("NumberOfPasswordPrompts", "1");
+        let askpass = self.dir.askpass(answer);
+        self.cp()
+            .env("SSH_ASKPASS", askpass)
+            .env("SSH_ASKPASS_REQUIRE", "force")
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A server, a client that knows it as `peer`, and a folder for what they copy.
+#[derive(Debug)]
+pub struct Scene {
+    /// The client.
+    pub client: Client,
+    /// The server.
+    pub peer: Peer,
+    /// For what they copy.
+    pub scratch: TempDir,
+}
+
+impl Scene {
+    /// With a server of this kind; None, after saying so, where it is not installed.
+    pub fn start(kind: PeerKind) -> Option<Self> {
+        Self::with(PeerBuilder::new(kind))
+    }
+
+    /// With this server, which is told to let the client in.
+    pub fn with(builder: PeerBuilder) -> Option<Self> {
+        let mut client = Client::new();
+        let peer = builder.authorize(&client.dir).start()?;
+        client.dir.add_host("peer", &peer);
+        Some(Self {
+            client,
+            peer,
+            scratch: scratch(),
+        })
+    }
+
+    /// A path in the folder for what is copied.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// The same path as an operand on the server, which has the same file system.
+    pub fn remote(&self, name: &str) -> OsString {
+        remote("peer", &self.path(name))
+    }
+
+    /// Copies `from` to `to` and expects success.
+    #[track_caller]
+    pub fn copies(&self, flags: &[&str], from: impl Into<OsString>, to: impl Into<OsString>) {
+        let outcome = self
+            .client
+            .cp()
+            .args(flags)
+            .arg(from.into())
+            .arg(to.into())
+            .run();
+        self.client.check_copied(outcome, self.peer.kind());
+    }
+}
+
+/// A folder for what is copied.
+///
+/// # Panics
+/// If there is none to be had.
+pub fn scratch() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("longhaul-files-")
+        .tempdir()
+        .expect("a temporary folder")
+}
+
+/// `host:path`.
+pub fn remote(host: &str, path: &Path) -> OsString {
+    let mut operand = OsString::from(format!("{host}:"));
+    operand.push(path);
+    operand
+}
+
+/// The password that servers of the testkit accept.
+pub const fn password() -> &'static str {
+    PASSWORD
+}
+
+/// The names in a folder, sorted.
+///
+/// # Panics
+/// If it cannot be listed.
+pub fn names_in(folder: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    names.sort();
+    names
+}

@@ -199,7 +199,7 @@ mod tests {
     /// A path of `rate` bytes a second and `rtt`, in virtual time: keeps it as full as the depth
     /// allows for `seconds` and returns the bytes delivered and the depth.
     fn run(rate: f64, rtt: Duration, seconds: f64) -> (u64, Depth) {
-        let start = Instant::now();
+        let start = testkit::sftp_model::epoch();
         let mut depth = Depth::new(LIMITS);
         let mut queue: VecDeque<(Instant, Stamp)> = VecDeque::new();
         let (mut now, mut free) = (start, start);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_sender_with_little_to_send_changes_nothing() {
-        let start = Instant::now();
+        let start = testkit::sftp_model::epoch();
         let mut depth = Depth::new(LIMITS);
         for i in 0..100 {
             let at = start + Duration::from_millis(200 * i);

@@ -153,6 +153,7 @@ impl Attributes {
 ///
 /// `Written` and all before it prove nothing after a crash; only `Synced` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileState {
     /// Known, nothing sent.
     Planned,

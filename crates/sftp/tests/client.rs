@@ -32,11 +32,13 @@ fn session(server: Personality) -> (Client, SftpModel) {
 fn exchange(client: &mut Client, model: &mut SftpModel) {
     model.handle_input(&sent(client));
     let out = model.take_output();
-    client.handle_input(Bytes::from(out)).unwrap();
+    client
+        .handle_input(Bytes::from(out))
+        .expect("sound answers");
 }
 
 fn reply(client: &mut Client) -> Reply {
-    client.poll_reply().unwrap().1
+    client.poll_reply().expect("a reply").1
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! Every system call that needs `unsafe`, each behind one safe function, and the few others that
-//! have no home in a library we use.
+//! Every system call that needs `unsafe`, each behind one safe function, and what tunes a socket.
 
 mod receive;
+mod tcp_info;
+mod tune;
 mod umask;
 
 pub use receive::read_spare;
+pub use tcp_info::tcp_rtt;
+pub use tune::Tuning;
 pub use umask::umask;

@@ -1,3 +1,27 @@
-//! Servers, trees, clocks and the seeded network that tests run against.
+//! What the tests stand on: the seeded network in virtual time, real servers on loopback, a proxy
+//! that makes loopback long, seeded trees of files, and programs run under a deadline.
+//!
+//! Everything binds 127.0.0.1 only, lives in a temporary folder, and is ended by process id when
+//! its owner is dropped.
 
+pub mod agent;
+pub mod client;
+pub mod daemon;
+pub mod delay_proxy;
+pub mod keys;
+pub mod missing;
+pub mod peer;
+pub mod port;
+pub mod process;
+pub mod seed;
 pub mod sftp_model;
+pub mod sim;
+pub mod tree;
+
+pub use agent::Agent;
+pub use client::ClientDir;
+pub use delay_proxy::DelayProxy;
+pub use keys::{KeyKind, KeyPair};
+pub use peer::{Auth, Peer, PeerBuilder, PeerKind};
+pub use process::{Outcome, Run, Running};
+pub use seed::Seed;

@@ -408,16 +408,14 @@ impl Put {
         if a.opened && a.closing && a.writes == 0 {
             self.reach(core, FileState::Written);
         }
-        if !self.attempt.closed {
+        // The rename may leave only when every request of this file was answered; a server may
+        // answer CLOSE before WRITE.
+        if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
             return Step::Goes;
         }
         self.reach(core, FileState::Closed);
         if self.attempt.synced {
             self.reach(core, FileState::Synced);
-        }
-        // The rename may leave only when every request of this file was answered.
-        if self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
         }
         self.name(core)
     }

@@ -2,7 +2,7 @@
 
 use plan::{Job, JobKind, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
 
@@ -189,5 +189,57 @@ fn jobs_of_a_dead_channel_come_back() {
             assert!(data == Some(bytes(100_000, i as u64).as_slice()));
         }
         assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+/// Nothing in the protocol makes a server answer in order: CLOSE may be confirmed before the
+/// WRITE in front of it fails.
+#[test]
+fn a_server_that_answers_out_of_order() {
+    for seed in 0..20 {
+        for failing in [None, Some("WRITE"), Some("FSETSTAT"), Some("CLOSE")] {
+            let server = Personality {
+                shuffles: true,
+                ..Personality::other()
+            };
+            let mut config = config(Mode::Plain, seed);
+            config.openssh = false;
+            let wide = LinkOptions {
+                fragment: 1 << 20,
+                ..link()
+            };
+            let mut w = World::with(config, server, wide, seed);
+            if let Some(kind) = failing {
+                w.model.inject(Inject {
+                    kind: Some(kind),
+                    nth: 2,
+                    act: Act::Status(StatusCode::FAILURE),
+                });
+            }
+            w.place("down", &bytes(300_000, 4), 0o644);
+            let down = w.get("down", None);
+            let preserve = PutOptions {
+                preserve: true,
+                ..PutOptions::default()
+            };
+            let puts: Vec<_> = (0..6)
+                .map(|i| w.put(bytes(80_000, i), &format!("f{i}"), preserve.clone()))
+                .collect();
+            w.run();
+            let failed = puts.iter().filter(|job| w.failed(**job).is_some()).count();
+            let fatal = matches!(failing, Some("WRITE"));
+            assert!(
+                failed == usize::from(fatal) || failing == Some("CLOSE"),
+                "{failing:?}"
+            );
+            for (i, job) in puts.iter().enumerate() {
+                let data = w.model.fs.data(&format!("f{i}"));
+                let whole = data == Some(bytes(80_000, i as u64).as_slice());
+                assert_eq!(w.done(*job), whole, "{failing:?} f{i}");
+            }
+            assert!(w.done(down));
+            assert!(w.got("down") == Some(bytes(300_000, 4).as_slice()));
+            assert_eq!(w.temporaries(), Vec::<String>::new());
+        }
     }
 }

@@ -76,7 +76,7 @@ impl World {
         link: LinkOptions,
         seed: u64,
     ) -> Self {
-        let now = Instant::now();
+        let now = testkit::sftp_model::epoch();
         Self {
             start: now,
             now,

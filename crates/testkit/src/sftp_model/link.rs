@@ -1,6 +1,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// Where virtual time begins.
+pub fn epoch() -> Instant {
+    Instant::now()
+}
+
 /// A small seeded generator (xorshift64*): the same seed gives the same run.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);

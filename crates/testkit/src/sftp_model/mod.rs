@@ -12,6 +12,6 @@ mod witness;
 pub use faults::{Act, Inject};
 pub use fs::{Errno, Fs, Kind, Node};
 pub use handles::HandleStyle;
-pub use link::{Link, LinkOptions, Rng};
+pub use link::{Link, LinkOptions, Rng, epoch};
 pub use server::{Personality, SftpModel};
 pub use witness::Witness;

@@ -6,7 +6,7 @@ use sftp::{
 use wire::{Field, Rest};
 
 use super::handles::{Handles, Open};
-use super::{Act, Errno, Fs, HandleStyle, Inject, Kind};
+use super::{Act, Errno, Fs, HandleStyle, Inject, Kind, Rng};
 
 /// Which server it is.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Personality {
     pub read: u32,
     /// SYMLINK's arguments in the draft's order.
     pub draft_symlink: bool,
+    /// Answers to what arrives together leave in any order, as the draft allows (section 7).
+    pub shuffles: bool,
     /// FSETSTAT and SETSTAT are not supported.
     pub no_setstat: bool,
 }
@@ -34,6 +36,7 @@ impl Personality {
             handles: HandleStyle::OpenSsh,
             read: 255 * 1024,
             draft_symlink: false,
+            shuffles: false,
             no_setstat: false,
         }
     }
@@ -46,6 +49,7 @@ impl Personality {
             handles: HandleStyle::Random(32),
             read: 64 * 1024,
             draft_symlink: true,
+            shuffles: false,
             no_setstat: false,
         }
     }
@@ -68,6 +72,7 @@ pub struct SftpModel {
     hostile: Vec<Vec<u8>>,
     log: Vec<&'static str>,
     most_open: usize,
+    rng: Rng,
 }
 
 impl SftpModel {
@@ -85,6 +90,7 @@ impl SftpModel {
             hostile: Vec::new(),
             log: Vec::new(),
             most_open: 0,
+            rng: Rng::new(5),
         }
     }
 
@@ -124,10 +130,21 @@ impl SftpModel {
     /// Takes bytes of the client; panics when it breaks the protocol.
     pub fn handle_input(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
+        let mut answers: Vec<Vec<u8>> = Vec::new();
+        let before = std::mem::take(&mut self.out);
         while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
             if let Piece::Message(message) = piece {
                 self.message(&message);
+                answers.push(std::mem::take(&mut self.out));
             }
+        }
+        self.out = before;
+        while !answers.is_empty() {
+            let next = match self.personality.shuffles {
+                true => self.rng.below(answers.len() as u64) as usize,
+                false => 0,
+            };
+            self.out.extend(answers.remove(next));
         }
     }
 

@@ -58,7 +58,9 @@ struct RelayTask {
 
 impl std::fmt::Debug for RelayTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RelayTask").field("jobs", &self.jobs).finish_non_exhaustive()
+        f.debug_struct("RelayTask")
+            .field("jobs", &self.jobs)
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,7 +97,13 @@ impl Engine<'_> {
             is: None,
             fault: None,
         };
-        self.begin_file_with(Held { target: path, ..item }, Some(guessing));
+        self.begin_file_with(
+            Held {
+                target: path,
+                ..item
+            },
+            Some(guessing),
+        );
     }
 
     pub(super) fn begin_file(&mut self, item: Held) {
@@ -190,7 +198,10 @@ impl Engine<'_> {
             attributes,
             stream: attributes.size.is_none(),
         });
-        let (source, target) = (RemotePath(task.source.clone()), RemotePath(task.target.clone()));
+        let (source, target) = (
+            RemotePath(task.source.clone()),
+            RemotePath(task.target.clone()),
+        );
         task.relay = Some(RelayTask {
             relay: Arc::clone(&relay),
             share,
@@ -214,12 +225,20 @@ impl Engine<'_> {
             options,
         };
         let bound = Arc::clone(&relay);
-        self.submit_with(End::Source, Purpose::File(id, Role::RelayGet), |session, id| {
-            session.submit_relayed(Job { id, kind: get }, bound);
-        });
-        self.submit_with(End::Target, Purpose::File(id, Role::RelayPut), |session, id| {
-            session.submit_relayed(Job { id, kind: put }, relay);
-        });
+        self.submit_with(
+            End::Source,
+            Purpose::File(id, Role::RelayGet),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: get }, bound);
+            },
+        );
+        self.submit_with(
+            End::Target,
+            Purpose::File(id, Role::RelayPut),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: put }, relay);
+            },
+        );
     }
 
     fn copy_here(&mut self, id: FileId) {
@@ -422,7 +441,11 @@ impl Engine<'_> {
     pub(super) fn begin_symlink(&mut self, held: Held) {
         if self.source.is_some() {
             let path = RemotePath(held.entry.path.clone());
-            self.submit(End::Source, JobKind::ReadSymlink { path }, Purpose::ReadSymlink(held));
+            self.submit(
+                End::Source,
+                JobKind::ReadSymlink { path },
+                Purpose::ReadSymlink(held),
+            );
             return;
         }
         match std::fs::read_link(local_path(&held.entry.path)) {

@@ -109,12 +109,22 @@ mod tests {
     fn a_wrong_guess_is_set_right() {
         use Verdict::{Again, NoDirectory, Stands};
         for (guess, target, is, verdict) in [
-            (Guess::Itself, &b"a"[..], TargetIs::Directory, Again(Guess::Into)),
+            (
+                Guess::Itself,
+                &b"a"[..],
+                TargetIs::Directory,
+                Again(Guess::Into),
+            ),
             (Guess::Itself, b"a", TargetIs::Missing, Stands),
             (Guess::Itself, b"a", TargetIs::SomethingElse, Stands),
             (Guess::Into, b"a", TargetIs::Directory, Stands),
             (Guess::Into, b"a", TargetIs::Missing, Again(Guess::Itself)),
-            (Guess::Into, b"a", TargetIs::SomethingElse, Again(Guess::Itself)),
+            (
+                Guess::Into,
+                b"a",
+                TargetIs::SomethingElse,
+                Again(Guess::Itself),
+            ),
             (Guess::Into, b"a/", TargetIs::Missing, NoDirectory),
             (Guess::Into, b"a/", TargetIs::Directory, Stands),
         ] {

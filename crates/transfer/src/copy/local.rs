@@ -22,7 +22,10 @@ const COPY: usize = 1 << 20;
 
 /// Creates a directory that can be filled; true if it was not there before.
 pub(super) fn make_directory(path: &Path, mode: u32) -> Result<bool, String> {
-    match fs::DirBuilder::new().mode((mode & 0o1777) | OWNER).create(path) {
+    match fs::DirBuilder::new()
+        .mode((mode & 0o1777) | OWNER)
+        .create(path)
+    {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(path) {
             Ok(meta) if meta.is_dir() => Ok(false),
@@ -92,8 +95,17 @@ pub(super) fn set_owner(path: &Path, attributes: &Attributes) -> io::Result<()> 
     let Some((user, group)) = attributes.owner else {
         return Ok(());
     };
-    let (user, group) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
-    chownat(CWD, path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    let (user, group) = (
+        rustix::fs::Uid::from_raw(user),
+        rustix::fs::Gid::from_raw(group),
+    );
+    chownat(
+        CWD,
+        path,
+        Some(user),
+        Some(group),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?;
     match attributes.mode {
         Some(mode) if mode & 0o6000 != 0 => {
             fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))

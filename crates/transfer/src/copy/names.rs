@@ -5,7 +5,11 @@ pub(super) fn basename(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
     let path = &path[..end];
     let start = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
-    if path.is_empty() { b"/" } else { &path[start..] }
+    if path.is_empty() {
+        b"/"
+    } else {
+        &path[start..]
+    }
 }
 
 /// The name a source gets inside the target directory; `None` for `.`, `..` and `/`, whose

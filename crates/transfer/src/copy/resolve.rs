@@ -284,7 +284,11 @@ impl Engine<'_> {
                 Component::Name(name) if at == 0 && name.is_empty() => vec![b"/".to_vec()],
                 Component::Name(name) => {
                     let below = found.into_iter().map(|dir| join(&dir, &name)).collect();
-                    if matched { self.those_there(below) } else { below }
+                    if matched {
+                        self.those_there(below)
+                    } else {
+                        below
+                    }
                 }
                 Component::Pattern(pattern) => {
                     matched = true;
@@ -313,7 +317,11 @@ impl Engine<'_> {
     ) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         for dir in dirs {
-            let path = if dir.is_empty() { b".".to_vec() } else { dir.clone() };
+            let path = if dir.is_empty() {
+                b".".to_vec()
+            } else {
+                dir.clone()
+            };
             let kind = JobKind::List {
                 path: RemotePath(path),
             };

@@ -224,9 +224,12 @@ impl Engine<'_> {
                 dir.state = DirState::Failed;
                 dir.open -= held.len();
                 let target = dir.target.clone();
-                let parent_failed = dir
-                    .parent
-                    .is_some_and(|p| self.tree.dirs.get(&p).is_some_and(|d| d.state == DirState::Failed));
+                let parent_failed = dir.parent.is_some_and(|p| {
+                    self.tree
+                        .dirs
+                        .get(&p)
+                        .is_some_and(|d| d.state == DirState::Failed)
+                });
                 if !parent_failed {
                     let target = self.shown(End::Target, &target);
                     let what = format!("cannot create the directory: {what}");

@@ -88,7 +88,8 @@ impl Driver {
             }
             for event in &events {
                 if event.token() != WAKER {
-                    let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                    let readable =
+                        event.is_readable() || event.is_read_closed() || event.is_error();
                     let writable = event.is_writable() || event.is_write_closed();
                     self.link.ready(event.token(), readable, writable);
                 }
@@ -101,7 +102,10 @@ impl Driver {
 
     fn deadline(&self) -> Option<Instant> {
         let throttle = self.throttle.as_ref().map(Throttle::ready_at);
-        [self.link.poll_timeout(), throttle].into_iter().flatten().min()
+        [self.link.poll_timeout(), throttle]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// One turn of the loop; true when the next should come without waiting.
@@ -214,10 +218,11 @@ impl Driver {
         self.lanes.iter().position(|on| on.channel == channel)
     }
 
-    fn note_server(&self) {
+    fn note_server(&mut self) {
         if self.ends.server.get().is_none()
             && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
         {
+            self.link.server_seen(info);
             let _ = self.ends.server.set(info.clone());
         }
     }
@@ -380,12 +385,13 @@ impl Driver {
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
             self.lose(error.to_string());
         } else if self.lanes.is_empty()
-            && self.open_lane(Instant::now(), self.predict, false).is_none()
+            && self
+                .open_lane(Instant::now(), self.predict, false)
+                .is_none()
         {
             self.lose(error.to_string());
         }
     }
-
 
     /// The session is over.
     fn lose(&mut self, why: String) {

@@ -33,6 +33,9 @@ pub trait Link: Send {
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
 
+    /// The SFTP server has said what it is; worth remembering for the next visit.
+    fn server_seen(&mut self, _: &ServerInfo) {}
+
     /// Memory for what is sent; its slot is the payload of one packet.
     fn pool(&self) -> Pool;
 

@@ -123,7 +123,9 @@ impl LocalWalk {
     fn enter(&mut self, path: &Path, meta: &Metadata) -> Result<DirId, String> {
         let identity = (meta.dev(), meta.ino());
         if self.avoid == Some(identity) {
-            return Err("this is where the copy goes: a directory cannot be copied into itself".to_owned());
+            return Err(
+                "this is where the copy goes: a directory cannot be copied into itself".to_owned(),
+            );
         }
         if let Some(above) = self.stack.iter().find(|f| f.identity == identity) {
             let above = Name::from(above.path.as_path());
@@ -260,7 +262,10 @@ mod tests {
         symlink("../..", dir.path().join("a/b/up"))?;
         let found = walk(dir.path(), true);
         assert_eq!(found.len(), 4);
-        assert!(found[0].starts_with("! /a/b/up a loop of symlinks"), "{found:?}");
+        assert!(
+            found[0].starts_with("! /a/b/up a loop of symlinks"),
+            "{found:?}"
+        );
         Ok(())
     }
 

@@ -356,12 +356,20 @@ mod tests {
 
     fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
         let list: &[(&str, u32)] = match path {
-            b"r" => &[("f", FILE), ("sub", DIR), ("side", LINK), ("gone", LINK), ("fifo", 0o010_644)],
+            b"r" => &[
+                ("f", FILE),
+                ("sub", DIR),
+                ("side", LINK),
+                ("gone", LINK),
+                ("fifo", 0o010_644),
+            ],
             b"r/sub" => &[("up", LINK), ("g", LINK)],
             b"r/side" => &[("h", FILE)],
             other => panic!("{}", Name(other.to_vec())),
         };
-        list.iter().map(|(n, m)| (n.as_bytes().to_vec(), mode(*m))).collect()
+        list.iter()
+            .map(|(n, m)| (n.as_bytes().to_vec(), mode(*m)))
+            .collect()
     }
 
     fn answers(kind: &JobKind) -> Vec<Answer> {

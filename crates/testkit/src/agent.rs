@@ -1,0 +1,57 @@
+//! A real ssh-agent of the test's own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::daemon::Daemon;
+use crate::keys::KeyPair;
+use crate::process::Run;
+
+/// An agent that runs until it is dropped.
+#[derive(Debug)]
+pub struct Agent {
+    _daemon: Daemon,
+    socket: PathBuf,
+}
+
+impl Agent {
+    /// Starts an empty agent with its socket in `folder`.
+    ///
+    /// # Panics
+    /// If ssh-agent does not come up within 10 seconds.
+    pub fn start(folder: &Path) -> Self {
+        let socket = folder.join("agent.sock");
+        let mut command = Command::new("ssh-agent");
+        command.arg("-D").arg("-a").arg(&socket);
+        let mut daemon =
+            Daemon::start("ssh-agent", command, &folder.join("agent.log")).expect("ssh-agent");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !socket.exists() {
+            assert!(
+                daemon.alive() && Instant::now() < deadline,
+                "ssh-agent did not come up"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self {
+            _daemon: daemon,
+            socket,
+        }
+    }
+
+    /// What SSH_AUTH_SOCK has to say.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Adds a key without a passphrase, and its certificate if there is one beside it.
+    pub fn add(&self, key: &KeyPair) {
+        Run::new("ssh-add")
+            .arg("-q")
+            .arg(&key.private)
+            .env("SSH_AUTH_SOCK", &self.socket)
+            .run()
+            .expect_code(0);
+    }
+}

@@ -1,0 +1,114 @@
+//! A server process with its log, ended with everything it started when dropped.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process that runs until it is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `command`; its standard output and error go to the file `log`.
+    ///
+    /// # Errors
+    /// If the program cannot be started or the log not be created.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> std::io::Result<Self> {
+        let file = File::create(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .map_err(|error| std::io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// All it has logged.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until a line of the log starts with `prefix` and gives the rest of that line; None
+    /// once it has ended or `deadline` has passed.
+    pub fn line_after(&mut self, prefix: &str, deadline: Instant) -> Option<String> {
+        loop {
+            let alive = self.alive();
+            let log = self.log();
+            // Only a whole line: the last one may still be written.
+            let found = log
+                .split_inclusive('\n')
+                .filter_map(|line| line.strip_suffix('\n'))
+                .find_map(|line| line.strip_prefix(prefix));
+            if let Some(rest) = found {
+                return Some(rest.trim().to_owned());
+            }
+            if !alive || Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The processes it has started and that still run.
+    pub fn descendants(&self) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut next = vec![self.child.id()];
+        while let Some(pid) = next.pop() {
+            let children = children_of(pid);
+            found.extend(&children);
+            next.extend(children);
+        }
+        found
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let start = log.len().saturating_sub(20_000);
+            let start = (start..log.len())
+                .find(|at| log.is_char_boundary(*at))
+                .unwrap_or(0);
+            eprintln!("--- log of {} ---\n{}--- end ---", self.name, &log[start..]);
+        }
+        // Children first: once their parent is gone they cannot be told from anybody else's.
+        for pid in self.descendants() {
+            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

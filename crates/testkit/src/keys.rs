@@ -1,0 +1,152 @@
+//! Key pairs and certificates, made by ssh-keygen.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::Run;
+
+/// What ssh-keygen can make and we can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are SSH's own")]
+pub enum KeyKind {
+    Ed25519,
+    Ecdsa256,
+    Ecdsa384,
+    Ecdsa521,
+    Rsa2048,
+    Rsa3072,
+}
+
+impl KeyKind {
+    /// ssh-keygen's arguments for it.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Ed25519 => &["-t", "ed25519"],
+            Self::Ecdsa256 => &["-t", "ecdsa", "-b", "256"],
+            Self::Ecdsa384 => &["-t", "ecdsa", "-b", "384"],
+            Self::Ecdsa521 => &["-t", "ecdsa", "-b", "521"],
+            Self::Rsa2048 => &["-t", "rsa", "-b", "2048"],
+            Self::Rsa3072 => &["-t", "rsa", "-b", "3072"],
+        }
+    }
+
+    /// A name for its file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ed25519",
+            Self::Ecdsa256 => "ecdsa256",
+            Self::Ecdsa384 => "ecdsa384",
+            Self::Ecdsa521 => "ecdsa521",
+            Self::Rsa2048 => "rsa2048",
+            Self::Rsa3072 => "rsa3072",
+        }
+    }
+
+    /// The signature algorithms a host key of this kind can be asked for.
+    pub fn host_key_algorithms(self) -> &'static [&'static str] {
+        match self {
+            Self::Ed25519 => &["ssh-ed25519"],
+            Self::Ecdsa256 => &["ecdsa-sha2-nistp256"],
+            Self::Ecdsa384 => &["ecdsa-sha2-nistp384"],
+            Self::Ecdsa521 => &["ecdsa-sha2-nistp521"],
+            Self::Rsa2048 | Self::Rsa3072 => &["rsa-sha2-256", "rsa-sha2-512"],
+        }
+    }
+}
+
+/// How a private key is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// OpenSSH's own.
+    OpenSsh,
+    /// PKCS#1 or SEC1 in PEM; ssh-keygen writes ed25519 in OpenSSH's format all the same.
+    Pem,
+    /// PKCS#8 in PEM.
+    Pkcs8,
+}
+
+/// A key pair in two files.
+#[derive(Debug, Clone)]
+pub struct KeyPair {
+    /// The private key's file; the public key's has `.pub` appended.
+    pub private: PathBuf,
+    /// What it is.
+    pub kind: KeyKind,
+}
+
+impl KeyPair {
+    /// A new key without a passphrase in OpenSSH's format, as the file `name` in `folder`.
+    pub fn generate(folder: &Path, name: &str, kind: KeyKind) -> Self {
+        Self::generate_with(folder, name, kind, KeyFormat::OpenSsh, "")
+    }
+
+    /// A new key.
+    ///
+    /// # Panics
+    /// If ssh-keygen fails.
+    pub fn generate_with(
+        folder: &Path,
+        name: &str,
+        kind: KeyKind,
+        format: KeyFormat,
+        passphrase: &str,
+    ) -> Self {
+        let private = folder.join(name);
+        let format: &[&str] = match format {
+            KeyFormat::OpenSsh => &[],
+            KeyFormat::Pem => &["-m", "PEM"],
+            KeyFormat::Pkcs8 => &["-m", "PKCS8"],
+        };
+        Run::new("ssh-keygen")
+            .args(["-q", "-C", name, "-N", passphrase])
+            .args(kind.arguments())
+            .args(format)
+            .arg("-f")
+            .arg(&private)
+            .run()
+            .expect_code(0);
+        Self { private, kind }
+    }
+
+    /// The file with the public key.
+    pub fn public(&self) -> PathBuf {
+        with_suffix(&self.private, ".pub")
+    }
+
+    /// The certificate's file, once [`Self::certify_user`] or [`Self::certify_host`] made one.
+    pub fn certificate(&self) -> PathBuf {
+        with_suffix(&self.private, "-cert.pub")
+    }
+
+    /// The public key as `known_hosts` and `authorized_keys` have it, without line end.
+    pub fn public_line(&self) -> String {
+        let text = std::fs::read_to_string(self.public()).expect("ssh-keygen wrote the public key");
+        text.trim().to_owned()
+    }
+
+    /// A user certificate for `principal`, signed by `self`.
+    pub fn certify_user(&self, key: &Self, principal: &str) {
+        self.certify(key, principal, &[]);
+    }
+
+    /// A host certificate for the name `host`, signed by `self`.
+    pub fn certify_host(&self, key: &Self, host: &str) {
+        self.certify(key, host, &["-h"]);
+    }
+
+    /// A certificate with further arguments of ssh-keygen's, such as `-V` for its validity.
+    pub fn certify(&self, key: &Self, principal: &str, more: &[&str]) {
+        Run::new("ssh-keygen")
+            .args(["-q", "-I", "test", "-n", principal, "-s"])
+            .arg(&self.private)
+            .args(more)
+            .arg(key.public())
+            .run()
+            .expect_code(0);
+    }
+}
+
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}

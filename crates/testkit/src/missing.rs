@@ -1,0 +1,98 @@
+//! Peers and tools a machine may lack: the test says so where it cannot be overlooked, and fails
+//! in CI, where the setup should have installed them.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Whether this run must not skip anything (`CI=true`).
+pub fn must_have_everything() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
+}
+
+/// Records that a test could not run. Writes past libtest's capture, and into the file named by
+/// `LONGHAUL_SKIPPED`, from which `make test` prints its summary.
+///
+/// # Panics
+/// In CI.
+pub fn skip(what: &str, how_to_install: &str) {
+    let test = std::thread::current().name().unwrap_or("?").to_owned();
+    assert!(
+        !must_have_everything(),
+        "{test}: {what} is missing in CI: {how_to_install}"
+    );
+    note(&format!(
+        "SKIPPED: {what} missing: {how_to_install} ({test})"
+    ));
+}
+
+/// Records that a test does not apply here for a reason no installation cures (not root, no
+/// namespaces). Allowed in CI.
+pub fn not_here(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("?").to_owned();
+    note(&format!("SKIPPED: {reason} ({test})"));
+}
+
+fn note(line: &str) {
+    // Not eprintln!: libtest would swallow it for a test that passes.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    if let Some(file) = std::env::var_os("LONGHAUL_SKIPPED") {
+        let opened = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file);
+        if let Ok(mut opened) = opened {
+            let _ = writeln!(opened, "{line}");
+        }
+    }
+}
+
+/// Where a program is, in PATH or where daemons live, which is not in everybody's PATH.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/lib/openssh"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// The sftp-server program of the installed OpenSSH.
+pub fn sftp_server() -> Option<PathBuf> {
+    [
+        "/usr/lib/openssh/sftp-server",
+        "/usr/libexec/openssh/sftp-server",
+        "/usr/lib/ssh/sftp-server",
+        "/usr/libexec/sftp-server",
+    ]
+    .iter()
+    .map(PathBuf::from)
+    .find(|file| file.is_file())
+}
+
+/// The root of the checkout.
+pub fn checkout() -> &'static Path {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("crates/");
+    crates.parent().expect("the checkout")
+}
+
+/// Where scripts/setup-tests.sh puts the peers it builds.
+pub fn built_peers() -> PathBuf {
+    std::env::var_os("LONGHAUL_PEERS")
+        .map_or_else(|| checkout().join("target/peers"), PathBuf::from)
+}
+
+/// Whether the process has root's rights.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether this machine lets root make a mount namespace, for servers that read only the system's
+/// account files.
+pub fn can_unshare_mounts() -> bool {
+    is_root()
+        && std::process::Command::new("unshare")
+            .args(["--mount", "true"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+}

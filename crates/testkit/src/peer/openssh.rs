@@ -1,0 +1,177 @@
+//! The system's sshd with a configuration of its own.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{Auth, PASSWORD, PeerBuilder, Started};
+use crate::daemon::Daemon;
+use crate::keys::KeyPair;
+use crate::process::Run;
+use crate::{missing, port};
+
+/// The account that exists only inside the server's mount namespace. Its uid is nobody's on any
+/// distribution we know, and lies below 65534.
+const ACCOUNT: &str = "longhaul-test";
+const ACCOUNT_UID: u32 = 64_321;
+
+pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {
+    let (Some(sshd), Some(_)) = (
+        missing::find_program("sshd"),
+        missing::find_program("ssh-keygen"),
+    ) else {
+        super::skip(builder.kind, "Debian: openssh-server openssh-client");
+        return None;
+    };
+    let needs_account = builder.auth == Auth::Password;
+    if needs_account && !missing::can_unshare_mounts() {
+        missing::not_here("sshd checks passwords only of accounts, which root could lend it");
+        return None;
+    }
+    if missing::is_root() {
+        // sshd's own privilege separation folder, which service managers make.
+        std::fs::create_dir_all("/run/sshd").expect("/run/sshd");
+        std::fs::set_permissions("/run/sshd", std::fs::Permissions::from_mode(0o755))
+            .expect("/run/sshd");
+    }
+    let config = folder.join("sshd_config");
+    // A port can be taken between the look and the bind; sshd then ends at once.
+    for _ in 0..5 {
+        let port = port::free();
+        std::fs::write(&config, configuration(builder, folder, keys, port))
+            .expect("a file of our own");
+        let mut command = if needs_account {
+            lend_account(folder);
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c"]).arg(
+                "mount --bind \"$0/passwd\" /etc/passwd && mount --bind \"$0/shadow\" /etc/shadow \
+                 && exec \"$@\"",
+            );
+            command.arg(folder).arg(&sshd);
+            command
+        } else {
+            Command::new(&sshd)
+        };
+        command.arg("-D").arg("-e").arg("-f").arg(&config);
+        let mut daemon =
+            Daemon::start("sshd", command, &folder.join("sshd.log")).expect("sshd starts");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        if daemon
+            .line_after("Server listening on ", deadline)
+            .is_some()
+        {
+            let user = if needs_account {
+                ACCOUNT.to_owned()
+            } else {
+                super::this_user()
+            };
+            return Some(Started { daemon, port, user });
+        }
+        assert!(
+            daemon.log().contains("Address already in use"),
+            "sshd did not come up:\n{}",
+            daemon.log()
+        );
+    }
+    panic!("sshd found no port");
+}
+
+fn configuration(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair], port: u16) -> String {
+    let mut text = String::new();
+    let mut put = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name} {value}");
+    };
+    for (name, value) in &builder.options {
+        put(name, value);
+    }
+    for (name, values) in [
+        ("Ciphers", &builder.ciphers),
+        ("KexAlgorithms", &builder.kex),
+        ("MACs", &builder.macs),
+    ] {
+        if !values.is_empty() {
+            put(name, &values.join(","));
+        }
+    }
+    if let Some(bytes) = builder.rekey_bytes {
+        put("RekeyLimit", &bytes.to_string());
+    }
+    for key in keys {
+        put("HostKey", &key.private.display().to_string());
+        if builder.host_certificates_by.is_some() {
+            put("HostCertificate", &key.certificate().display().to_string());
+        }
+    }
+    if let Some(authority) = &builder.user_authority {
+        put(
+            "TrustedUserCAKeys",
+            &authority.public().display().to_string(),
+        );
+    }
+    let in_folder = |name: &str| folder.join(name).display().to_string();
+    let password = if builder.auth == Auth::Password {
+        "yes"
+    } else {
+        "no"
+    };
+    let server = missing::sftp_server().map_or_else(
+        || "internal-sftp".to_owned(),
+        |path| path.display().to_string(),
+    );
+    for (name, value) in [
+        ("ListenAddress", format!("127.0.0.1:{port}")),
+        ("PidFile", "none".to_owned()),
+        ("AuthorizedKeysFile", in_folder("authorized_keys")),
+        // The folder is under /tmp, which sshd would not trust.
+        ("StrictModes", "no".to_owned()),
+        ("UsePAM", "no".to_owned()),
+        ("PermitRootLogin", "yes".to_owned()),
+        ("PasswordAuthentication", password.to_owned()),
+        ("KbdInteractiveAuthentication", "no".to_owned()),
+        ("UseDNS", "no".to_owned()),
+        // Many tests, one address: what protects a real server would make the tests flaky.
+        ("MaxStartups", "1000".to_owned()),
+        ("LogLevel", "VERBOSE".to_owned()),
+        (
+            "Subsystem",
+            format!("sftp {server} -d {}", in_folder("home")),
+        ),
+    ] {
+        put(name, &value);
+    }
+    text
+}
+
+/// Account files with one more account, for a mount namespace of the server's own: the machine's
+/// files stay as they are.
+fn lend_account(folder: &Path) {
+    use std::os::unix::fs::chown;
+    let home = folder.join("home");
+    let mut passwd = std::fs::read_to_string("/etc/passwd").expect("/etc/passwd");
+    let _ = writeln!(
+        passwd,
+        "{ACCOUNT}:x:{ACCOUNT_UID}:{ACCOUNT_UID}::{}:/bin/sh",
+        home.display()
+    );
+    let mut shadow = std::fs::read_to_string("/etc/shadow").expect("/etc/shadow, as root");
+    let _ = writeln!(shadow, "{ACCOUNT}:{}:20000:0:99999:7:::", hashed(PASSWORD));
+    std::fs::write(folder.join("passwd"), passwd).expect("a file of our own");
+    let file = folder.join("shadow");
+    std::fs::write(&file, shadow).expect("a file of our own");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))
+        .expect("a file of our own");
+    chown(&home, Some(ACCOUNT_UID), Some(ACCOUNT_UID)).expect("root may give files away");
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
+        .expect("a folder of our own");
+}
+
+/// crypt(3)'s hash of a password.
+fn hashed(password: &str) -> String {
+    let outcome = Run::new("openssl")
+        .args(["passwd", "-6", password])
+        .run()
+        .expect_code(0);
+    outcome.out().trim().to_owned()
+}

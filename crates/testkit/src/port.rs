@@ -1,0 +1,41 @@
+//! Ports for servers that cannot choose one themselves and tell.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A free loopback port. Below Linux's ephemeral range (32768 and up), so that no outgoing
+/// connection takes it in between, and spread by process id, so that tests in several processes
+/// seldom meet.
+pub fn free() -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    let start = std::process::id().wrapping_mul(97);
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = (FIRST + start.wrapping_add(step) % COUNT) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+}
+
+/// The loopback address with `port`.
+pub fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Waits until something accepts connections on `addr`; false once `deadline` has passed or
+/// `alive` says that the server has ended.
+pub fn wait_for(addr: SocketAddr, deadline: Instant, mut alive: impl FnMut() -> bool) -> bool {
+    while alive() && Instant::now() < deadline {
+        if TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_ok() {
+            return alive();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}

@@ -1,0 +1,12 @@
+//! The program against real servers: a file for each, over one table of scenarios.
+
+mod asyncssh;
+mod dropbear;
+mod go;
+mod libssh;
+mod openssh;
+mod openssh_auth;
+mod openssh_routes;
+mod paramiko;
+mod round_trips;
+mod scenarios;

@@ -1,0 +1,57 @@
+//! OpenSSH's sshd, as the distribution ships it.
+
+use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
+use testkit::PeerKind;
+
+use crate::scenarios::{Knows, algorithms, scenarios};
+
+const KIND: PeerKind = PeerKind::OpenSsh;
+
+const KNOWS: Knows = Knows {
+    ciphers: &[
+        "aes128-gcm@openssh.com",
+        "aes256-gcm@openssh.com",
+        "chacha20-poly1305@openssh.com",
+        "aes128-ctr",
+        "aes192-ctr",
+        "aes256-ctr",
+    ],
+    kex: &[
+        "sntrup761x25519-sha512@openssh.com",
+        "curve25519-sha256",
+        "curve25519-sha256@libssh.org",
+        "ecdh-sha2-nistp256",
+        "ecdh-sha2-nistp384",
+        "ecdh-sha2-nistp521",
+    ],
+    macs: &[
+        "hmac-sha2-256-etm@openssh.com",
+        "hmac-sha2-512-etm@openssh.com",
+        "hmac-sha2-256",
+        "hmac-sha2-512",
+    ],
+    host_keys: &[Ed25519, Ecdsa256, Ecdsa384, Ecdsa521, Rsa2048],
+};
+
+scenarios! {
+    KIND;
+    upload,
+    download,
+    tree_up,
+    tree_down,
+    replaces_what_is_there,
+    rekey_by_server,
+    rekey_by_client,
+    rekey_by_both,
+    no_common_cipher,
+    wrong_user_key,
+    changed_host_key,
+    unknown_host_key,
+    disconnect_during_upload,
+    disconnect_during_download,
+    disconnect_before_the_session,
+    key_login_with_each_kind,
+    password_login
+}
+
+algorithms!(KIND, KNOWS);
