@@ -311,7 +311,7 @@ impl<'a> Engine<'a> {
         true
     }
 
-    fn take_events(&mut self) -> Vec<(End, Option<SessionEvent>)> {
+    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
         let mut batch = Vec::new();
         for end in [End::Source, End::Target] {
             let Some(side) = self.side(end).filter(|side| !side.lost) else {
@@ -360,7 +360,7 @@ impl<'a> Engine<'a> {
         let Some(side) = side else { return };
         side.lost = true;
         let why = format!("{}: {why}", side.name);
-        self.lost.get_or_insert(why.clone());
+        self.lost.get_or_insert_with(|| why.clone());
         self.drop_what_waits();
         let orphans: Vec<JobId> = self
             .jobs
@@ -504,7 +504,9 @@ impl<'a> Engine<'a> {
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.jobs.get(&id) {
-            Some((_, Purpose::File(file, _))) => self.files.get(file).map(|t| t.source_name.clone()),
+            Some((_, Purpose::File(file, _))) => {
+                self.files.get(file).map(|t| t.source_name.clone())
+            }
             Some((_, Purpose::Owner(path))) => Some(path.clone()),
             _ => None,
         };
