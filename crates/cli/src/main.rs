@@ -1,1 +1,81 @@
-fn main() {}
+//! The command line of longhaul: `longhaul cp` and what belongs to it.
+//!
+//! Flags are parsed first, by themselves (`flags::low`), then resolved against the world
+//! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
+//! becomes a number in one place (`exit`).
+
+mod connect;
+mod cp;
+mod exit;
+mod flags;
+mod output;
+mod signals;
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use exit::Exit;
+use flags::docs;
+use flags::high::{HighArgs, World};
+use flags::low::{self, LowArgs, UsageError};
+
+fn main() -> ExitCode {
+    let world = World::look();
+    let exit = match low::parse(env::args_os(), world.help_colors()) {
+        Ok(LowArgs::Copy(args)) => match HighArgs::resolve(*args, &world) {
+            Ok(args) => cp::run(args),
+            Err(error) => usage(&error),
+        },
+        Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
+        Ok(LowArgs::Man {
+            command,
+            write: None,
+        }) => match docs::man(command.as_deref()) {
+            Some(page) => show(&page),
+            None => usage(&UsageError("error: there is no such man page\n".to_owned())),
+        },
+        Ok(LowArgs::Man {
+            write: Some(dir), ..
+        }) => match docs::write_documents(&dir) {
+            Ok(()) => Exit::Done,
+            Err(error) => failed(&format!("{}: {error}", dir.display())),
+        },
+        Ok(LowArgs::Show(text)) => show(text.as_bytes()),
+        Err(error) => usage(&error),
+    };
+    exit.into()
+}
+
+/// Writes to standard output. A reader that has seen enough is no failure.
+fn show(bytes: &[u8]) -> Exit {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            failed(&format!("standard output: {error}"))
+        }
+        _ => Exit::Done,
+    }
+}
+
+fn usage(error: &UsageError) -> Exit {
+    drop(io::stderr().write_all(error.0.as_bytes()));
+    Exit::Usage
+}
+
+fn failed(what: &str) -> Exit {
+    drop(writeln!(io::stderr(), "error: {what}"));
+    Exit::SomeFailed
+}
+
+impl World {
+    fn look() -> Self {
+        let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self {
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal(),
+            no_color: set("NO_COLOR"),
+            dumb: env::var_os("TERM").is_some_and(|term| term == "dumb"),
+        }
+    }
+}

@@ -13,7 +13,8 @@ use crate::{Attributes, JobId};
 pub enum DiskRequest {
     /// Opens the source for reading, stats the open file and reads its first bytes into
     /// `first` ([`Block::grow`] to the room it has, then truncate to what there was).
-    /// A file that ended inside `first` is closed at once (`eof` in the reply).
+    /// A file that ended inside `first` is closed at once (`eof` in the reply). May come again
+    /// for a job whose source was closed: its upload begins anew.
     OpenSource {
         /// For which job.
         job: JobId,
@@ -33,7 +34,7 @@ pub enum DiskRequest {
         /// Empty block with room for it.
         block: Block,
     },
-    /// Closes the source.
+    /// Closes the source; fine where it is closed already.
     CloseSource {
         /// For which job.
         job: JobId,
@@ -77,7 +78,7 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
     },
-    /// Gives the job up: closes what is open, removes the temporary.
+    /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
     Discard {
         /// For which job.
         job: JobId,
@@ -138,6 +139,21 @@ pub enum DiskReply {
         /// Why.
         fault: Fault,
     },
+}
+
+impl DiskReply {
+    /// The job it is about.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::Opened { job, .. }
+            | Self::Read { job, .. }
+            | Self::Created { job }
+            | Self::Written { job, .. }
+            | Self::Finished { job }
+            | Self::Released { job }
+            | Self::Failed { job, .. } => *job,
+        }
+    }
 }
 
 /// What fstat said of an open source.

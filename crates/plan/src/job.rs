@@ -44,7 +44,8 @@ pub enum JobKind {
         /// How.
         options: PutOptions,
     },
-    /// Creates a directory; one that exists already is success.
+    /// Creates a directory; one that exists already is success, and its
+    /// [`LaneEvent::Attributes`] come before `Done`.
     MakeDir {
         /// Its path.
         path: RemotePath,
@@ -152,6 +153,7 @@ impl Attributes {
 ///
 /// `Written` and all before it prove nothing after a crash; only `Synced` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileState {
     /// Known, nothing sent.
     Planned,
@@ -177,7 +179,7 @@ pub enum LaneEvent {
     /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
-    /// The answer of a Stat.
+    /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
     /// The answer of a RealPath or ReadSymlink.
     Path(JobId, Vec<u8>),

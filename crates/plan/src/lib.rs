@@ -5,10 +5,14 @@
 //! go back in, [`LaneEvent`]s tell what became of each job. Pure: no I/O, no clock; time is an
 //! argument.
 
+mod depth;
 mod disk;
 mod job;
+mod lane;
 
+pub use depth::{Depth, DepthLimits, Stamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
 pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
 };
+pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished};

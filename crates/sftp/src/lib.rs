@@ -1,1 +1,27 @@
-//! (doc)
+//! SFTP version 3 (draft-ietf-secsh-filexfer-02) with OpenSSH's extensions, without I/O.
+//!
+//! Requests and responses stand in one table that client and server share; [`Client`] keeps
+//! track of what was asked and hands file data on in slices of the segments it arrived in.
+//!
+//! Pure: bytes in, bytes out. Everything a server sends is untrusted: lengths are bounded,
+//! replies must fit their requests, names are handed on as bytes for the caller to check.
+
+mod attrs;
+mod client;
+mod error;
+mod ids;
+mod message;
+mod reply;
+mod server_info;
+mod splitter;
+mod status;
+
+pub use attrs::Attrs;
+pub use client::{Client, MAX_MESSAGE, Options, Output, SymlinkOrder};
+pub use error::Error;
+pub use ids::{OpenFlags, RequestId};
+pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
+pub use reply::{Handle, Name, Reply, Status, Statvfs, printable};
+pub use server_info::{Limits, OPENSSH_EXTENSIONS, ServerInfo};
+pub use splitter::{Piece, Splitter};
+pub use status::{StatusCode, StatusText};

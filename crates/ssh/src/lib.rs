@@ -1,1 +1,34 @@
-//! (doc)
+//! SSH without I/O: transport, authentication and channels.
+
+pub mod auth;
+pub mod channel;
+pub mod cipher;
+pub mod compress;
+mod conn;
+mod error;
+pub mod kex;
+pub mod key;
+pub mod msg;
+pub mod transport;
+
+pub use conn::{Connection, ConnectionConfig, Event};
+pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Connects and asks.
+    Client,
+    /// Listens and answers.
+    Server,
+}
+
+impl Role {
+    /// The peer's.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}

@@ -1,1 +1,11 @@
-//! (doc)
+//! Every system call that needs `unsafe`, each behind one safe function, and what tunes a socket.
+
+mod receive;
+mod tcp_info;
+mod tune;
+mod umask;
+
+pub use receive::read_spare;
+pub use tcp_info::tcp_rtt;
+pub use tune::Tuning;
+pub use umask::umask;

@@ -1,5 +1,5 @@
-//! What the tests stand on: real servers on loopback, a proxy that makes loopback long, seeded
-//! trees of files, and programs run under a deadline.
+//! What the tests stand on: the seeded network in virtual time, real servers on loopback, a proxy
+//! that makes loopback long, seeded trees of files, and programs run under a deadline.
 //!
 //! Everything binds 127.0.0.1 only, lives in a temporary folder, and is ended by process id when
 //! its owner is dropped.
@@ -14,6 +14,8 @@ pub mod peer;
 pub mod port;
 pub mod process;
 pub mod seed;
+pub mod sftp_model;
+pub mod sim;
 pub mod tree;
 
 pub use agent::Agent;

@@ -1,1 +1,18 @@
-//! (doc)
+//! Connects sockets and files to the pure machines below: sessions over links, the local disk,
+//! trees, and the copy that is made of them; who the hosts and the user are.
+
+pub mod agent;
+pub mod cancel;
+pub mod config;
+pub mod connect;
+pub mod copy;
+pub mod disk;
+pub mod escape;
+pub mod identity;
+pub mod known_hosts;
+pub mod memory;
+pub mod operand;
+pub mod prompt;
+pub mod report;
+pub mod session;
+pub mod walk;

@@ -117,6 +117,11 @@ impl PacketBuf {
     pub fn with_room(&mut self, front: usize, back: usize) -> &mut [u8] {
         &mut self.memory[self.start - front..self.end + back]
     }
+
+    /// What [`PacketBuf::with_room`] gives, to read.
+    pub fn around(&self, front: usize, back: usize) -> &[u8] {
+        &self.memory[self.start - front..self.end + back]
+    }
 }
 
 impl Drop for PacketBuf {

@@ -1,0 +1,122 @@
+//! Opens a session with each host that the operands name.
+
+mod program;
+mod query;
+
+use std::sync::{Arc, Mutex};
+
+use transfer::cancel::Cancel;
+use transfer::config::{LocalUser, Query};
+use transfer::connect::{self, SharedPrompt, Surroundings};
+use transfer::copy::{Connect, HostId};
+use transfer::memory::Memories;
+use transfer::operand::Destination;
+use transfer::prompt::{Batch, Person};
+use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
+
+use crate::flags::low::CopyArgs;
+use crate::output::Output;
+use crate::output::json::HostInfo;
+
+/// The hosts of a run, and how they are reached.
+pub(crate) struct Hosts<'a> {
+    hosts: Vec<Destination>,
+    flags: CopyArgs,
+    output: &'a Output,
+}
+
+impl<'a> Hosts<'a> {
+    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: &'a Output) -> Self {
+        Self {
+            hosts,
+            flags,
+            output,
+        }
+    }
+
+    fn options(&self) -> SessionOptions {
+        SessionOptions {
+            // scp's kbit has 1024 bits.
+            limit: self.flags.limit_kbit.map(|kbit| kbit * 1024 / 8),
+            ..SessionOptions::default()
+        }
+    }
+
+    /// A session over the standard streams of a program: an SFTP server (`-D`), or an ssh (`-S`).
+    fn over_program(&self, host: &Destination) -> Option<Result<Session, String>> {
+        let link = if let Some(server) = &self.flags.sftp_server {
+            RawLink::spawn(server.clone(), Vec::new())
+        } else if let Some(ssh) = &self.flags.program {
+            let options = program::options(&self.flags);
+            let user = host.user.as_deref().map(AsRef::as_ref);
+            let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());
+            RawLink::spawn(ssh.clone(), arguments)
+        } else {
+            return None;
+        };
+        Some(link.map_err(|error| error.to_string()).and_then(|link| {
+            self.output.host(HostInfo {
+                host: host.to_string(),
+                ..HostInfo::default()
+            });
+            Session::start(Box::new(link), self.options())
+                .map_err(|error| format!("{host}: a session can't be set up: {error}"))
+        }))
+    }
+
+    /// A session over our own SSH.
+    fn over_ssh(&self, destination: &Destination) -> Result<Session, String> {
+        let user = LocalUser::current();
+        let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
+        let mut config = resolve(query::query(&self.flags, destination))?;
+        for warning in config.warnings.drain(..) {
+            self.output.warning(warning);
+        }
+        let prompt: SharedPrompt = match config.batch_mode {
+            true => Arc::new(Mutex::new(Batch)),
+            false => Arc::new(Mutex::new(Person::from_env())),
+        };
+        let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
+        let around = Surroundings {
+            prompt,
+            memories: Memories::of_user(user.home.as_deref()),
+            dscp: self.flags.dscp.value(),
+            hop: Arc::new(move |hop| {
+                let query = query::hop(&hop_flags, hop);
+                query.resolve(&hop_user).map_err(|error| error.to_string())
+            }),
+        };
+        let name = config.user.clone();
+        let link = connect::connect(config, &around)?;
+        let facts = link.facts();
+        self.output.host(HostInfo {
+            host: destination.to_string(),
+            user: Some(name),
+            address: facts.address,
+            banner: facts.banner,
+            kex: facts.kex,
+            host_key: facts.host_key,
+            cipher: facts.cipher,
+            auth: facts.method,
+            guessed: facts.guessed,
+        });
+        Session::start(Box::new(link), self.options())
+            .map_err(|error| format!("{destination}: a session can't be set up: {error}"))
+    }
+}
+
+impl Connect for Hosts<'_> {
+    fn connect(&self, host: HostId, _: &Cancel) -> Result<Session, String> {
+        // Questions and the bar share the terminal.
+        let _hold = self.output.console().hold();
+        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        self.over_program(destination)
+            .unwrap_or_else(|| self.over_ssh(destination))
+    }
+
+    fn name(&self, host: HostId) -> String {
+        self.hosts
+            .get(host.0)
+            .map_or_else(String::new, ToString::to_string)
+    }
+}

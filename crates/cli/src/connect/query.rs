@@ -1,0 +1,39 @@
+use transfer::config::{AddressFamily, Query};
+use transfer::operand::Destination;
+
+use crate::flags::low::{CopyArgs, Family};
+
+/// What ssh_config is asked about a host: its operand, and the flags that go before the files.
+pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
+    Query {
+        host: host.host.clone(),
+        user: host.user.clone(),
+        port: host.port,
+        file: flags.config.clone(),
+        options: flags.options.clone(),
+        identities: flags.identities.clone(),
+        jump: flags.jump.clone(),
+        cipher: flags.ciphers.clone(),
+        compression: flags.compress,
+        family: match flags.family {
+            Family::Any => AddressFamily::Any,
+            Family::V4 => AddressFamily::Inet,
+            Family::V6 => AddressFamily::Inet6,
+        },
+        forward_agent: flags.forward_agent,
+        batch: flags.batch,
+        ssh: None,
+    }
+}
+
+/// The same for a host of ProxyJump: only the file counts, as for `ssh -J`.
+pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> Query {
+    Query {
+        host: host.host.clone(),
+        user: host.user.clone(),
+        port: host.port,
+        file: flags.config.clone(),
+        batch: flags.batch,
+        ..Query::default()
+    }
+}

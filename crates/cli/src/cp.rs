@@ -1,0 +1,79 @@
+//! `longhaul cp`: sets the stage, runs the copy, says how it went.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use transfer::cancel::Cancel;
+use transfer::copy;
+use transfer::report::Progress;
+
+use crate::connect::Hosts;
+use crate::exit::Exit;
+use crate::flags::high::HighArgs;
+use crate::output::console::Console;
+use crate::output::json::Json;
+use crate::output::{Output, ticker};
+use crate::signals;
+
+/// Runs a copy to its end.
+pub(crate) fn run(args: HighArgs) -> Exit {
+    let start = Instant::now();
+    let console = Arc::new(Console::new(args.colors));
+    log_to(&console, args.level);
+    let cancel = Cancel::default();
+    let at_once = Arc::clone(&console);
+    if let Err(error) = signals::watch(cancel.clone(), move || at_once.restore()) {
+        console.warning(&format!(
+            "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
+        ));
+    }
+
+    let json = args
+        .flags
+        .json
+        .then(|| Json::new(Box::new(io::stdout()), start));
+    let output = Output::new(console, json, args.flags.quiet, cancel.clone());
+    output.start(args.sources, args.target);
+
+    let hosts = Hosts::new(args.hosts, args.flags, &output);
+    let progress = Progress::default();
+    let mut events = |event| output.copy_event(&event);
+    let (running, stopped) = mpsc::channel();
+    let summary = thread::scope(|scope| {
+        let (output, progress) = (&output, &progress);
+        scope.spawn(move || ticker::run(output, progress, args.show, &stopped));
+        let summary = copy::run(args.request, &hosts, progress, &mut events, &cancel);
+        drop(running);
+        summary
+    });
+
+    let exit = Exit::from(&summary.outcome);
+    output.summary(exit, &summary);
+    exit
+}
+
+/// What `-v` shows. Lines carry the time since the start, so that waits can be seen.
+fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
+    let to = Arc::clone(console);
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .with_target(false)
+        .with_writer(move || ConsoleWriter(Arc::clone(&to)))
+        .init();
+}
+
+struct ConsoleWriter(Arc<Console>);
+
+impl io::Write for ConsoleWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Exit codes: what each means, and the one place that chooses.
+
+use std::process::ExitCode;
+
+use transfer::report::Outcome;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything was copied.
+    Done,
+    /// Some of it was not.
+    SomeFailed,
+    /// The command line makes no sense.
+    Usage,
+    /// There was no connection, or it was lost and nothing more could be done.
+    NoConnection,
+    /// A signal ended it.
+    Interrupted,
+}
+
+/// All of them, in the order in which help and man page list them.
+pub(crate) const ALL: [Exit; 5] = [
+    Exit::Done,
+    Exit::SomeFailed,
+    Exit::Usage,
+    Exit::NoConnection,
+    Exit::Interrupted,
+];
+
+impl Exit {
+    /// The number. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::SomeFailed => 1,
+            Self::Usage => 2,
+            Self::NoConnection => 255,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// What it means, without a full stop.
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "everything was copied",
+            Self::SomeFailed => "some files failed; the end of the output names each",
+            Self::Usage => "usage: the command line makes no sense (scp says 1)",
+            Self::NoConnection => {
+                "no connection: it could not be made, was refused, or was lost for good"
+            }
+            Self::Interrupted => {
+                "interrupted by SIGINT, SIGTERM or SIGHUP, or nobody reads the events of --json"
+            }
+        }
+    }
+}
+
+impl From<&Outcome> for Exit {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Complete => Self::Done,
+            Outcome::Partial => Self::SomeFailed,
+            Outcome::NoConnection(_) => Self::NoConnection,
+            Outcome::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// The section of `--help`.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for exit in ALL {
+        text.push_str(&format!("  {:<4} {}\n", exit.code(), exit.meaning()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_promised() {
+        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 255, 130]);
+    }
+
+    #[test]
+    fn help_lists_each() {
+        for exit in ALL {
+            let line = help()
+                .lines()
+                .find(|l| l.contains(exit.meaning()))
+                .map(str::to_owned);
+            assert!(
+                line.unwrap()
+                    .trim_start()
+                    .starts_with(&exit.code().to_string())
+            );
+        }
+    }
+}

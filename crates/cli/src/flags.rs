@@ -1,0 +1,9 @@
+//! The command line: one table of flags, and what is made from it.
+
+pub(crate) mod command;
+pub(crate) mod docs;
+pub(crate) mod dscp;
+pub(crate) mod flag;
+pub(crate) mod high;
+pub(crate) mod low;
+pub(crate) mod table;

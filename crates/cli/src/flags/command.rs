@@ -1,0 +1,142 @@
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, Command};
+
+use crate::exit;
+use crate::flags::flag::{Flag, Scp, Takes};
+use crate::flags::table::rows;
+
+/// Under which clap keeps sources and destination.
+pub(crate) const OPERANDS: &str = "OPERANDS";
+
+/// The whole command line, as clap knows it.
+pub(crate) fn command() -> Command {
+    Command::new("longhaul")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Copies files over SSH as fast as the path allows")
+        .long_about(
+            "Copies files over SSH as fast as the path and the machines allow, to and from \
+             servers that nobody changed.",
+        )
+        .after_long_help(exit::help())
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .infer_subcommands(false)
+        .subcommand(cp())
+        .subcommand(
+            Command::new("completions")
+                .about("Prints completions for a shell")
+                .disable_version_flag(true)
+                .arg(
+                    Arg::new("SHELL")
+                        .help("Which shell")
+                        .required(true)
+                        .value_parser(clap::value_parser!(clap_complete::Shell)),
+                ),
+        )
+        .subcommand(
+            Command::new("man")
+                .about("Prints a man page")
+                .disable_version_flag(true)
+                .arg(Arg::new("COMMAND").help("Of which subcommand; longhaul's own without it"))
+                .arg(
+                    Arg::new("write")
+                        .long("write")
+                        .value_name("DIR")
+                        .hide(true)
+                        .help("Write all generated documents below this folder")
+                        .value_parser(clap::value_parser!(PathBuf)),
+                ),
+        )
+}
+
+fn cp() -> Command {
+    let command = Command::new("cp")
+        .about("Copies files and directories to, from and between hosts, as scp does")
+        .long_about(
+            "Copies files and directories between this machine and hosts with an SSH server, or \
+             between two such hosts through this machine.\n\n\
+             SRC and DST are local paths, [user@]host:path, [user@][address]:path for an IPv6 \
+             address, or URIs: scp://[user@]host[:port][/path], sftp://... A path is local if it \
+             has a slash before the first colon. With several sources, DST is a directory. \
+             Patterns (* ? [...]) in a remote source are matched on the server.\n\n\
+             A file appears under its final name only when it is whole: it is written to a \
+             temporary file beside it and renamed. One file that fails does not stop the rest.\n\n\
+             Sizes and rates are decimal: 1 MB is 1,000,000 bytes.",
+        )
+        .override_usage("longhaul cp [flags] SRC... DST")
+        .after_help("More: longhaul cp --help, or man longhaul-cp")
+        .after_long_help(exit::help())
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            // Counted by the parser of ours, whose message is one line.
+            Arg::new(OPERANDS)
+                .value_names(["SRC"])
+                .num_args(0..)
+                .help("Sources, then the destination")
+                .value_hint(clap::ValueHint::AnyPath)
+                .value_parser(ValueParser::os_string()),
+        );
+    rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn arg(flag: &'static Flag) -> Arg {
+    let mut arg = Arg::new(flag.id())
+        .help(flag.help)
+        .help_heading(flag.group.heading())
+        .hide(flag.refused().is_some())
+        .hide_short_help(matches!(flag.scp, Scp::NoEffect(_)))
+        .overrides_with_all(flag.overrides);
+    // --help and the man page have the sentences, -h the line.
+    arg = arg.long_help(flag.doc);
+    if let Some(short) = flag.short {
+        arg = arg.short(short);
+    }
+    if let Some(long) = flag.long {
+        arg = arg.long(long);
+    }
+    if let Some(name) = flag.takes.value_name() {
+        arg = arg.value_name(name);
+    }
+    match flag.takes {
+        Takes::Nothing => arg.action(ArgAction::SetTrue),
+        Takes::Repeats => arg.action(ArgAction::Count),
+        // As getopt does, the next word is the value whatever it looks like.
+        Takes::Value(name) => arg
+            .action(ArgAction::Set)
+            .allow_hyphen_values(true)
+            .value_hint(hint(name))
+            .value_parser(ValueParser::os_string()),
+        Takes::Values(name) => arg
+            .action(ArgAction::Append)
+            .allow_hyphen_values(true)
+            .value_hint(hint(name))
+            .value_parser(ValueParser::os_string()),
+        Takes::Choice(_, choices) => {
+            // The sentences name the choices.
+            arg.action(ArgAction::Set)
+                .hide_possible_values(true)
+                .value_parser(PossibleValuesParser::new(choices))
+        }
+        Takes::OptionalChoice(_, choices) => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .hide_possible_values(true)
+            .default_missing_value(choices.first().copied().unwrap_or_default())
+            .value_parser(PossibleValuesParser::new(choices)),
+    }
+}
+
+/// What a shell should complete a value with.
+fn hint(value_name: &str) -> clap::ValueHint {
+    match value_name {
+        "FILE" | "PATH" => clap::ValueHint::FilePath,
+        "PROGRAM" => clap::ValueHint::CommandName,
+        "HOSTS" => clap::ValueHint::Hostname,
+        _ => clap::ValueHint::Other,
+    }
+}

@@ -1,0 +1,246 @@
+//! Documents that are made from the table: man pages, completions and docs/flags.md.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::exit;
+use crate::flags::command::command;
+use crate::flags::flag::{Flag, Group, Scp};
+use crate::flags::table::rows;
+
+/// The subcommands with a man page of their own.
+const PAGES: &[&str] = &["cp"];
+
+/// The man page of longhaul, or of a subcommand; `None` if there is none.
+pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
+    let mut all = command();
+    all.build();
+    let (page, name) = match subcommand {
+        None => (all.clone(), "longhaul".to_owned()),
+        Some(sub) => {
+            let found = PAGES.iter().find(|page| **page == sub)?;
+            (
+                all.find_subcommand(found)?.clone(),
+                format!("longhaul-{found}"),
+            )
+        }
+    };
+    render(page, &name, subcommand.is_some()).ok()
+}
+
+fn render(page: Command, name: &str, is_cp: bool) -> io::Result<Vec<u8>> {
+    // The codes have a section; repeating --help's here would say them twice.
+    let page = page
+        .after_help(None::<&'static str>)
+        .after_long_help(None::<&'static str>)
+        .display_name(name.to_owned());
+    let man = Man::new(page)
+        .title(name.to_uppercase())
+        .source(concat!("longhaul ", env!("CARGO_PKG_VERSION")))
+        .manual("User Commands");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if !is_cp {
+        man.render_subcommands_section(&mut out)?;
+    }
+    let mut rest = Roff::new();
+    if is_cp {
+        scp_section(&mut rest);
+        examples_section(&mut rest);
+    }
+    exit_section(&mut rest);
+    environment_section(&mut rest);
+    see_also_section(&mut rest, is_cp);
+    rest.to_writer(&mut out)?;
+    Ok(out)
+}
+
+fn scp_section(roff: &mut Roff) {
+    roff.control("SH", ["DIFFERENCES FROM SCP"]);
+    for flag in rows() {
+        let note = match flag.scp {
+            Scp::Differs(note) => format!("{note}."),
+            Scp::NoEffect(reason) => format!("Changes nothing: {reason}."),
+            Scp::Refused(reason) => format!("Refused: {reason}."),
+            Scp::Same | Scp::Ours => continue,
+        };
+        item(roff, &flag.spelled(), &capital(&note));
+    }
+    item(
+        roff,
+        "flags after operands",
+        "Are flags; scp stops at the first operand. -- ends flags.",
+    );
+    item(
+        roff,
+        "temporary files",
+        "A file appears under its final name only when it is whole.",
+    );
+}
+
+fn examples_section(roff: &mut Roff) {
+    roff.control("SH", ["EXAMPLES"]);
+    item(roff, "longhaul cp big.iso host:/srv/", "Upload a file.");
+    item(
+        roff,
+        "longhaul cp -a host:results .",
+        "Download a tree as it is.",
+    );
+    item(
+        roff,
+        "longhaul cp --json -q a b host: | jq .",
+        "Upload two files and read the events.",
+    );
+}
+
+fn exit_section(roff: &mut Roff) {
+    roff.control("SH", ["EXIT STATUS"]);
+    for exit in exit::ALL {
+        item(
+            roff,
+            &exit.code().to_string(),
+            &format!("{}.", capital(exit.meaning())),
+        );
+    }
+}
+
+fn environment_section(roff: &mut Roff) {
+    roff.control("SH", ["ENVIRONMENT"]);
+    item(roff, "SSH_AUTH_SOCK", "The agent's socket.");
+    item(
+        roff,
+        "SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY",
+        "The program that asks for secrets where there is no terminal, as ssh(1) uses it.",
+    );
+    item(
+        roff,
+        "NO_COLOR",
+        "If it is set and not empty, no colours are used.",
+    );
+    item(
+        roff,
+        "XDG_CACHE_HOME",
+        "Where longhaul/ remembers what each host preferred. No secrets are kept there.",
+    );
+}
+
+fn see_also_section(roff: &mut Roff, is_cp: bool) {
+    roff.control("SH", ["SEE ALSO"]);
+    let ours = if is_cp {
+        "longhaul(1)"
+    } else {
+        "longhaul-cp(1)"
+    };
+    roff.text([roman(format!("{ours}, scp(1), ssh(1), ssh_config(5)"))]);
+}
+
+fn item(roff: &mut Roff, term: &str, text: &str) {
+    roff.control("TP", []);
+    roff.text([bold(term)]);
+    roff.text([roman(text)]);
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+/// The completions of a shell.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut command(), "longhaul", &mut out);
+    out
+}
+
+/// docs/flags.md.
+pub(crate) fn flags_markdown() -> String {
+    let mut text = String::from(
+        "# Flags of `longhaul cp`\n\n\
+         Made from the table in crates/cli/src/flags/table; do not edit. `make man` writes it \
+         anew.\n",
+    );
+    for group in Group::ALL {
+        text.push_str(&format!(
+            "\n## {}\n\n| Flag | Meaning | scp |\n|---|---|---|\n",
+            group.heading()
+        ));
+        for flag in rows().filter(|flag| flag.group == group && flag.refused().is_none()) {
+            let scp = match flag.scp {
+                Scp::Same => "the same".to_owned(),
+                Scp::Differs(note) => format!("differs: {note}"),
+                Scp::NoEffect(reason) => format!("no effect: {reason}"),
+                Scp::Refused(_) | Scp::Ours => "-".to_owned(),
+            };
+            text.push_str(&format!(
+                "| {} | {} | {scp} |\n",
+                cell(flag),
+                flag.doc.replace('|', "\\|")
+            ));
+        }
+    }
+    text.push_str("\n## scp's flags that are refused\n\n| Flag | Why |\n|---|---|\n");
+    for flag in rows() {
+        if let Some(reason) = flag.refused() {
+            text.push_str(&format!("| {} | {reason} |\n", cell(flag)));
+        }
+    }
+    text.push_str("\n## Exit codes\n\n| Code | Meaning |\n|---|---|\n");
+    for exit in exit::ALL {
+        text.push_str(&format!("| {} | {} |\n", exit.code(), exit.meaning()));
+    }
+    text
+}
+
+fn cell(flag: &Flag) -> String {
+    let short = flag.short.map(|short| format!("-{short}"));
+    let long = flag.long.map(|long| format!("--{long}"));
+    let names: Vec<String> = short.into_iter().chain(long).collect();
+    match flag.takes.value_name() {
+        Some(value) => format!("`{} {value}`", names.join(", ")),
+        None => format!("`{}`", names.join(", ")),
+    }
+}
+
+/// Every generated document: its path below docs/, and its bytes.
+pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
+    let mut all = vec![("flags.md".to_owned(), flags_markdown().into_bytes())];
+    for page in [None].into_iter().chain(PAGES.iter().copied().map(Some)) {
+        let name = page.map_or_else(String::new, |page| format!("-{page}"));
+        all.push((
+            format!("man/longhaul{name}.1"),
+            man(page).unwrap_or_default(),
+        ));
+    }
+    all
+}
+
+/// Writes every generated document below `dir`.
+///
+/// # Errors
+/// A folder or file can't be written.
+pub(crate) fn write_documents(dir: &Path) -> io::Result<()> {
+    for (name, bytes) in documents() {
+        let path = dir.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, bytes)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "docs_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+use std::str::FromStr;
+
+/// A Differentiated Services code point, 0 to 63: the upper six bits of the IP header's traffic
+/// class (RFC 2474). The default is 0: unmarked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dscp(u8);
+
+/// RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE); "none" as OpenSSH's
+/// IPQoS has it.
+const NAMES: &[(&str, u8)] = &[
+    ("NONE", 0),
+    ("BE", 0),
+    ("DF", 0),
+    ("LE", 1),
+    ("CS0", 0),
+    ("CS1", 8),
+    ("CS2", 16),
+    ("CS3", 24),
+    ("CS4", 32),
+    ("CS5", 40),
+    ("CS6", 48),
+    ("CS7", 56),
+    ("AF11", 10),
+    ("AF12", 12),
+    ("AF13", 14),
+    ("AF21", 18),
+    ("AF22", 20),
+    ("AF23", 22),
+    ("AF31", 26),
+    ("AF32", 28),
+    ("AF33", 30),
+    ("AF41", 34),
+    ("AF42", 36),
+    ("AF43", 38),
+    ("VA", 44),
+    ("EF", 46),
+];
+
+impl Dscp {
+    /// 0 to 63.
+    pub(crate) fn value(self) -> u8 {
+        self.0
+    }
+}
+
+impl FromStr for Dscp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, value)) = NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+        {
+            return Ok(Self(*value));
+        }
+        match text.parse::<u8>() {
+            Ok(value @ 0..=63) => Ok(Self(value)),
+            _ => Err("is neither a name (CS1, AF21, EF, LE, none, ...) nor 0 to 63".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        for (text, value) in [
+            ("CS1", 8),
+            ("af21", 18),
+            ("EF", 46),
+            ("none", 0),
+            ("63", 63),
+        ] {
+            assert_eq!(text.parse::<Dscp>().unwrap().value(), value, "{text}");
+        }
+        for text in ["64", "-1", "CS8", "", "lowdelay"] {
+            assert!(text.parse::<Dscp>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn classes_follow_their_formulas() {
+        for (name, value) in NAMES {
+            let digits: Vec<u8> = name
+                .bytes()
+                .filter(u8::is_ascii_digit)
+                .map(|d| d - b'0')
+                .collect();
+            match (&name[..2], digits.as_slice()) {
+                ("CS", [class]) => assert_eq!(*value, 8 * class, "{name}"),
+                ("AF", [class, drop]) => assert_eq!(*value, 8 * class + 2 * drop, "{name}"),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The command line resolved against the world: what is copied where, and how it is shown.
+
+use std::path::PathBuf;
+
+use tracing::level_filters::LevelFilter;
+use transfer::copy::{CopyOptions, CopyRequest, HostId, Place};
+use transfer::operand::{Destination, Operand};
+use transfer::report::Name;
+
+use crate::flags::low::{CopyArgs, UsageError, When};
+use crate::output::ticker::Show;
+
+/// What the command line depends on outside itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct World {
+    pub(crate) stdout_is_terminal: bool,
+    pub(crate) stderr_is_terminal: bool,
+    /// NO_COLOR is set and not empty.
+    pub(crate) no_color: bool,
+    /// TERM=dumb.
+    pub(crate) dumb: bool,
+}
+
+/// Everything that a copy needs to know.
+pub(crate) struct HighArgs {
+    pub(crate) request: CopyRequest,
+    /// By [`HostId`].
+    pub(crate) hosts: Vec<Destination>,
+    /// The flags that say how hosts are reached.
+    pub(crate) flags: CopyArgs,
+    /// The operands as they were given, for the `start` event.
+    pub(crate) sources: Vec<Name>,
+    pub(crate) target: Name,
+    pub(crate) show: Show,
+    pub(crate) colors: bool,
+    pub(crate) level: LevelFilter,
+}
+
+impl World {
+    /// For help and usage errors, before flags are known.
+    pub(crate) fn help_colors(&self) -> clap::ColorChoice {
+        if self.stdout_is_terminal && self.stderr_is_terminal && !self.no_color && !self.dumb {
+            clap::ColorChoice::Always
+        } else {
+            clap::ColorChoice::Never
+        }
+    }
+
+    fn colors(&self, when: When) -> bool {
+        match when {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => self.stderr_is_terminal && !self.no_color && !self.dumb,
+        }
+    }
+
+    fn show(&self, args: &CopyArgs) -> Show {
+        if args.json {
+            return Show::Events;
+        }
+        let bar = self.stderr_is_terminal && !self.dumb;
+        match args.progress {
+            _ if args.quiet => Show::Nothing,
+            When::Never => Show::Nothing,
+            When::Auto | When::Always if bar => Show::Bar,
+            When::Always => Show::Lines,
+            When::Auto => Show::Nothing,
+        }
+    }
+}
+
+impl HighArgs {
+    /// Makes sense of the operands and decides what depends on the world.
+    ///
+    /// # Errors
+    /// An operand can't be.
+    pub(crate) fn resolve(args: CopyArgs, world: &World) -> Result<Self, UsageError> {
+        let mut hosts = Vec::new();
+        let mut places = Vec::new();
+        for operand in args.sources.iter().chain([&args.destination]) {
+            let operand =
+                Operand::parse(operand).map_err(|error| UsageError(format!("error: {error}\n")))?;
+            places.push(place(operand, args.port, &mut hosts));
+        }
+        let target = places.pop().unwrap_or_else(|| Place::Local(PathBuf::new()));
+        let name = |operand: &std::ffi::OsString| Name(operand.as_encoded_bytes().to_vec());
+        Ok(Self {
+            request: CopyRequest {
+                sources: places,
+                target,
+                options: options(&args),
+            },
+            hosts,
+            sources: args.sources.iter().map(name).collect(),
+            target: name(&args.destination),
+            show: world.show(&args),
+            colors: world.colors(args.color),
+            level: match args.verbose {
+                0 => LevelFilter::OFF,
+                1 => LevelFilter::DEBUG,
+                _ => LevelFilter::TRACE,
+            },
+            flags: args,
+        })
+    }
+}
+
+/// Operands that name the same destination share a connection.
+fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> Place {
+    match operand {
+        Operand::Local(path) => Place::Local(path),
+        Operand::Remote(remote) => {
+            let mut destination = remote.destination;
+            destination.port = destination.port.or(port);
+            let known = hosts.iter().position(|host| *host == destination);
+            let host = HostId(known.unwrap_or(hosts.len()));
+            if known.is_none() {
+                hosts.push(destination);
+            }
+            Place::Remote {
+                host,
+                path: remote.path.0,
+            }
+        }
+    }
+}
+
+fn options(args: &CopyArgs) -> CopyOptions {
+    CopyOptions {
+        recursive: args.recursive || args.archive,
+        preserve: args.preserve || args.archive,
+        archive: args.archive,
+        inplace: args.inplace,
+        fsync: args.fsync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(sources: &[&str], destination: &str) -> CopyArgs {
+        CopyArgs {
+            sources: sources.iter().map(Into::into).collect(),
+            destination: destination.into(),
+            ..CopyArgs::default()
+        }
+    }
+
+    fn resolve(args: CopyArgs) -> HighArgs {
+        HighArgs::resolve(args, &World::default())
+            .map_err(|error| error.0)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_host_that_is_named_twice_is_one() {
+        let mut args = args(&["h:a", "u@h:b", "scp://h:22/c", "d"], "h:x");
+        args.port = Some(2222);
+        let high = resolve(args);
+        let shown: Vec<String> = high.hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["h:2222", "u@h:2222", "h:22"]);
+        assert_eq!(
+            high.request.target,
+            Place::Remote {
+                host: HostId(0),
+                path: b"x".to_vec()
+            }
+        );
+        assert_eq!(high.request.sources[3], Place::Local("d".into()));
+    }
+
+    #[test]
+    fn archive_is_recursive_and_preserves() {
+        let high = resolve(CopyArgs {
+            archive: true,
+            ..args(&["a"], "h:")
+        });
+        let options = high.request.options;
+        assert!(options.recursive && options.preserve && options.archive && !options.inplace);
+    }
+
+    #[test]
+    fn progress_depends_on_terminal_and_flags() {
+        let terminal = World {
+            stderr_is_terminal: true,
+            ..World::default()
+        };
+        let piped = World::default();
+        let with = |progress| CopyArgs {
+            progress,
+            ..CopyArgs::default()
+        };
+        assert_eq!(terminal.show(&with(When::Auto)), Show::Bar);
+        assert_eq!(terminal.show(&with(When::Never)), Show::Nothing);
+        assert_eq!(piped.show(&with(When::Auto)), Show::Nothing);
+        assert_eq!(piped.show(&with(When::Always)), Show::Lines);
+        let dumb = World {
+            dumb: true,
+            ..terminal
+        };
+        assert_eq!(dumb.show(&with(When::Auto)), Show::Nothing);
+        assert_eq!(dumb.show(&with(When::Always)), Show::Lines);
+        let quiet = CopyArgs {
+            quiet: true,
+            ..with(When::Always)
+        };
+        assert_eq!(terminal.show(&quiet), Show::Nothing);
+        let json = CopyArgs {
+            json: true,
+            ..quiet
+        };
+        assert_eq!(terminal.show(&json), Show::Events);
+    }
+
+    #[test]
+    fn colors_follow_terminal_environment_and_flag() {
+        let terminal = World {
+            stderr_is_terminal: true,
+            ..World::default()
+        };
+        assert!(terminal.colors(When::Auto));
+        assert!(
+            !World {
+                no_color: true,
+                ..terminal
+            }
+            .colors(When::Auto)
+        );
+        assert!(
+            World {
+                no_color: true,
+                ..terminal
+            }
+            .colors(When::Always)
+        );
+        assert!(!terminal.colors(When::Never));
+        assert!(!World::default().colors(When::Auto));
+    }
+
+    #[test]
+    fn an_operand_that_cannot_be_is_a_usage_error() {
+        let Err(error) = HighArgs::resolve(args(&["a"], "-oProxyCommand=x:b"), &World::default())
+        else {
+            panic!("accepted")
+        };
+        assert!(
+            error.0.starts_with("error: -oProxyCommand=x:b: "),
+            "{}",
+            error.0
+        );
+    }
+}

@@ -1,0 +1,129 @@
+use super::*;
+use crate::flags::flag::Scp;
+
+fn cp(args: &[&str]) -> Result<CopyArgs, String> {
+    let words = ["longhaul", "cp"].iter().chain(args).map(OsString::from);
+    match parse(words, clap::ColorChoice::Never) {
+        Ok(LowArgs::Copy(args)) => Ok(*args),
+        Ok(other) => panic!("not a copy: {other:?}"),
+        Err(UsageError(text)) => Err(text),
+    }
+}
+
+#[test]
+fn letters_combine_and_values_attach_as_in_getopt() {
+    let args = cp(&[
+        "-rpvP2222",
+        "-l800",
+        "-oUser=x",
+        "-o",
+        "-strange",
+        "a",
+        "h:b",
+    ])
+    .unwrap();
+    assert!(args.recursive && args.preserve);
+    assert_eq!(
+        (args.port, args.limit_kbit, args.verbose),
+        (Some(2222), Some(800), 1)
+    );
+    assert_eq!(args.options, ["User=x", "-strange"]);
+    assert_eq!(
+        (args.sources, args.destination),
+        (vec!["a".into()], "h:b".into())
+    );
+}
+
+#[test]
+fn flags_may_follow_operands_until_a_double_dash() {
+    let args = cp(&["a", "-r", "b", "--", "-p", "h:"]).unwrap();
+    assert!(args.recursive && !args.preserve);
+    assert_eq!(args.sources, ["a", "b", "-p"]);
+    assert_eq!(args.destination, "h:");
+}
+
+#[test]
+fn the_last_of_a_repeated_flag_counts() {
+    let args = cp(&["-P", "1", "-P", "2", "-r", "-r", "-4", "-6", "a", "b:"]).unwrap();
+    assert_eq!((args.port, args.family), (Some(2), Family::V6));
+    assert_eq!(cp(&["-6", "-4", "a", "b:"]).unwrap().family, Family::V4);
+    let args = cp(&["-i", "k1", "-i", "k2", "a", "b:"]).unwrap();
+    assert_eq!(args.identities, [PathBuf::from("k1"), PathBuf::from("k2")]);
+}
+
+#[test]
+fn progress_alone_means_always_and_takes_no_operand() {
+    assert_eq!(cp(&["a", "b:"]).unwrap().progress, When::Auto);
+    let args = cp(&["--progress", "never", "b:"]).unwrap();
+    assert_eq!(
+        (args.progress, args.sources),
+        (When::Always, vec!["never".into()])
+    );
+    assert_eq!(
+        cp(&["--progress=never", "a", "b:"]).unwrap().progress,
+        When::Never
+    );
+    assert!(cp(&["--progress=often", "a", "b:"]).is_err());
+}
+
+#[test]
+fn verbosity_counts() {
+    assert_eq!(cp(&["-vv", "--verbose", "a", "b:"]).unwrap().verbose, 3);
+}
+
+#[test]
+fn each_refused_flag_gives_its_reason_even_without_operands() {
+    for flag in rows() {
+        let Scp::Refused(reason) = flag.scp else {
+            continue;
+        };
+        let letter = flag.spelled();
+        let mut words = vec![letter.as_str()];
+        if flag.takes.value_name().is_some() {
+            words.push("value");
+        }
+        let error = cp(&words).unwrap_err();
+        assert!(error.contains(reason) && error.contains(&letter), "{error}");
+    }
+}
+
+#[test]
+fn flags_without_effect_change_nothing() {
+    let plain = cp(&["a", "b:"]).unwrap();
+    for flag in rows() {
+        if let Scp::NoEffect(_) = flag.scp {
+            assert_eq!(cp(&[&flag.spelled(), "a", "b:"]).unwrap(), plain);
+        }
+    }
+}
+
+#[test]
+fn values_that_cannot_be_are_named() {
+    for (words, part) in [
+        (&["-P", "0", "a", "b:"][..], "-P: '0' is not a port"),
+        (&["-P", "70000", "a", "b:"], "-P: '70000'"),
+        (&["-l", "0", "a", "b:"], "-l: '0' is not a limit"),
+        (&["--dscp", "CS9", "a", "b:"], "--dscp: 'CS9' is neither"),
+        (&["-P", "\u{1b}[2J", "a", "b:"], "-P: '\\u{1b}[2J'"),
+        (&["--nonsense", "a", "b:"], "--nonsense"),
+        (&["a"], "a source and a destination are needed"),
+        (&[], "a source and a destination are needed"),
+        (&["", "b:"], "an operand is empty"),
+    ] {
+        let error = cp(words).unwrap_err();
+        assert!(error.contains(part), "{words:?}: {error}");
+        assert!(error.contains("Usage: longhaul cp"), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn operands_need_not_be_unicode() {
+    use std::os::unix::ffi::OsStringExt;
+    let name = OsString::from_vec(b"\xff\n".to_vec());
+    let words = ["longhaul".into(), "cp".into(), name.clone(), "h:".into()];
+    match parse(words, clap::ColorChoice::Never) {
+        Ok(LowArgs::Copy(args)) => assert_eq!(args.sources, [name]),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,93 @@
+//! Every flag of `longhaul cp`, one row each. The parser, both help texts, the man page, the
+//! completions and docs/flags.md come from these rows.
+
+mod connection;
+mod copying;
+mod output;
+mod refused;
+
+use crate::flags::flag::Flag;
+
+/// All rows: those that are listed, by heading, then those that are refused.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
+    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
+        .into_iter()
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::flags::flag::Scp;
+
+    #[test]
+    fn clap_accepts_the_table() {
+        crate::flags::command::command().debug_assert();
+    }
+
+    #[test]
+    fn names_are_valid_and_unique() {
+        let mut seen = BTreeSet::new();
+        for flag in rows() {
+            assert!(flag.short.is_some() || flag.long.is_some());
+            for name in flag
+                .short
+                .map(String::from)
+                .into_iter()
+                .chain(flag.long.map(String::from))
+            {
+                assert!(seen.insert(name.clone()), "{name} is there twice");
+                let valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                assert!(name.chars().all(valid) && !name.starts_with('-'), "{name}");
+            }
+            if let Some(long) = flag.long {
+                assert!(long.len() > 1 && long.to_lowercase() == long, "{long}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flag_is_documented() {
+        for flag in rows() {
+            let name = flag.spelled();
+            assert!(
+                !flag.help.is_empty() && !flag.help.ends_with('.'),
+                "{name}: help"
+            );
+            assert!(flag.help.len() <= 76, "{name}: help is longer than a line");
+            if flag.refused().is_none() {
+                assert!(
+                    flag.doc.ends_with('.') && flag.doc.len() > flag.help.len() / 2,
+                    "{name}: doc"
+                );
+            }
+            for other in flag.overrides {
+                assert!(
+                    rows().any(|flag| flag.long == Some(other)),
+                    "{name} overrides {other}"
+                );
+            }
+        }
+    }
+
+    /// The option string of scp's getopt in OpenSSH 9.2, and -1, -2, -M of older ones.
+    const SCP: &str = "12346ABCTdfOpqRrstvDFJMPSciloX";
+
+    #[test]
+    fn every_flag_of_scp_is_there_or_refused_with_a_reason() {
+        for letter in SCP.chars() {
+            let flag = rows().find(|flag| flag.short == Some(letter));
+            let flag = flag.unwrap_or_else(|| panic!("-{letter} of scp is missing"));
+            assert!(flag.scp != Scp::Ours, "-{letter} is scp's");
+            if let Some(reason) = flag.refused() {
+                assert!(reason.len() > 20, "-{letter} needs a reason");
+            }
+        }
+        for flag in rows().filter(|flag| flag.scp != Scp::Ours) {
+            let letter = flag.short.unwrap_or('?');
+            assert!(SCP.contains(letter), "-{letter} is not scp's");
+        }
+    }
+}

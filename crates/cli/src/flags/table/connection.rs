@@ -1,0 +1,266 @@
+use std::path::PathBuf;
+
+use crate::flags::dscp::Dscp;
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::low::Family;
+
+/// The largest limit scp takes: 100 Gbit/s in kbit/s.
+const MAX_LIMIT: u64 = 100 * 1024 * 1024;
+
+/// How the host is reached.
+pub(super) const ROWS: &[Flag] = &[
+    Flag {
+        short: Some('P'),
+        long: Some("port"),
+        takes: Takes::Value("PORT"),
+        help: "Connect to this port",
+        doc: "Connect to this port of the remote host. A port in an scp:// or sftp:// address \
+              goes before it.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            let port = given.text()?.parse::<u16>().ok().filter(|port| *port != 0);
+            args.port = Some(port.ok_or("is not a port: 1 to 65535")?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('i'),
+        long: Some("identity"),
+        takes: Takes::Values("FILE"),
+        help: "Authenticate with this private key; may be repeated",
+        doc: "Authenticate with the private key in this file. May be repeated; the keys are tried \
+              in the order given, before those of ssh_config.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.identities = given.values.into_iter().map(PathBuf::from).collect();
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('J'),
+        long: Some("jump"),
+        takes: Takes::Value("HOSTS"),
+        help: "Reach the host through these jump hosts, separated by commas",
+        doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, \
+              in the order in which they are passed. The same as -o ProxyJump=HOSTS.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.jump = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('F'),
+        long: Some("config"),
+        takes: Takes::Value("FILE"),
+        help: "Read this instead of ~/.ssh/config",
+        doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads \
+              none.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.config = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('o'),
+        long: Some("option"),
+        takes: Takes::Values("OPTION"),
+        help: "An option as in ssh_config(5); may be repeated",
+        doc: "An option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
+              repeated; the first value of an option counts. An option that longhaul does not \
+              support and that would weaken or change the connection is named in a warning.",
+        scp: Scp::Differs("IPQoS is not taken from here or from ssh_config; see --dscp"),
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.options = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('c'),
+        long: Some("cipher"),
+        takes: Takes::Value("CIPHERS"),
+        help: "Use these ciphers, the first that the server has",
+        doc: "Use these ciphers, separated by commas: the first that the server has too. The same \
+              as -o Ciphers=CIPHERS.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.ciphers = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('C'),
+        long: Some("compress"),
+        takes: Takes::Nothing,
+        help: "Compress on the wire (zlib)",
+        doc: "Compress on the wire with zlib. It helps on slow links and with data that compress \
+              well; on fast links it slows the copy down.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.compress = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('l'),
+        long: Some("limit"),
+        takes: Takes::Value("KBIT"),
+        help: "Hold the rate to this many kbit/s",
+        doc: "Hold the rate of file data to this many kbit/s. A kbit is 1024 bits here, as scp \
+              counts it.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            let limit = given.text()?.parse::<u64>().ok();
+            let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
+            args.limit_kbit =
+                Some(limit.ok_or_else(|| format!("is not a limit: 1 to {MAX_LIMIT} kbit/s"))?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('4'),
+        long: Some("ipv4"),
+        takes: Takes::Nothing,
+        help: "Use IPv4 addresses only",
+        doc: "Use IPv4 addresses only. Of -4 and -6 the last one given counts.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &["ipv6"],
+        set: |args, _| {
+            args.family = Family::V4;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('6'),
+        long: Some("ipv6"),
+        takes: Takes::Nothing,
+        help: "Use IPv6 addresses only",
+        doc: "Use IPv6 addresses only. Of -4 and -6 the last one given counts.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &["ipv4"],
+        set: |args, _| {
+            args.family = Family::V6;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('B'),
+        long: Some("batch"),
+        takes: Takes::Nothing,
+        help: "Never ask for a password, a passphrase or a host key",
+        doc: "Never ask for a password, a passphrase or whether a host key is right: what would \
+              need an answer fails. The same as -o BatchMode=yes.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.batch = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('A'),
+        long: Some("forward-agent"),
+        takes: Takes::Nothing,
+        help: "Allow agent forwarding by the program of -S",
+        doc: "Allow agent forwarding by the program of -S. Without -S it changes nothing: no \
+              program that could use an agent runs on the remote host.",
+        scp: Scp::Differs("only with -S"),
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.forward_agent = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('S'),
+        long: Some("program"),
+        takes: Takes::Value("PROGRAM"),
+        help: "Run this program as the connection; it must take ssh's arguments",
+        doc: "Run this program as the connection instead of longhaul's own SSH. It must take the \
+              arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart cards and \
+              whatever else longhaul lacks.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.program = Some(given.os());
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('D'),
+        long: Some("sftp-server"),
+        takes: Takes::Value("PATH"),
+        help: "Run this local SFTP server instead of connecting to a host",
+        doc: "Run this local SFTP server program instead of connecting to a host, whose name then \
+              means nothing. For tests.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.sftp_server = Some(given.os());
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('s'),
+        long: None,
+        takes: Takes::Nothing,
+        help: "Use the SFTP protocol (always so)",
+        doc: "Use the SFTP protocol. It is the only one, so the flag changes nothing.",
+        scp: Scp::NoEffect("SFTP is the only protocol"),
+        group: Group::Connection,
+        overrides: &[],
+        set: |_, _| Ok(()),
+    },
+    Flag {
+        short: Some('T'),
+        long: None,
+        takes: Takes::Nothing,
+        help: "Understood for scp's sake; names from a server are always checked",
+        doc: "In scp, switches the check of file names from the server off. Understood, but it \
+              changes nothing: names from a server are always checked. scp over SFTP has no use \
+              for it either.",
+        scp: Scp::NoEffect("names from a server are always checked"),
+        group: Group::Connection,
+        overrides: &[],
+        set: |_, _| Ok(()),
+    },
+    Flag {
+        short: None,
+        long: Some("dscp"),
+        takes: Takes::Value("VALUE"),
+        help: "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
+        doc: "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or \
+              a number from 0 to 63. Without it packets are not marked, since some networks hold \
+              the classes that OpenSSH uses to a trickle.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.dscp = given.text()?.parse::<Dscp>()?;
+            Ok(())
+        },
+    },
+];

@@ -1,0 +1,97 @@
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+
+/// What is copied, and how it is written.
+pub(super) const ROWS: &[Flag] = &[
+    Flag {
+        short: Some('r'),
+        long: Some("recursive"),
+        takes: Takes::Nothing,
+        help: "Copy directories with all they contain",
+        doc: "Copy directories with all they contain. Symbolic links are followed, as scp does; \
+              --archive keeps them as links.",
+        scp: Scp::Same,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.recursive = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('p'),
+        long: Some("preserve"),
+        takes: Takes::Nothing,
+        help: "Keep modification and access times and modes",
+        doc: "Keep modification times, access times and all mode bits of files and directories. \
+              SFTP carries times in whole seconds. Without it a new file has the mode of its \
+              source less the umask, and the time of the copy.",
+        scp: Scp::Same,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.preserve = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('a'),
+        long: Some("archive"),
+        takes: Takes::Nothing,
+        help: "Copy trees as they are: -r and -p, and symbolic links stay links",
+        doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
+              links, and whatever else SFTP can carry is kept. Hard links, access control lists \
+              and extended attributes are not carried by SFTP.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.archive = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("inplace"),
+        takes: Takes::Nothing,
+        help: "Write under the final name at once",
+        doc: "Write under the final name at once, without a temporary file and a rename. An \
+              existing file keeps its inode and its hard links. A copy that is interrupted leaves \
+              a file that is partly old and partly new.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.inplace = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("fsync"),
+        takes: Takes::Nothing,
+        help: "Make each file durable before it gets its final name",
+        doc: "Make each file durable before it gets its final name: the receiving side is told to \
+              flush it to its disk, and has answered. Without it the closing line says \"written \
+              and renamed\": a crash of the receiving machine may still lose what its disk had \
+              not saved.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.fsync = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('3'),
+        long: Some("through"),
+        takes: Takes::Nothing,
+        help: "Copy between two remote hosts through this machine (always so)",
+        doc: "Copy between two remote hosts through this machine. It is the only way in which \
+              longhaul copies between two hosts, so the flag changes nothing.",
+        scp: Scp::NoEffect("copies between two hosts always go through this machine"),
+        group: Group::Copying,
+        overrides: &[],
+        set: |_, _| Ok(()),
+    },
+];

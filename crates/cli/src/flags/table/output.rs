@@ -1,0 +1,84 @@
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::low::When;
+
+/// The first is what the flag means alone.
+const PROGRESS: &[&str] = &["always", "auto", "never"];
+const COLOR: &[&str] = &["auto", "always", "never"];
+
+/// What is shown.
+pub(super) const ROWS: &[Flag] = &[
+    Flag {
+        short: Some('q'),
+        long: Some("quiet"),
+        takes: Takes::Nothing,
+        help: "Show nothing but errors",
+        doc: "Show nothing but errors: no progress, no closing line, no warnings.",
+        scp: Scp::Same,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, _| {
+            args.quiet = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('v'),
+        long: Some("verbose"),
+        takes: Takes::Repeats,
+        help: "Say what is done; -vv says more",
+        doc: "Say on standard error what is done; -vv says more. Secrets are never shown.",
+        scp: Scp::Same,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given| {
+            args.verbose = given.times;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("progress"),
+        takes: Takes::OptionalChoice("WHEN", PROGRESS),
+        help: "Show progress: auto, always (a line a second in a log) or never",
+        doc: "Show progress. auto, the default, shows a bar when standard error is a terminal and \
+              the copy takes longer than a second. always, or no value, also writes a line a \
+              second when it is not a terminal. never shows none.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given| {
+            args.progress = When::of(&given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("json"),
+        takes: Takes::Nothing,
+        help: "Write events as JSON, one a line, on standard output",
+        doc: "Write events as JSON, one a line, on standard output, for programs. docs/json.md \
+              lists them. Progress and closing line are then not shown as text.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, _| {
+            args.json = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("color"),
+        takes: Takes::Choice("WHEN", COLOR),
+        help: "Use colours: auto, always or never",
+        doc: "Use colours: auto, the default, does on a terminal unless the environment has \
+              NO_COLOR or TERM is dumb.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given| {
+            args.color = When::of(&given.text()?);
+            Ok(())
+        },
+    },
+];

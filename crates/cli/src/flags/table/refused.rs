@@ -1,0 +1,58 @@
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+
+/// scp's flags that are errors here, each with its reason.
+pub(super) const ROWS: &[Flag] = &[
+    refused(
+        'O',
+        Takes::Nothing,
+        "the old scp protocol runs a shell command on the server and is not supported; use scp -O \
+         for a server without SFTP",
+    ),
+    refused(
+        'R',
+        Takes::Nothing,
+        "longhaul does not log in from one remote host to the other; leave -R out and the data \
+         go through this machine",
+    ),
+    refused(
+        'X',
+        Takes::Value("OPTION"),
+        "the number and the size of requests follow the path and the server's limits; leave -X \
+         out",
+    ),
+    refused(
+        '1',
+        Takes::Nothing,
+        "SSH protocol 1 is obsolete and insecure",
+    ),
+    refused(
+        '2',
+        Takes::Nothing,
+        "SSH protocol 2 is the only one; leave -2 out",
+    ),
+    refused(
+        'M',
+        Takes::Value("MODE"),
+        "SFTP is the only mode; leave -M out",
+    ),
+    refused('d', Takes::Nothing, SERVER_SIDE),
+    refused('f', Takes::Nothing, SERVER_SIDE),
+    refused('t', Takes::Nothing, SERVER_SIDE),
+];
+
+const SERVER_SIDE: &str =
+    "it belongs to the far end of the old scp protocol, which is not supported";
+
+const fn refused(short: char, takes: Takes, reason: &'static str) -> Flag {
+    Flag {
+        short: Some(short),
+        long: None,
+        takes,
+        help: "Refused",
+        doc: reason,
+        scp: Scp::Refused(reason),
+        group: Group::Copying,
+        overrides: &[],
+        set: |_, _| Ok(()),
+    }
+}

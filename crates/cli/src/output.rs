@@ -1,0 +1,118 @@
+//! What a run shows: text on standard error, events on standard output.
+
+pub(crate) mod closing;
+pub(crate) mod console;
+pub(crate) mod json;
+pub(crate) mod rate;
+pub(crate) mod snapshot;
+pub(crate) mod ticker;
+pub(crate) mod units;
+
+use std::io;
+use std::sync::Arc;
+
+use serde::Serialize;
+use transfer::cancel::Cancel;
+use transfer::report::{Event, Name, Summary};
+
+use crate::exit::Exit;
+use console::Console;
+use json::{HostInfo, Json, RunEvent};
+use snapshot::Snapshot;
+
+/// Where the run's news go.
+pub(crate) struct Output {
+    console: Arc<Console>,
+    json: Option<Json>,
+    quiet: bool,
+    // Ends the run when nobody reads the events any more.
+    cancel: Cancel,
+}
+
+impl Output {
+    pub(crate) fn new(
+        console: Arc<Console>,
+        json: Option<Json>,
+        quiet: bool,
+        cancel: Cancel,
+    ) -> Self {
+        Self {
+            console,
+            json,
+            quiet,
+            cancel,
+        }
+    }
+
+    pub(crate) fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// The run begins.
+    pub(crate) fn start(&self, sources: Vec<Name>, target: Name) {
+        self.event(&RunEvent::Start {
+            version: env!("CARGO_PKG_VERSION"),
+            sources,
+            target,
+        });
+    }
+
+    /// A connection stands.
+    pub(crate) fn host(&self, info: HostInfo) {
+        self.event(&RunEvent::Host(info));
+    }
+
+    /// The copy has news.
+    pub(crate) fn copy_event(&self, event: &Event) {
+        if let Event::Warning { path, message } = event {
+            match path {
+                Some(path) => self.show_warning(&format!("{path}: {message}")),
+                None => self.show_warning(message),
+            }
+        }
+        self.event(event);
+    }
+
+    /// Something to know that fails nothing.
+    pub(crate) fn warning(&self, message: String) {
+        self.copy_event(&Event::Warning {
+            path: None,
+            message,
+        });
+    }
+
+    fn show_warning(&self, text: &str) {
+        if !self.quiet {
+            self.console.warning(text);
+        }
+    }
+
+    /// A second has passed.
+    pub(crate) fn progress(&self, snapshot: Snapshot) {
+        self.event(&RunEvent::progress(snapshot));
+    }
+
+    /// The run is over.
+    pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
+        for failure in closing::failures(summary) {
+            self.console.error(&failure);
+        }
+        // Where there was no connection, the sentence that says so is all there is to say.
+        let nothing = exit == Exit::NoConnection && summary.files == 0;
+        if self.json.is_none() && !self.quiet && !nothing {
+            self.console.line(&closing::line(summary));
+        }
+        self.event(&RunEvent::summary(exit, summary));
+    }
+
+    fn event(&self, event: &impl Serialize) {
+        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) else {
+            return;
+        };
+        // A reader that has gone is no fault to speak of, but the run was for it.
+        if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
+            self.console.error(&format!("standard output: {error}"));
+        }
+        self.cancel.cancel();
+    }
+}

@@ -1,0 +1,180 @@
+//! What is said at the end: each failure, then one line that claims no more than is known.
+
+use transfer::report::{Outcome, Summary};
+
+use crate::output::units;
+use plan::FileState;
+
+/// The closing line, without prefix.
+pub(crate) fn line(summary: &Summary) -> String {
+    let mut text = String::new();
+    if summary.outcome == Outcome::Interrupted {
+        text.push_str("interrupted: ");
+    }
+    text.push_str(&format!("copied {}", units::files(summary.files)));
+    for (count, one, many) in [
+        (summary.directories, "directory", "directories"),
+        (summary.symlinks, "link", "links"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(
+                ", {count} {}",
+                if count == 1 { one } else { many }
+            ));
+        }
+    }
+    if summary.bytes > 0 || summary.files > 0 {
+        text.push_str(&format!(", {}", units::size(summary.bytes)));
+    }
+    text.push_str(&format!(" in {}", units::duration(summary.elapsed)));
+    if let Some(rate) = units::rate(summary.bytes, summary.elapsed).filter(|_| summary.bytes > 0) {
+        text.push_str(&format!(" ({rate})"));
+    }
+    if let Some(claim) = claim(summary) {
+        text.push_str(&format!(", {claim}"));
+    }
+    if summary.failed > 0 {
+        text.push_str(&format!(", {} failed", summary.failed));
+    }
+    text
+}
+
+/// What is known of every file copied.
+fn claim(summary: &Summary) -> Option<&'static str> {
+    match (summary.state?, summary.synced) {
+        (FileState::Renamed, true) => Some("synced and renamed"),
+        (FileState::Renamed, false) => Some("written and renamed"),
+        (_, true) | (FileState::Synced, _) => Some("synced"),
+        (FileState::Closed, false) => Some("written"),
+        (FileState::Planned | FileState::Created | FileState::Written, false) => None,
+    }
+}
+
+/// What went wrong, a sentence each.
+pub(crate) fn failures(summary: &Summary) -> Vec<String> {
+    let shown = summary.failures.iter();
+    let mut all: Vec<String> = shown
+        .map(|failure| format!("{}: {}", failure.path, failure.reason))
+        .collect();
+    let more = summary.failed.saturating_sub(all.len() as u64);
+    if more > 0 {
+        all.push(format!("{more} more failed; --json names every one"));
+    }
+    if let Outcome::NoConnection(reason) = &summary.outcome {
+        all.push(reason.clone());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use transfer::report::{Failure, Name};
+
+    use super::*;
+
+    fn three() -> Summary {
+        Summary {
+            files: 3,
+            bytes: 1_204_000_000,
+            state: Some(FileState::Renamed),
+            elapsed: Duration::from_millis(12_300),
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn claims_no_more_than_is_known() {
+        assert_eq!(
+            line(&three()),
+            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written and renamed"
+        );
+        let synced = Summary {
+            synced: true,
+            ..three()
+        };
+        assert_eq!(
+            line(&synced),
+            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), synced and renamed"
+        );
+        let inplace = Summary {
+            state: Some(FileState::Closed),
+            ..three()
+        };
+        assert_eq!(
+            line(&inplace),
+            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written"
+        );
+        let less = Summary {
+            state: Some(FileState::Written),
+            ..three()
+        };
+        assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
+    }
+
+    #[test]
+    fn empty_and_small_copies() {
+        let empty = Summary {
+            files: 1,
+            state: Some(FileState::Renamed),
+            elapsed: Duration::from_millis(490),
+            ..Summary::default()
+        };
+        assert_eq!(
+            line(&empty),
+            "copied 1 file, 0 B in 0.49 s, written and renamed"
+        );
+        let tree = Summary {
+            files: 0,
+            directories: 1,
+            symlinks: 2,
+            state: None,
+            ..empty
+        };
+        assert_eq!(
+            line(&tree),
+            "copied 0 files, 1 directory, 2 links in 0.49 s"
+        );
+    }
+
+    #[test]
+    fn failures_are_counted_and_named_with_escapes() {
+        let summary = Summary {
+            outcome: Outcome::Partial,
+            failed: 4,
+            failures: vec![Failure {
+                path: Name(b"bad\x1b[2Jname".to_vec()),
+                reason: "permission denied".to_owned(),
+            }],
+            ..three()
+        };
+        assert!(line(&summary).ends_with("written and renamed, 4 failed"));
+        assert_eq!(
+            failures(&summary),
+            [
+                "bad\\u{1b}[2Jname: permission denied",
+                "3 more failed; --json names every one"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so() {
+        let summary = Summary {
+            outcome: Outcome::Interrupted,
+            ..three()
+        };
+        assert!(line(&summary).starts_with("interrupted: copied 3 files"));
+    }
+
+    #[test]
+    fn a_lost_connection_is_among_the_failures() {
+        let reason = "example: connection refused".to_owned();
+        let summary = Summary {
+            outcome: Outcome::NoConnection(reason.clone()),
+            ..three()
+        };
+        assert_eq!(failures(&summary), [reason]);
+    }
+}

@@ -1,0 +1,208 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plan::FileState;
+use serde_json::Value;
+use transfer::report::{Event, Failure, Outcome};
+
+use super::*;
+
+/// Field name to type, as a table in docs/json.md has them.
+type Fields = BTreeMap<String, String>;
+
+/// Reads the tables of docs/json.md: a `## name` heading for each event, rows
+/// `` | `field` | type | meaning | ``. The heading `Every event` has those common to all.
+fn documented() -> BTreeMap<String, Fields> {
+    let text = include_str!("../../../../docs/json.md");
+    let mut events = BTreeMap::<String, Fields>::new();
+    let mut heading = String::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("## ") {
+            heading = name.trim_matches('`').to_owned();
+        } else if let Some(row) = line.strip_prefix("| `") {
+            let mut cells = row.split(" | ");
+            let field = cells.next().unwrap().trim_end_matches('`').to_owned();
+            let kind = cells.next().unwrap().trim().to_owned();
+            assert!(
+                events
+                    .entry(heading.clone())
+                    .or_default()
+                    .insert(field, kind)
+                    .is_none()
+            );
+        }
+    }
+    events
+}
+
+fn fits(kind: &str, value: &Value) -> bool {
+    kind.split(" or ").any(|kind| match kind {
+        "null" => value.is_null(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "name" => {
+            value.is_string()
+                || value
+                    .as_object()
+                    .is_some_and(|o| o.len() == 1 && o["base64"].is_string())
+        }
+        "array of names" => value
+            .as_array()
+            .is_some_and(|a| a.iter().all(|v| fits("name", v))),
+        "array of failures" => value.as_array().is_some_and(|a| {
+            a.iter()
+                .all(|v| fits("name", &v["path"]) && fits("string", &v["reason"]))
+        }),
+        other => panic!("docs/json.md has an unknown type: {other}"),
+    })
+}
+
+fn check(event: &Value, documented: &BTreeMap<String, Fields>) -> String {
+    let name = event["event"].as_str().unwrap().to_owned();
+    let own = documented
+        .get(&name)
+        .unwrap_or_else(|| panic!("{name} is not in docs/json.md"));
+    let all: BTreeMap<_, _> = own.iter().chain(&documented["Every event"]).collect();
+    for (field, value) in event.as_object().unwrap() {
+        let kind = all
+            .get(field)
+            .unwrap_or_else(|| panic!("{name}.{field} is not documented"));
+        let kind = kind.trim_end_matches(", optional");
+        assert!(fits(kind, value), "{name}.{field} is not {kind}: {value}");
+    }
+    for (field, kind) in all {
+        let there = event.get(field).is_some() || kind.ends_with(", optional");
+        assert!(there, "{name}.{field} is documented but missing");
+    }
+    name
+}
+
+fn examples() -> Vec<String> {
+    let name = || Name(b"a\xff".to_vec());
+    let copy = [
+        Event::FileStarted {
+            id: 1,
+            source: name(),
+            target: name(),
+            size: None,
+        },
+        Event::FileDone {
+            id: 1,
+            source: name(),
+            target: name(),
+            bytes: 5,
+            state: FileState::Renamed,
+            synced: false,
+        },
+        Event::Failed {
+            id: None,
+            path: name(),
+            reason: "no".to_owned(),
+        },
+        Event::DirectoryDone { target: name() },
+        Event::SymlinkDone { target: name() },
+        Event::Warning {
+            path: None,
+            message: "careful".to_owned(),
+        },
+    ];
+    let failures = vec![Failure {
+        path: name(),
+        reason: "no".to_owned(),
+    }];
+    let partial = Summary {
+        outcome: Outcome::Partial,
+        failed: 1,
+        failures,
+        ..Summary::default()
+    };
+    let lost = Summary {
+        outcome: Outcome::NoConnection("h: gone".to_owned()),
+        elapsed: Duration::from_millis(1500),
+        state: Some(FileState::Closed),
+        ..Summary::default()
+    };
+    let run = [
+        RunEvent::Start {
+            version: "1.2.3",
+            sources: vec![name()],
+            target: name(),
+        },
+        RunEvent::Host(HostInfo::default()),
+        RunEvent::Host(HostInfo {
+            host: "h".to_owned(),
+            cipher: Some("aes128-gcm@openssh.com".to_owned()),
+            ..HostInfo::default()
+        }),
+        RunEvent::progress(Snapshot::default()),
+        RunEvent::progress(Snapshot {
+            remaining: Some(Duration::from_secs(5)),
+            ..Snapshot::default()
+        }),
+        RunEvent::summary(Exit::SomeFailed, &partial),
+        RunEvent::summary(Exit::NoConnection, &lost),
+    ];
+    let sink = Shared::default();
+    let json = Json::new(Box::new(sink.clone()), Instant::now());
+    for event in &copy {
+        json.write(event).unwrap();
+    }
+    for event in &run {
+        json.write(event).unwrap();
+    }
+    let bytes = sink.0.lock().unwrap().clone();
+    let text = String::from_utf8(bytes).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn every_event_is_as_documented_and_every_documented_event_exists() {
+    let documented = documented();
+    let mut seen: Vec<String> = examples()
+        .iter()
+        .map(|line| check(&serde_json::from_str(line).unwrap(), &documented))
+        .collect();
+    seen.push("Every event".to_owned());
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen, documented.keys().cloned().collect::<Vec<_>>());
+}
+
+#[test]
+fn lines_look_as_they_did() {
+    let lines: Vec<String> = examples()
+        .iter()
+        .map(|line| {
+            let (before, rest) = line.split_once("\"t\":").unwrap();
+            format!("{before}\"t\":0,{}", rest.split_once(',').unwrap().1)
+        })
+        .collect();
+    for wanted in [
+        r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","synced":false}"#,
+        r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"failed":0,"failures":[],"state":"closed","synced":false,"elapsed":1.5}"#,
+    ] {
+        assert!(
+            lines.iter().any(|line| line == wanted),
+            "{wanted}\nis not in\n{}",
+            lines.join("\n")
+        );
+    }
+}

@@ -1,0 +1,128 @@
+use std::time::{Duration, Instant};
+
+use transfer::report::{Name, Progress};
+
+use crate::output::rate::Rate;
+use crate::output::units;
+
+/// The counters at one moment, and the rate of the seconds before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) bytes_done: u64,
+    pub(crate) bytes_total: u64,
+    pub(crate) files_done: u64,
+    pub(crate) files_total: u64,
+    pub(crate) totals_final: bool,
+    /// Bytes a second.
+    pub(crate) rate: u64,
+    /// `None` while the totals grow or nothing moves.
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) current: Option<Name>,
+}
+
+impl Snapshot {
+    pub(crate) fn take(progress: &Progress, rate: &mut Rate, now: Instant) -> Self {
+        let (bytes_done, bytes_total) = (progress.bytes_done(), progress.bytes_total());
+        let totals_final = progress.totals_are_final();
+        rate.note(now, bytes_done);
+        let left = bytes_total.saturating_sub(bytes_done);
+        Self {
+            bytes_done,
+            bytes_total,
+            files_done: progress.files_done(),
+            files_total: progress.files_total(),
+            totals_final,
+            rate: rate.per_second(),
+            remaining: rate.remaining(left).filter(|_| totals_final),
+            current: progress.current(),
+        }
+    }
+
+    /// Something has arrived at the other end.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.bytes_done > 0 || self.files_done > 0
+    }
+
+    /// ` 45%  1.2 GB of 2.7 GB  98 MB/s  00:15 left  3 of 20 files`. While the sources are still
+    /// being walked the totals have a plus, and there is neither percentage nor remaining time.
+    pub(crate) fn counts(&self) -> String {
+        let plus = if self.totals_final { "" } else { "+" };
+        let (done, total) = (units::size(self.bytes_done), units::size(self.bytes_total));
+        let mut text = format!("{done} of {total}{plus}  {}/s", units::size(self.rate));
+        if self.totals_final {
+            text.insert_str(0, &format!("{:3}%  ", self.percent()));
+        }
+        if let Some(time) = self.remaining {
+            text.push_str(&format!("  {} left", units::clock(time)));
+        }
+        if self.files_total != 1 {
+            let (done, total) = (self.files_done, self.files_total);
+            text.push_str(&format!("  {done} of {total}{plus} files"));
+        }
+        text
+    }
+
+    /// 100 only when all is done; a file that grows may go past what was found.
+    fn percent(&self) -> u64 {
+        let done = u128::from(self.bytes_done.min(self.bytes_total));
+        let percent = (done * 100)
+            .checked_div(self.bytes_total.into())
+            .unwrap_or(100);
+        u64::try_from(percent).unwrap_or(100)
+    }
+
+    /// The current file, escaped for a terminal; empty if there is none.
+    pub(crate) fn current(&self) -> String {
+        self.current
+            .as_ref()
+            .map_or_else(String::new, Name::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_that_grow_have_a_plus_and_no_end() {
+        let snapshot = Snapshot {
+            bytes_done: 1_200_000,
+            bytes_total: 5_000_000,
+            files_done: 2,
+            files_total: 9,
+            rate: 600_000,
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            snapshot.counts(),
+            "1.2 MB of 5.0 MB+  600 kB/s  2 of 9+ files"
+        );
+    }
+
+    #[test]
+    fn known_totals() {
+        let mut snapshot = Snapshot {
+            bytes_done: 999_999,
+            bytes_total: 1_000_000,
+            files_total: 1,
+            totals_final: true,
+            rate: 10,
+            remaining: Some(Duration::from_secs(1)),
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            snapshot.counts(),
+            " 99%  1.0 MB of 1.0 MB  10 B/s  00:01 left"
+        );
+        snapshot.bytes_done = 2_000_000;
+        assert!(snapshot.counts().starts_with("100%  2.0 MB of 1.0 MB"));
+        assert!(
+            Snapshot {
+                totals_final: true,
+                ..Snapshot::default()
+            }
+            .counts()
+            .starts_with("100%")
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Shows progress from a thread of its own, at a steady pace, while the copy runs.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use transfer::report::Progress;
+
+use crate::output::Output;
+use crate::output::console::BarState;
+use crate::output::rate::Rate;
+use crate::output::snapshot::Snapshot;
+
+const TICK: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Whether and how progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Not at all.
+    Nothing,
+    /// A bar on the terminal.
+    Bar,
+    /// A line of text a second.
+    Lines,
+    /// An event a second.
+    Events,
+}
+
+/// Runs until the other end of `stopped` is dropped.
+pub(crate) fn run(output: &Output, progress: &Progress, show: Show, stopped: &Receiver<()>) {
+    let start = Instant::now();
+    let pace = if show == Show::Bar { TICK } else { SECOND };
+    let mut rate = Rate::default();
+    let mut due = start + pace;
+    while show != Show::Nothing && wait_until(due, stopped) {
+        let now = Instant::now();
+        // Late ticks are left out, not made up for.
+        due = (due + pace).max(now);
+        let snapshot = Snapshot::take(progress, &mut rate, now);
+        match show {
+            // What is over within a second needs no bar; and until something has arrived, ssh (-S)
+            // may be asking for a password on the same terminal.
+            Show::Bar if now - start >= SECOND && snapshot.has_begun() => {
+                output.console().draw(&bar(&snapshot));
+            }
+            Show::Lines => output.console().line(&line(&snapshot)),
+            Show::Events => output.progress(snapshot),
+            Show::Bar | Show::Nothing => {}
+        }
+    }
+    output.console().clear();
+}
+
+/// False if the run is over before `due`.
+fn wait_until(due: Instant, stopped: &Receiver<()>) -> bool {
+    let left = due.saturating_duration_since(Instant::now());
+    stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+}
+
+fn bar(snapshot: &Snapshot) -> BarState {
+    BarState {
+        done: snapshot.bytes_done,
+        total: snapshot.bytes_total,
+        above: snapshot.current(),
+        beside: snapshot.counts(),
+    }
+}
+
+fn line(snapshot: &Snapshot) -> String {
+    format!("{}  {}", snapshot.counts(), snapshot.current())
+        .trim_end()
+        .to_owned()
+}

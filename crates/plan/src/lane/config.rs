@@ -1,0 +1,193 @@
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sftp::{Limits, ServerInfo, SymlinkOrder};
+use wire::Pool;
+
+use crate::DepthLimits;
+
+/// Fills the slice with unpredictable bytes.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What a [`crate::Lane`] needs to know before its first byte.
+pub struct LaneConfig {
+    /// The SSH banner says OpenSSH.
+    pub openssh: bool,
+    /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
+    /// leave right behind INIT, before VERSION has come.
+    pub remembered: Option<ServerInfo>,
+    /// Predict handles where the server allows it. Such a lane refuses [`crate::JobKind::List`].
+    pub predict: bool,
+    /// Payload bytes of one channel packet: how blocks are cut.
+    pub slot: usize,
+    /// Memory for blocks.
+    pub pool: Pool,
+    /// For the names of temporaries.
+    pub random: Random,
+    /// Bytes in flight.
+    pub bytes: DepthLimits,
+    /// Requests in flight.
+    pub requests: DepthLimits,
+    /// Received bytes that the disk has not confirmed, beyond the depth, before READs stop.
+    pub unwritten: u64,
+    /// Files open at once on a lane that does not predict, if the server gives no lower limit.
+    pub open_files: usize,
+    /// How the server reads SYMLINK.
+    pub symlink_order: SymlinkOrder,
+}
+
+impl LaneConfig {
+    /// Defaults for a server of which nothing is known: no prediction.
+    pub fn new(pool: Pool, random: Random) -> Self {
+        const MIB: u64 = 1 << 20;
+        Self {
+            openssh: false,
+            remembered: None,
+            predict: false,
+            slot: pool.slot(),
+            pool,
+            random,
+            bytes: DepthLimits {
+                initial: 2 * MIB,
+                min: MIB,
+                max: 16 * MIB,
+            },
+            // 64 to 256 at the server gave 100,000 small files a second, 1,024 still 73,000;
+            // what a long path holds on top is found by measuring it.
+            requests: DepthLimits {
+                initial: 1024,
+                min: 256,
+                max: 16 * 1024,
+            },
+            unwritten: 8 * MIB,
+            open_files: 100,
+            symlink_order: SymlinkOrder::OpenSsh,
+        }
+    }
+
+    /// Whether all may leave before VERSION comes.
+    pub(super) fn early(&self) -> bool {
+        self.openssh
+            && self
+                .remembered
+                .as_ref()
+                .is_some_and(ServerInfo::is_openssh_set)
+    }
+}
+
+impl fmt::Debug for LaneConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneConfig")
+            .field("openssh", &self.openssh)
+            .field("predict", &self.predict)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the server can do, from what it said or will say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Server {
+    pub(super) posix_rename: bool,
+    pub(super) fsync: bool,
+    pub(super) lsetstat: bool,
+    pub(super) limits: bool,
+    pub(super) expand_path: bool,
+    pub(super) predict: bool,
+    pub(super) read: u32,
+    pub(super) write: u32,
+    pub(super) open_files: usize,
+}
+
+/// OpenSSH's largest READ and WRITE (sftp-server.c: its message limit less 1 KiB).
+const OPENSSH_LENGTH: u32 = 255 * 1024;
+/// What READ answers at most before 8.6.
+const OPENSSH_OLD_READ: u32 = 64 * 1024;
+/// What OpenSSH's sftp uses with servers it knows nothing of (DEFAULT_COPY_BUFLEN), and the
+/// least the draft asks of them.
+const SAFE_LENGTH: u32 = 32 * 1024;
+/// Bounds blocks and answers whatever the server claims.
+const MAX_LENGTH: u64 = 1 << 20;
+const PAGE: u32 = 4096;
+
+impl Server {
+    pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
+        let openssh = config.openssh && info.is_openssh_set();
+        let limits = info.has("limits@openssh.com");
+        let mut server = Self {
+            posix_rename: info.has("posix-rename@openssh.com"),
+            fsync: info.has("fsync@openssh.com"),
+            lsetstat: info.has("lsetstat@openssh.com"),
+            limits,
+            expand_path: info.has("expand-path@openssh.com"),
+            predict: config.predict && openssh,
+            read: match (openssh, limits) {
+                (true, true) => OPENSSH_LENGTH,
+                (true, false) => OPENSSH_OLD_READ,
+                (false, _) => SAFE_LENGTH,
+            },
+            write: if openssh { OPENSSH_LENGTH } else { SAFE_LENGTH },
+            open_files: config.open_files.max(1),
+        };
+        server.write = whole_pages(server.write);
+        server.read = whole_pages(server.read);
+        if let Some(limits) = info.limits {
+            server.apply(config, limits);
+        }
+        server
+    }
+
+    pub(super) fn apply(&mut self, config: &LaneConfig, limits: Limits) {
+        let length = |limit: u64| match limit {
+            0 => OPENSSH_LENGTH,
+            limit => u32::try_from(limit.clamp(1024, MAX_LENGTH)).unwrap_or(SAFE_LENGTH),
+        };
+        self.read = whole_pages(length(limits.read));
+        self.write = whole_pages(length(limits.write));
+        if limits.handles > 0 {
+            // Half is left to whatever else holds files open in that process.
+            let half = usize::try_from(limits.handles / 2).unwrap_or(usize::MAX);
+            self.open_files = config.open_files.min(half).max(1);
+        }
+    }
+}
+
+/// Large requests begin and end with a page, so that neither end touches one twice.
+fn whole_pages(length: u32) -> u32 {
+    if length >= 16 * PAGE {
+        length - length % PAGE
+    } else {
+        length
+    }
+}
+
+/// How a lane is doing: evidence for the progress line and for saying what the limit was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaneStats {
+    /// Jobs pushed and not done.
+    pub jobs: usize,
+    /// Requests without an answer.
+    pub requests_in_flight: u64,
+    /// Bytes of file data and overhead in requests without an answer.
+    pub bytes_in_flight: u64,
+    /// How many requests may be in flight.
+    pub requests_depth: u64,
+    /// How many bytes may be in flight.
+    pub bytes_depth: u64,
+    /// Bytes being read from the disk.
+    pub reading: u64,
+    /// Bytes received that the disk has not confirmed.
+    pub unwritten: u64,
+    /// The lowest latency of a request.
+    pub latency: Option<Duration>,
+    /// The highest rate of late, in bytes a second.
+    pub rate: Option<f64>,
+    /// Times that something could have been sent and the depth forbade it.
+    pub stalls_depth: u64,
+    /// Times that bytes were ready and the channel had no room.
+    pub stalls_room: u64,
+    /// Times that READs were held back for the disk.
+    pub stalls_disk: u64,
+    /// Handles are predicted.
+    pub predicting: bool,
+}

@@ -1,0 +1,263 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use sftp::{Client, Handle, Request, RequestId};
+use wire::Block;
+
+use super::config::{LaneConfig, Server};
+use crate::depth::Stamp;
+use crate::{Depth, DiskRequest, JobId, LaneEvent};
+
+/// What the jobs of a lane share: the SFTP client with what is in flight on it, the queues
+/// towards disk and driver, and whose turn it is to open and to stream.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) config: LaneConfig,
+    pub(super) client: Client,
+    pub(super) server: Server,
+    pub(super) now: Instant,
+    sent: BTreeMap<RequestId, Sent>,
+    pub(super) bytes: Depth,
+    pub(super) requests: Depth,
+    /// Bytes asked of the disk to be sent.
+    pub(super) reading: u64,
+    /// Bytes received and not confirmed by the disk.
+    pub(super) unwritten: u64,
+    /// Sources that the disk holds open or reads the beginning of, whose OPEN has not left.
+    pub(super) prefetched: usize,
+    pub(super) disk: VecDeque<DiskRequest>,
+    pub(super) events: VecDeque<LaneEvent>,
+    /// Whose OPEN has left and whose CLOSE has not, where handles are predicted: nobody else
+    /// may open.
+    turn: Option<JobId>,
+    /// Handles open or opening.
+    open: usize,
+    /// Jobs that want to open.
+    pub(super) openers: VecDeque<JobId>,
+    /// Jobs with data to read or write; the first is served until it has none.
+    pub(super) streams: VecDeque<JobId>,
+    pub(super) stalls_depth: u64,
+    pub(super) stalls_disk: u64,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) job: Option<JobId>,
+    pub(super) what: What,
+    bytes: Stamp,
+    request: Stamp,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Limits,
+    /// LSTAT or STAT of the path the job is about.
+    Look,
+    /// STAT through a symlink.
+    Follow,
+    Resolve,
+    Open,
+    Fstat,
+    Read {
+        offset: u64,
+        len: u32,
+    },
+    Write {
+        len: u64,
+    },
+    Attributes,
+    Mode,
+    Sync,
+    Close,
+    ClearTarget,
+    Rename,
+    RemoveTemp,
+    Readdir,
+    /// The request that is the job, or its n-th step.
+    Step(u8),
+}
+
+/// What a request weighs on top of its data.
+const OVERHEAD: u64 = 64;
+/// Small files may run this far beyond the product, so that their many round trips overlap.
+const SMALL_FILES: u64 = 2 << 20;
+/// The disk may read this far ahead of what may be in flight.
+const READ_AHEAD: u64 = 1 << 20;
+
+impl Core {
+    pub(super) fn new(config: LaneConfig, now: Instant) -> Self {
+        let options = sftp::Options {
+            symlink_order: config.symlink_order,
+            max_message: 0,
+        };
+        Self {
+            client: Client::new(options),
+            server: Server::default(),
+            now,
+            sent: BTreeMap::new(),
+            bytes: Depth::new(config.bytes),
+            requests: Depth::new(config.requests),
+            reading: 0,
+            unwritten: 0,
+            prefetched: 0,
+            disk: VecDeque::new(),
+            events: VecDeque::new(),
+            turn: None,
+            open: 0,
+            openers: VecDeque::new(),
+            streams: VecDeque::new(),
+            stalls_depth: 0,
+            stalls_disk: 0,
+            config,
+        }
+    }
+
+    /// Sends a request for `job`.
+    pub(super) fn send(&mut self, job: JobId, what: What, request: &Request<'_>) {
+        let id = self.client.request(request);
+        self.sent(id, Some(job), what, 0);
+    }
+
+    /// Sends a READ whose answer is expected to have `expected` bytes.
+    pub(super) fn send_read(
+        &mut self,
+        job: JobId,
+        handle: &Handle,
+        offset: u64,
+        len: u32,
+        expected: u64,
+    ) {
+        let id = self.client.request(&Request::Read {
+            handle: handle.as_bytes(),
+            offset,
+            len,
+        });
+        self.sent(id, Some(job), What::Read { offset, len }, expected);
+    }
+
+    /// Sends a WRITE.
+    pub(super) fn send_write(&mut self, job: JobId, handle: &Handle, offset: u64, block: Block) {
+        let len = block.len() as u64;
+        let id = self.client.write(handle, offset, block);
+        self.sent(id, Some(job), What::Write { len }, len);
+    }
+
+    /// Sends a SYMLINK in the server's order.
+    pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
+        let id = self.client.symlink(link, points_to);
+        self.sent(id, Some(job), What::Step(step), 0);
+    }
+
+    /// Asks for the server's limits.
+    pub(super) fn send_limits(&mut self) {
+        let id = self.client.request(&Request::Limits {});
+        self.sent(id, None, What::Limits, 0);
+    }
+
+    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+        let sent = Sent {
+            job,
+            what,
+            bytes: self.bytes.on_sent(self.now, data + OVERHEAD),
+            request: self.requests.on_sent(self.now, 1),
+        };
+        self.sent.insert(id, sent);
+    }
+
+    /// Which request a reply belongs to; `last` ends it.
+    pub(super) fn answered(&mut self, id: RequestId, last: bool) -> Option<(Option<JobId>, What)> {
+        if !last {
+            return self.sent.get(&id).map(|s| (s.job, s.what));
+        }
+        let sent = self.sent.remove(&id)?;
+        self.bytes.on_answered(self.now, sent.bytes);
+        self.requests.on_answered(self.now, sent.request);
+        Some((sent.job, sent.what))
+    }
+
+    /// Whether a small request may leave.
+    pub(super) fn has_room(&mut self) -> bool {
+        let requests = self.requests.in_flight() < self.requests.target();
+        let bytes = self.bytes.in_flight() + self.reading < self.bytes.target() + SMALL_FILES;
+        self.note(requests, bytes)
+    }
+
+    /// Whether more may be read from the disk to be sent.
+    pub(super) fn may_read_disk(&mut self) -> bool {
+        let requests = self.requests.in_flight() < self.requests.target();
+        let bytes = self.bytes.in_flight() < self.bytes.target()
+            && self.bytes.in_flight() + self.reading < self.bytes.target() + READ_AHEAD;
+        self.note(requests, bytes)
+    }
+
+    /// Whether another READ may leave.
+    pub(super) fn may_read_remote(&mut self) -> bool {
+        let requests = self.requests.in_flight() < self.requests.target();
+        let bytes = self.bytes.in_flight() < self.bytes.target();
+        if !self.note(requests, bytes) {
+            return false;
+        }
+        let bound = self.bytes.target() + self.config.unwritten;
+        let disk = self.unwritten + self.bytes.in_flight() < bound;
+        self.stalls_disk += u64::from(!disk);
+        disk
+    }
+
+    fn note(&mut self, requests: bool, bytes: bool) -> bool {
+        if !requests {
+            self.requests.note_blocked();
+        }
+        if !bytes {
+            self.bytes.note_blocked();
+        }
+        let may = requests && bytes;
+        self.stalls_depth += u64::from(!may);
+        may
+    }
+
+    /// Whether an OPEN may leave.
+    pub(super) fn may_open(&self) -> bool {
+        if self.server.predict {
+            self.turn.is_none()
+        } else {
+            self.open < self.server.open_files
+        }
+    }
+
+    /// `job` opens: until [`Core::closes`] it holds a handle. Returns the handle where it is
+    /// predicted: the lowest entry of a table that is empty now.
+    pub(super) fn opens(&mut self, job: JobId) -> Option<Handle> {
+        self.open += 1;
+        self.server.predict.then(|| {
+            self.turn = Some(job);
+            Handle::openssh(0)
+        })
+    }
+
+    /// The CLOSE of `job` has left, or its OPEN failed.
+    pub(super) fn closes(&mut self, job: JobId) {
+        self.open = self.open.saturating_sub(1);
+        if self.turn == Some(job) {
+            self.turn = None;
+        }
+    }
+
+    /// `job` has data to move.
+    pub(super) fn stream(&mut self, job: JobId) {
+        if !self.streams.contains(&job) {
+            self.streams.push_back(job);
+        }
+    }
+
+    /// An empty block for `len` bytes of file data behind a WRITE header.
+    pub(super) fn block(&self, handle: usize, len: usize) -> Block {
+        let reserve = Client::write_reserve(handle);
+        Block::new(&self.config.pool, self.config.slot, reserve, len)
+    }
+
+    pub(super) fn event(&mut self, event: LaneEvent) {
+        self.events.push_back(event);
+    }
+}

@@ -1,0 +1,320 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use sftp::{Handle, OpenFlags, Reply, Request};
+
+use super::core::{Core, What};
+use super::task::{Step, Surprise, attributes};
+use super::words::{refused, remote};
+use crate::{
+    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, PutOptions,
+};
+
+/// Downloads one file.
+#[derive(Debug)]
+pub(super) struct Get {
+    pub(super) id: JobId,
+    pub(super) source: Vec<u8>,
+    pub(super) target: PathBuf,
+    pub(super) options: PutOptions,
+    /// From the listing, STAT or FSTAT, the latest.
+    pub(super) attrs: Option<Attributes>,
+    pub(super) handle: Option<Handle>,
+    pub(super) opening: bool,
+    pub(super) closing: bool,
+    pub(super) closed: bool,
+    pub(super) created: bool,
+    /// The first offset that no READ has asked for.
+    pub(super) next: u64,
+    /// Ranges that short answers left out.
+    pub(super) missing: VecDeque<(u64, u32)>,
+    pub(super) reads: usize,
+    pub(super) arriving: BTreeMap<u64, Vec<Bytes>>,
+    pub(super) end: Option<u64>,
+    pub(super) unwritten: u64,
+    pub(super) finishing: bool,
+    pub(super) finished: bool,
+    pub(super) discarding: bool,
+    pub(super) pending: usize,
+    pub(super) disk_pending: usize,
+    pub(super) fault: Option<Fault>,
+}
+
+impl Get {
+    pub(super) fn new(
+        id: JobId,
+        source: Vec<u8>,
+        target: PathBuf,
+        known: Option<Attributes>,
+        options: PutOptions,
+    ) -> Self {
+        // A listing tells of a symlink itself, and only what it leads to counts.
+        let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
+        Self {
+            id,
+            source,
+            target,
+            options,
+            attrs,
+            handle: None,
+            opening: false,
+            closing: false,
+            closed: false,
+            created: false,
+            next: 0,
+            missing: VecDeque::new(),
+            reads: 0,
+            arriving: BTreeMap::new(),
+            end: None,
+            unwritten: 0,
+            finishing: false,
+            finished: false,
+            discarding: false,
+            pending: 0,
+            disk_pending: 0,
+            fault: None,
+        }
+    }
+
+    /// What is no regular file is never opened: OPEN of a FIFO would hold the server for good.
+    pub(super) fn start(&mut self, core: &mut Core) {
+        if self.attrs.is_some() {
+            core.openers.push_back(self.id);
+        } else {
+            let path = self.source.clone();
+            self.send(core, What::Look, &Request::Stat { path: &path });
+        }
+    }
+
+    /// Its turn to open has come.
+    pub(super) fn open(&mut self, core: &mut Core) {
+        if self.fault.is_some() || self.opening || self.handle.is_some() {
+            return;
+        }
+        let path = self.source.clone();
+        self.opening = true;
+        self.closing = false;
+        self.closed = false;
+        self.handle = core.opens(self.id);
+        let open = Request::Open {
+            path: &path,
+            flags: OpenFlags::READ,
+            attrs: sftp::Attrs::default(),
+        };
+        self.send(core, What::Open, &open);
+        self.begin(core);
+    }
+
+    pub(super) fn begin(&mut self, core: &mut Core) {
+        if let Some(handle) = self.handle.clone() {
+            let handle = handle.as_bytes();
+            self.send(core, What::Fstat, &Request::Fstat { handle });
+            core.stream(self.id);
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.attrs.and_then(|a| a.size).unwrap_or(0)
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut Core,
+        what: What,
+        reply: Reply,
+    ) -> Result<Step, Surprise> {
+        let more = matches!(reply, Reply::Data { last: false, .. });
+        if !more {
+            self.pending -= 1;
+        }
+        match what {
+            What::Look => self.on_look(core, &reply),
+            What::Open => self.on_open(core, &reply)?,
+            What::Fstat => {
+                if let Reply::Attrs(attrs) = &reply {
+                    let seen = attributes(attrs);
+                    if seen.size.is_some() {
+                        self.attrs = Some(seen);
+                    }
+                }
+            }
+            What::Read { offset, len } => self.on_read(core, offset, len, reply),
+            // All data are here; what a read handle's CLOSE says changes nothing.
+            What::Close => self.closed = true,
+            _ => {}
+        }
+        Ok(self.settle(core))
+    }
+
+    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
+        match reply {
+            Reply::Attrs(attrs) => {
+                let attrs = attributes(attrs);
+                let kind = attrs.kind();
+                if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && kind != EntryKind::File {
+                    let what = match kind {
+                        EntryKind::Directory => "it is a directory",
+                        _ => "not a regular file",
+                    };
+                    self.fail(remote(what));
+                } else {
+                    self.attrs = Some(attrs);
+                    core.openers.push_back(self.id);
+                }
+            }
+            Reply::Status(status) => self.fail(remote(status.to_string())),
+            _ => {}
+        }
+    }
+
+    fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
+        self.opening = false;
+        match reply {
+            Reply::Handle(handle) => {
+                if self.handle.as_ref().is_some_and(|h| h != handle) {
+                    return Err(Surprise::Handle);
+                }
+                if self.handle.is_none() {
+                    self.handle = Some(handle.clone());
+                    if self.fault.is_none() {
+                        self.begin(core);
+                    }
+                }
+                if !self.created && self.fault.is_none() {
+                    self.created = true;
+                    self.ask_disk(
+                        core,
+                        DiskRequest::CreateTarget {
+                            job: self.id,
+                            target: self.target.clone(),
+                            inplace: self.options.inplace,
+                            size: self.attrs.and_then(|a| a.size),
+                        },
+                    );
+                }
+            }
+            Reply::Status(status) => {
+                self.fail(refused("cannot open the file", status));
+                if !self.closing {
+                    core.closes(self.id);
+                }
+                self.handle = None;
+                self.closing = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+        self.disk_pending = self.disk_pending.saturating_sub(1);
+        match reply {
+            DiskReply::Created { .. } => {
+                core.event(LaneEvent::State(self.id, FileState::Created));
+            }
+            DiskReply::Written { len, .. } => {
+                let len = len.min(self.unwritten);
+                self.unwritten -= len;
+                core.unwritten = core.unwritten.saturating_sub(len);
+                core.event(LaneEvent::Progress(self.id, len));
+            }
+            DiskReply::Finished { .. } => {
+                self.finished = true;
+                core.event(LaneEvent::State(self.id, FileState::Written));
+                core.event(LaneEvent::State(self.id, FileState::Closed));
+                if self.options.fsync {
+                    core.event(LaneEvent::State(self.id, FileState::Synced));
+                }
+                if !self.options.inplace {
+                    core.event(LaneEvent::State(self.id, FileState::Renamed));
+                }
+            }
+            DiskReply::Failed { fault, .. } => self.fail(fault),
+            _ => {}
+        }
+        self.settle(core)
+    }
+
+    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+        if self.fault.is_some() {
+            return self.give_up(core);
+        }
+        let complete = self.end.is_some() && self.reads == 0 && self.missing.is_empty();
+        if complete {
+            self.close(core);
+            self.finish(core);
+        } else if self.closed && self.pending == 0 {
+            // Closed behind the READs that the size asked for, and the file turned out longer.
+            self.closed = false;
+            self.handle = None;
+            core.openers.push_back(self.id);
+        }
+        if self.finished && self.closed && self.pending == 0 && self.disk_pending == 0 {
+            core.event(LaneEvent::Done(self.id));
+            return Step::Over;
+        }
+        Step::Goes
+    }
+
+    fn finish(&mut self, core: &mut Core) {
+        let (Some(size), false) = (self.end, self.finishing) else {
+            return;
+        };
+        self.finishing = true;
+        if size < self.size() {
+            let text = "the file shrank while it was read".to_owned();
+            core.event(LaneEvent::Warning(self.id, text));
+        }
+        self.ask_disk(
+            core,
+            DiskRequest::FinishTarget {
+                job: self.id,
+                size,
+                attributes: self.attrs.unwrap_or_default(),
+                preserve: self.options.preserve,
+                fsync: self.options.fsync,
+            },
+        );
+    }
+
+    fn give_up(&mut self, core: &mut Core) -> Step {
+        core.unwritten = core.unwritten.saturating_sub(self.unwritten);
+        self.unwritten = 0;
+        self.arriving.clear();
+        if !self.opening || core.server.predict {
+            self.close(core);
+        }
+        if self.pending > 0 || self.disk_pending > 0 {
+            return Step::Goes;
+        }
+        if self.created && !self.discarding {
+            self.discarding = true;
+            self.ask_disk(core, DiskRequest::Discard { job: self.id });
+            return Step::Goes;
+        }
+        if let Some(fault) = self.fault.take() {
+            core.event(LaneEvent::Failed(self.id, fault));
+        }
+        Step::Over
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// Whether the disk holds a target for it.
+    pub(super) fn holds_target(&self) -> bool {
+        self.created && !self.finished && !self.discarding
+    }
+
+    pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+        self.pending += 1;
+        core.send(self.id, what, request);
+    }
+
+    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+        self.disk_pending += 1;
+        core.disk.push_back(request);
+    }
+}

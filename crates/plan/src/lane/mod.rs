@@ -1,0 +1,376 @@
+//! The engine of one SFTP channel.
+
+mod config;
+mod core;
+mod ending;
+mod get;
+mod get_data;
+mod list;
+mod put;
+mod put_data;
+mod put_target;
+mod single;
+mod task;
+mod temp_name;
+mod words;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+use sftp::{Output, Reply, ServerInfo};
+
+pub use config::{LaneConfig, LaneStats, Random};
+pub use ending::{LaneError, Unfinished};
+
+use self::config::Server;
+use self::core::{Core, What};
+use self::task::{Step, Surprise, Task};
+use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+
+/// One SFTP channel with the jobs on it, without I/O.
+///
+/// The driver calls [`Lane::push`], [`Lane::handle_input`], [`Lane::handle_disk`] and
+/// [`Lane::set_output_room`] as things happen, and after any of them drains
+/// [`Lane::poll_output`], [`Lane::poll_disk`] and [`Lane::poll_event`]. There are no timers.
+///
+/// Jobs begin in the order they were pushed, and on a server that answers in order (OpenSSH) a
+/// MakeDir may be followed by the files in it at once.
+///
+/// An error of `handle_input` ends the lane: close the channel, take [`Lane::into_unfinished`],
+/// and push those jobs to a new lane, without prediction after [`LaneError::Surprise`].
+///
+/// **Remote to remote**: the `Get` of one lane feeds the `Put` of another through the same disk
+/// contract. Keep a map from offset to pieces; put `Write`s of the Get into it and answer
+/// `OpenSource` (meta from the attributes the Get was given) and `Read` of the Put from it once
+/// the whole range is there, or the Get's `FinishTarget` has told the size. Answer each `Write`
+/// with `Written` only when the Put has read it: the Get holds READs back beyond
+/// [`LaneConfig::unwritten`]. Answer `FinishTarget` when the Put is done. A Put that asks for
+/// `OpenSource` a second time needs a second Get.
+#[derive(Debug)]
+pub struct Lane {
+    core: Core,
+    waiting: VecDeque<Job>,
+    tasks: BTreeMap<JobId, Task>,
+    /// Requests may leave: VERSION has come, or need not be waited for.
+    ready: bool,
+    /// VERSION has come.
+    greeted: bool,
+    ended: Option<LaneError>,
+    room: usize,
+    stalls_room: u64,
+}
+
+/// Sources whose first bytes are read ahead of their OPEN.
+const PREFETCH: usize = 64;
+
+impl Lane {
+    /// A lane on a channel whose `sftp` subsystem was just asked for; INIT is ready to be sent.
+    pub fn new(config: LaneConfig, now: Instant) -> Self {
+        let early = config.early();
+        let mut lane = Self {
+            core: Core::new(config, now),
+            waiting: VecDeque::new(),
+            tasks: BTreeMap::new(),
+            ready: early,
+            greeted: false,
+            ended: None,
+            room: usize::MAX,
+            stalls_room: 0,
+        };
+        if early {
+            let remembered = lane.core.config.remembered.clone().unwrap_or_default();
+            lane.set_up(&remembered);
+        }
+        lane
+    }
+
+    /// Takes a job. One that this lane must not do comes back: a `List` where handles are
+    /// predicted, since a directory handle would take the number of the next file's.
+    pub fn push(&mut self, now: Instant, job: Job) -> Result<(), Job> {
+        if self.predicts() && matches!(job.kind, JobKind::List { .. }) {
+            return Err(job);
+        }
+        self.core.now = now;
+        self.waiting.push_back(job);
+        self.pump();
+        Ok(())
+    }
+
+    /// Takes bytes of the channel.
+    pub fn handle_input(&mut self, now: Instant, bytes: Bytes) -> Result<(), LaneError> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        self.core.now = now;
+        let taken = self.core.client.handle_input(bytes);
+        // What came before a protocol error still counts.
+        let handled = self.replies();
+        let result = handled.and_then(|()| taken.map_err(LaneError::Protocol));
+        match result {
+            Ok(()) => self.pump(),
+            Err(error) => {
+                self.ended = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what became of a [`DiskRequest`].
+    pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
+        self.core.now = now;
+        let job = reply.job();
+        if let Some(task) = self.tasks.get_mut(&job) {
+            let step = task.on_disk(&mut self.core, reply);
+            self.after(job, step);
+        }
+        self.pump();
+    }
+
+    /// How many bytes the channel takes now. One output may exceed it: the channel keeps what
+    /// does not fit its window.
+    pub fn set_output_room(&mut self, bytes: usize) {
+        self.room = bytes;
+    }
+
+    /// The channel is gone.
+    pub fn handle_closed(&mut self, reason: &str) {
+        self.ended
+            .get_or_insert_with(|| LaneError::Closed(reason.to_owned()));
+    }
+
+    /// The next bytes for the channel.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.ended.is_some() {
+            return None;
+        }
+        if self.room == 0 {
+            self.stalls_room += u64::from(self.core.client.queued() > 0);
+            return None;
+        }
+        let output = self.core.client.poll_output()?;
+        self.room = self.room.saturating_sub(output.len());
+        Some(output)
+    }
+
+    /// The next operation for the disk.
+    pub fn poll_disk(&mut self) -> Option<DiskRequest> {
+        self.core.disk.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<LaneEvent> {
+        self.core.events.pop_front()
+    }
+
+    /// How many more jobs are of use now, so that the path stays full.
+    pub fn wants_jobs(&self) -> usize {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let enough = self.core.requests.target().clamp(64, 4096) as usize;
+        enough.saturating_sub(self.jobs())
+    }
+
+    /// Whether no job is left.
+    pub fn is_idle(&self) -> bool {
+        self.jobs() == 0
+    }
+
+    /// Whether handles are, or may come to be, predicted here.
+    pub fn predicts(&self) -> bool {
+        match self.ready {
+            true => self.core.server.predict,
+            false => self.core.config.predict,
+        }
+    }
+
+    /// What the server said, to be remembered; `None` before VERSION.
+    pub fn server_info(&self) -> Option<&ServerInfo> {
+        self.core.client.info()
+    }
+
+    /// Fails every job with `reason`, cleaning up behind each; go on driving until
+    /// [`Lane::is_idle`].
+    pub fn cancel(&mut self, now: Instant, reason: &str) {
+        self.core.now = now;
+        let fault = Fault {
+            what: reason.to_owned(),
+            remote: false,
+        };
+        for job in std::mem::take(&mut self.waiting) {
+            self.core.event(LaneEvent::Failed(job.id, fault.clone()));
+        }
+        let ids: Vec<JobId> = self.tasks.keys().copied().collect();
+        for id in ids {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                let step = task.cancel(&mut self.core, fault.clone());
+                self.after(id, step);
+            }
+        }
+        self.pump();
+    }
+
+    /// What is left when the channel is gone.
+    pub fn into_unfinished(self) -> Unfinished {
+        let mut left = Unfinished::default();
+        for (_, task) in self.tasks {
+            let temp = task.temporary().map(|(id, t)| (id, RemotePath(t.to_vec())));
+            left.temporaries.extend(temp);
+            left.releases.extend(task.release());
+            left.jobs.push(task.job);
+        }
+        left.jobs.extend(self.waiting);
+        left.jobs.sort_by_key(|job| job.id);
+        left
+    }
+
+    /// How it is doing.
+    pub fn stats(&self) -> LaneStats {
+        let core = &self.core;
+        LaneStats {
+            jobs: self.jobs(),
+            requests_in_flight: core.requests.in_flight(),
+            bytes_in_flight: core.bytes.in_flight(),
+            requests_depth: core.requests.target(),
+            bytes_depth: core.bytes.target(),
+            reading: core.reading,
+            unwritten: core.unwritten,
+            latency: core.bytes.latency(),
+            rate: core.bytes.rate(),
+            stalls_depth: core.stalls_depth,
+            stalls_room: self.stalls_room,
+            stalls_disk: core.stalls_disk,
+            predicting: core.server.predict,
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        self.tasks.len() + self.waiting.len()
+    }
+
+    fn set_up(&mut self, info: &ServerInfo) {
+        self.core.server = Server::new(&self.core.config, info);
+        if self.core.server.limits && info.limits.is_none() {
+            self.core.send_limits();
+        }
+    }
+
+    fn replies(&mut self) -> Result<(), LaneError> {
+        self.greet().map_err(surprise)?;
+        while let Some((id, reply)) = self.core.client.poll_reply() {
+            let last = !matches!(reply, Reply::Data { last: false, .. });
+            let Some((job, what)) = self.core.answered(id, last) else {
+                continue;
+            };
+            if let (What::Limits, Reply::Limits(limits)) = (what, &reply) {
+                self.core.server.apply(&self.core.config, *limits);
+            }
+            let Some(task) = job.and_then(|id| self.tasks.get_mut(&id)) else {
+                continue;
+            };
+            let id = task.job.id;
+            let step = task
+                .on_reply(&mut self.core, what, reply)
+                .map_err(surprise)?;
+            self.after(id, step);
+        }
+        Ok(())
+    }
+
+    /// VERSION, once.
+    fn greet(&mut self) -> Result<(), Surprise> {
+        if self.greeted {
+            return Ok(());
+        }
+        let Some(info) = self.core.client.info().cloned() else {
+            return Ok(());
+        };
+        self.greeted = true;
+        if self.ready {
+            let expected = self.core.config.remembered.as_ref();
+            if expected.is_none_or(|e| !e.same_set(&info)) {
+                return Err(Surprise::Extensions);
+            }
+        } else {
+            self.ready = true;
+            self.set_up(&info);
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, job: JobId, step: Step) {
+        if step == Step::Over {
+            self.tasks.remove(&job);
+        }
+    }
+
+    /// Sends all that may be sent.
+    fn pump(&mut self) {
+        if !self.ready || self.ended.is_some() {
+            return;
+        }
+        loop {
+            let before = (self.core.openers.len(), self.waiting.len());
+            self.pump_streams();
+            self.pump_openers();
+            self.pump_streams();
+            self.pump_waiting();
+            if before == (self.core.openers.len(), self.waiting.len()) {
+                return;
+            }
+        }
+    }
+
+    /// Data of the files that are open, the first file first.
+    fn pump_streams(&mut self) {
+        while let Some(id) = self.core.streams.front().copied() {
+            let Some(task) = self.tasks.get_mut(&id) else {
+                self.core.streams.pop_front();
+                continue;
+            };
+            let may = match task.receives() {
+                true => self.core.may_read_remote(),
+                false => self.core.may_read_disk(),
+            };
+            if !may {
+                return;
+            }
+            if !task.stream(&mut self.core) {
+                self.core.streams.pop_front();
+            }
+        }
+    }
+
+    fn pump_openers(&mut self) {
+        while self.core.may_open() && !self.core.openers.is_empty() && self.core.has_room() {
+            if let Some(id) = self.core.openers.pop_front()
+                && let Some(task) = self.tasks.get_mut(&id)
+            {
+                task.open(&mut self.core);
+                self.pump_streams();
+            }
+        }
+    }
+
+    fn pump_waiting(&mut self) {
+        while !self.waiting.is_empty() && self.core.prefetched < PREFETCH && self.core.has_room() {
+            if let Some(job) = self.waiting.pop_front() {
+                let id = job.id;
+                let mut task = Task::new(job);
+                let step = task.start(&mut self.core);
+                if step == Step::Goes {
+                    self.tasks.insert(id, task);
+                }
+            }
+        }
+    }
+}
+
+fn surprise(surprise: Surprise) -> LaneError {
+    LaneError::Surprise(match surprise {
+        Surprise::Handle => "the server gave another file handle than OpenSSH would",
+        Surprise::Extensions => "the server announces other extensions than the last time",
+    })
+}

@@ -1,0 +1,323 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sftp::{Handle, OpenFlags, Reply, Request};
+use wire::Block;
+
+use super::core::{Core, What};
+use super::task::{Step, Surprise};
+use super::words::{self, refused, remote};
+use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
+
+/// Uploads one file.
+///
+/// The temporary is opened beside the target as soon as the source's first bytes are there,
+/// while the LSTAT of the target is still on its way; what the LSTAT says is acted upon before
+/// the rename, and where it asks for another course (a symlink, a device) the temporary is
+/// removed and the job begins again.
+#[derive(Debug)]
+pub(super) struct Put {
+    pub(super) id: JobId,
+    source: PathBuf,
+    pub(super) options: PutOptions,
+    /// Where the file shall stand: the target, or what it points to.
+    pub(super) path: Vec<u8>,
+    pub(super) target: Target,
+    pub(super) tries: u8,
+    pub(super) hops: u8,
+    pub(super) attempt: Attempt,
+    /// The first cause of failure.
+    pub(super) fault: Option<Fault>,
+    /// Why to begin again once nothing of this attempt is left.
+    pub(super) redo: Option<Redo>,
+    /// Requests without an answer, disk's and server's.
+    pub(super) pending: usize,
+    pub(super) disk_pending: usize,
+    state: FileState,
+}
+
+/// What is known of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The LSTAT is on its way.
+    Unknown,
+    /// Nothing is there.
+    New,
+    /// A regular file with these permission bits, if the server has any; they stay, as scp
+    /// leaves them.
+    Existing(Option<u32>),
+    /// To be written where it is, opened with these flags.
+    Direct(OpenFlags),
+}
+
+/// Why an attempt is given up for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Redo {
+    /// Perhaps the temporary's name was taken; the protocol does not tell.
+    NewName,
+    /// The target is a symlink.
+    Follow,
+    /// Write in place.
+    Direct(OpenFlags),
+}
+
+/// One go at sending the file.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    pub(super) temp: Option<Vec<u8>>,
+    pub(super) meta: FileMeta,
+    pub(super) first: Option<Block>,
+    pub(super) handle: Option<Handle>,
+    pub(super) opening: bool,
+    pub(super) opened: bool,
+    /// OPEN failed, so what followed it on a predicted handle failed with it.
+    pub(super) refused: bool,
+    pub(super) prefetched: bool,
+    pub(super) source_open: bool,
+    pub(super) next_read: u64,
+    pub(super) reads: BTreeMap<u64, u64>,
+    pub(super) end: Option<u64>,
+    pub(super) written_to: u64,
+    pub(super) writes: usize,
+    pub(super) closing: bool,
+    pub(super) closed: bool,
+    pub(super) synced: bool,
+    pub(super) mode_set: bool,
+    pub(super) removing: bool,
+    pub(super) renaming: bool,
+    /// The old file is gone and the new one still has its temporary name.
+    pub(super) stranded: bool,
+}
+
+/// Files up to this size are read with one disk request and sent with one flight.
+const FIRST: usize = 32 * 1024;
+
+impl Put {
+    pub(super) fn new(id: JobId, source: PathBuf, path: Vec<u8>, options: PutOptions) -> Self {
+        let target = match (options.inplace, options.fresh) {
+            (true, _) => Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC),
+            (false, true) => Target::New,
+            (false, false) => Target::Unknown,
+        };
+        Self {
+            id,
+            source,
+            options,
+            path,
+            target,
+            tries: 0,
+            hops: 0,
+            attempt: Attempt::default(),
+            fault: None,
+            redo: None,
+            pending: 0,
+            disk_pending: 0,
+            state: FileState::Planned,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut Core) {
+        if self.target == Target::Unknown {
+            self.send(
+                core,
+                What::Look,
+                &Request::Lstat {
+                    path: &self.path.clone(),
+                },
+            );
+        }
+        let handle = if core.server.predict { 4 } else { Handle::MAX };
+        self.attempt.prefetched = true;
+        core.prefetched += 1;
+        self.ask_disk(
+            core,
+            DiskRequest::OpenSource {
+                job: self.id,
+                path: self.source.clone(),
+                first: core.block(handle, FIRST),
+            },
+        );
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut Core,
+        what: What,
+        reply: &Reply,
+    ) -> Result<Step, Surprise> {
+        self.pending -= 1;
+        match what {
+            What::Open => self.on_open(core, reply)?,
+            What::Write { .. } | What::Attributes | What::Sync | What::Close
+                if self.attempt.refused => {}
+            What::Write { len } => self.on_write(core, len, reply),
+            What::Attributes | What::Mode => {
+                // scp complains and goes on as well; some file systems have no modes.
+                if let Err(status) = words::status(reply) {
+                    let text = format!("mode or times could not be set: {status}");
+                    self.warn(core, &text);
+                }
+            }
+            What::Sync => match words::status(reply) {
+                Ok(()) => self.attempt.synced = true,
+                Err(status) => self.fail(refused(words::SYNCING, status)),
+            },
+            What::Close => match words::status(reply) {
+                Ok(()) => self.attempt.closed = true,
+                Err(status) => self.fail(refused(words::CLOSING, status)),
+            },
+            _ => self.on_target(core, what, reply),
+        }
+        Ok(self.settle(core))
+    }
+
+    fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
+        self.attempt.opening = false;
+        if let Reply::Handle(handle) = reply {
+            self.attempt.opened = true;
+            match &self.attempt.handle {
+                Some(predicted) if predicted != handle => return Err(Surprise::Handle),
+                Some(_) => {}
+                None => {
+                    self.attempt.handle = Some(handle.clone());
+                    if !self.given_up() {
+                        self.begin(core);
+                    }
+                }
+            }
+            self.reach(core, FileState::Created);
+            return Ok(());
+        }
+        let closed_already = self.attempt.closing;
+        if !closed_already {
+            core.closes(self.id);
+        }
+        self.attempt.handle = None;
+        self.attempt.closing = true;
+        self.attempt.refused = true;
+        if let Err(status) = words::status(reply) {
+            self.open_refused(core, status);
+        }
+        Ok(())
+    }
+
+    fn on_write(&mut self, core: &mut Core, len: u64, reply: &Reply) {
+        self.attempt.writes -= 1;
+        match words::status(reply) {
+            Ok(()) => core.event(LaneEvent::Progress(self.id, len)),
+            Err(status) => self.fail(refused(words::WRITING, status)),
+        }
+    }
+
+    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+        self.disk_pending = self.disk_pending.saturating_sub(1);
+        match reply {
+            DiskReply::Opened {
+                meta, first, eof, ..
+            } => {
+                let a = &mut self.attempt;
+                a.meta = meta;
+                a.next_read = first.len() as u64;
+                a.end = eof.then_some(a.next_read);
+                a.first = Some(first);
+                a.source_open = !eof;
+                if !self.given_up() {
+                    core.openers.push_back(self.id);
+                }
+            }
+            DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block),
+            DiskReply::Failed { fault, .. } => self.fail(fault),
+            _ => {}
+        }
+        self.settle(core)
+    }
+
+    /// Goes on where nothing is awaited any more: to the rename, to cleaning up, to the end.
+    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+        if self.given_up() {
+            return self.give_up(core);
+        }
+        let a = &self.attempt;
+        if a.opened && a.closing && a.writes == 0 {
+            self.reach(core, FileState::Written);
+        }
+        // The rename may leave only when every request of this file was answered; a server may
+        // answer CLOSE before WRITE.
+        if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
+            return Step::Goes;
+        }
+        self.reach(core, FileState::Closed);
+        if self.attempt.synced {
+            self.reach(core, FileState::Synced);
+        }
+        self.name(core)
+    }
+
+    pub(super) fn done(&mut self, core: &mut Core) -> Step {
+        if self.options.fsync && !self.attempt.synced {
+            self.warn(core, "the server cannot be asked to make data durable");
+        }
+        if !matches!(self.target, Target::Direct(_)) {
+            self.reach(core, FileState::Renamed);
+        }
+        core.event(LaneEvent::Done(self.id));
+        Step::Over
+    }
+
+    /// Whether data was sent to the final name itself.
+    pub(super) fn spoiled(&self) -> bool {
+        matches!(self.target, Target::Direct(_)) && self.attempt.opened
+    }
+
+    /// Fails it, unless the rename has left: then the file may stand and only the answer tells.
+    pub(super) fn cancel(&mut self, fault: Fault) {
+        if !self.attempt.renaming {
+            self.fail(fault);
+        }
+    }
+
+    /// Whether the disk may hold the source open.
+    pub(super) fn holds_source(&self) -> bool {
+        self.attempt.source_open || self.disk_pending > 0
+    }
+
+    pub(super) fn given_up(&self) -> bool {
+        self.fault.is_some() || self.redo.is_some()
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.redo = None;
+        self.fault.get_or_insert(fault);
+    }
+
+    pub(super) fn fail_remote(&mut self, what: &str) {
+        self.fail(remote(what));
+    }
+
+    pub(super) fn release_prefetch(&mut self, core: &mut Core) {
+        if std::mem::take(&mut self.attempt.prefetched) {
+            core.prefetched = core.prefetched.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+        self.pending += 1;
+        core.send(self.id, what, request);
+    }
+
+    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+        self.disk_pending += 1;
+        core.disk.push_back(request);
+    }
+
+    pub(super) fn warn(&self, core: &mut Core, text: &str) {
+        core.event(LaneEvent::Warning(self.id, text.to_owned()));
+    }
+
+    pub(super) fn reach(&mut self, core: &mut Core, state: FileState) {
+        if state > self.state {
+            self.state = state;
+            core.event(LaneEvent::State(self.id, state));
+        }
+    }
+}

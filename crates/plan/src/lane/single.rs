@@ -1,0 +1,262 @@
+use sftp::{Attrs, Reply, Request, StatusCode};
+
+use super::core::{Core, What};
+use super::task::{Step, attributes};
+use super::temp_name::temp_name;
+use super::words::{self, refused, remote};
+use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent};
+
+/// A job of one request, or of the few that a refusal leads to.
+#[derive(Debug)]
+pub(super) struct Single {
+    id: JobId,
+    kind: JobKind,
+    pending: usize,
+    temp: Option<Vec<u8>>,
+    fault: Option<Fault>,
+}
+
+/// The job itself.
+const ITSELF: u8 = 0;
+/// What stands there, after a refusal.
+const LOOK: u8 = 1;
+/// The symlink under a temporary name.
+const BESIDE: u8 = 2;
+const RENAME: u8 = 3;
+const CLEAN: u8 = 4;
+const CLEAR: u8 = 5;
+
+impl Single {
+    pub(super) fn new(id: JobId, kind: JobKind) -> Self {
+        Self {
+            id,
+            kind,
+            pending: 0,
+            temp: None,
+            fault: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+        match self.kind.clone() {
+            JobKind::MakeDir { path, mode } => {
+                let attrs = Attrs::with_permissions(mode & 0o777);
+                self.send(
+                    core,
+                    ITSELF,
+                    &Request::Mkdir {
+                        path: &path.0,
+                        attrs,
+                    },
+                );
+            }
+            JobKind::SetAttributes {
+                path,
+                attributes,
+                follow,
+            } => return self.set_attributes(core, &path.0, &attributes, follow),
+            JobKind::MakeSymlink { path, points_to } => {
+                self.pending += 1;
+                core.send_symlink(self.id, ITSELF, &path.0, &points_to);
+            }
+            JobKind::ReadSymlink { path } => {
+                self.send(core, ITSELF, &Request::Readlink { path: &path.0 });
+            }
+            JobKind::Stat { path, follow } => {
+                let path = path.0.as_slice();
+                let request = match follow {
+                    true => Request::Stat { path },
+                    false => Request::Lstat { path },
+                };
+                self.send(core, ITSELF, &request);
+            }
+            JobKind::RealPath { path } => return self.real_path(core, &path.0),
+            JobKind::Remove { path } => {
+                self.send(core, ITSELF, &Request::Remove { path: &path.0 });
+            }
+            // Those have their own machines.
+            JobKind::Put { .. } | JobKind::Get { .. } | JobKind::List { .. } => {}
+        }
+        Step::Goes
+    }
+
+    fn set_attributes(
+        &mut self,
+        core: &mut Core,
+        path: &[u8],
+        attributes: &Attributes,
+        follow: bool,
+    ) -> Step {
+        let attrs = Attrs {
+            size: None,
+            owner: attributes.owner,
+            permissions: attributes.mode.map(|m| m & 0o7777),
+            times: attributes.times,
+        };
+        if follow {
+            self.send(core, ITSELF, &Request::Setstat { path, attrs });
+        } else if core.server.lsetstat {
+            self.send(core, ITSELF, &Request::Lsetstat { path, attrs });
+        } else {
+            // SETSTAT would change what the link points to.
+            let text = "the server cannot set attributes of a symlink: left as they are";
+            core.event(LaneEvent::Warning(self.id, text.to_owned()));
+            core.event(LaneEvent::Done(self.id));
+            return Step::Over;
+        }
+        Step::Goes
+    }
+
+    fn real_path(&mut self, core: &mut Core, path: &[u8]) -> Step {
+        let home = path.first() == Some(&b'~');
+        if home && core.server.expand_path {
+            self.send(core, ITSELF, &Request::ExpandPath { path });
+            return Step::Goes;
+        }
+        // An SFTP session begins in the home directory, so `~` is where it stands.
+        let path = match path {
+            b"~" | b"~/" => b".".as_slice(),
+            [b'~', b'/', rest @ ..] => rest,
+            [b'~', ..] => {
+                self.fault = Some(remote("the server cannot expand the home of another user"));
+                return self.end(core);
+            }
+            path => path,
+        };
+        self.send(core, ITSELF, &Request::Realpath { path });
+        Step::Goes
+    }
+
+    pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: Reply) -> Step {
+        self.pending -= 1;
+        let What::Step(step) = what else {
+            return Step::Goes;
+        };
+        match (step, reply) {
+            (ITSELF, Reply::Attrs(attrs)) => {
+                core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
+            }
+            (ITSELF, Reply::Names(names)) => match <[_; 1]>::try_from(names) {
+                Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
+                    core.event(LaneEvent::Path(self.id, name.filename));
+                }
+                _ => self.fail(remote("the server answers with no path or several")),
+            },
+            (ITSELF, reply) => self.on_status(core, &reply),
+            (LOOK, reply) => self.on_look(core, &reply),
+            (step, reply) => self.on_symlink_step(core, step, &reply),
+        }
+        if self.pending > 0 {
+            return Step::Goes;
+        }
+        self.end(core)
+    }
+
+    fn on_status(&mut self, core: &mut Core, reply: &Reply) {
+        let Err(status) = words::status(reply) else {
+            return;
+        };
+        // Kept in case nothing there explains the refusal.
+        let fault = remote(status.to_string());
+        let look = match (&self.kind, status.code) {
+            (JobKind::MakeDir { path, .. }, _) => Some((path.0.clone(), true)),
+            (JobKind::MakeSymlink { path, .. }, StatusCode::FAILURE) => {
+                Some((path.0.clone(), false))
+            }
+            _ => None,
+        };
+        self.fault = Some(fault);
+        if let Some((path, follow)) = look {
+            let path = path.as_slice();
+            let request = match follow {
+                true => Request::Stat { path },
+                false => Request::Lstat { path },
+            };
+            self.send(core, LOOK, &request);
+        }
+    }
+
+    /// What stands where the server refused to make something.
+    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
+        let Reply::Attrs(attrs) = reply else { return };
+        let kind = attributes(attrs).kind();
+        match self.kind.clone() {
+            JobKind::MakeDir { .. } if kind == EntryKind::Directory => {
+                self.fault = None;
+                core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
+            }
+            JobKind::MakeDir { .. } => {
+                self.fault = Some(remote("something that is no directory stands there"));
+            }
+            JobKind::MakeSymlink { .. } if kind == EntryKind::Directory => {
+                self.fault = Some(remote("a directory stands there"));
+            }
+            JobKind::MakeSymlink { path, points_to } => {
+                self.fault = None;
+                if core.server.posix_rename {
+                    let temp = temp_name(&path.0, &mut core.config.random);
+                    self.pending += 1;
+                    core.send_symlink(self.id, BESIDE, &temp, &points_to);
+                    self.temp = Some(temp);
+                } else {
+                    self.send(core, CLEAR, &Request::Remove { path: &path.0 });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_symlink_step(&mut self, core: &mut Core, step: u8, reply: &Reply) {
+        let JobKind::MakeSymlink { path, points_to } = self.kind.clone() else {
+            return;
+        };
+        match (step, words::status(reply)) {
+            (BESIDE, Ok(())) => {
+                let from = self.temp.clone().unwrap_or_default();
+                let rename = Request::PosixRename {
+                    from: &from,
+                    to: &path.0,
+                };
+                self.send(core, RENAME, &rename);
+            }
+            (CLEAR, Ok(())) => {
+                self.pending += 1;
+                core.send_symlink(self.id, RENAME, &path.0, &points_to);
+            }
+            (BESIDE | CLEAR, Err(status)) => {
+                self.temp = None;
+                self.fail(refused("cannot make the symlink", status));
+            }
+            (RENAME, Ok(())) => self.temp = None,
+            (RENAME, Err(status)) => {
+                self.fail(refused("cannot make the symlink", status));
+                if let Some(temp) = self.temp.clone() {
+                    self.send(core, CLEAN, &Request::Remove { path: &temp });
+                }
+            }
+            _ => self.temp = None,
+        }
+    }
+
+    fn end(&mut self, core: &mut Core) -> Step {
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        Step::Over
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// The temporary that may exist now.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        self.temp.as_deref().map(|temp| (self.id, temp))
+    }
+
+    fn send(&mut self, core: &mut Core, step: u8, request: &Request<'_>) {
+        self.pending += 1;
+        core.send(self.id, What::Step(step), request);
+    }
+}

@@ -1,0 +1,163 @@
+use sftp::{Attrs, Reply};
+
+use super::core::{Core, What};
+use super::get::Get;
+use super::list::List;
+use super::put::Put;
+use super::single::Single;
+use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
+
+/// A job that has begun.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) job: Job,
+    machine: Machine,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Put(Box<Put>),
+    Get(Box<Get>),
+    List(List),
+    Single(Single),
+}
+
+/// Whether a job goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Step {
+    Goes,
+    Over,
+}
+
+/// The server is not the one that handles were predicted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surprise {
+    Handle,
+    Extensions,
+}
+
+impl Task {
+    pub(super) fn new(job: Job) -> Self {
+        let id = job.id;
+        let machine = match job.kind.clone() {
+            JobKind::Put {
+                source,
+                target,
+                options,
+            } => Machine::Put(Box::new(Put::new(id, source, target.0, options))),
+            JobKind::Get {
+                source,
+                target,
+                known,
+                options,
+            } => Machine::Get(Box::new(Get::new(id, source.0, target, known, options))),
+            JobKind::List { path } => Machine::List(List::new(id, path.0)),
+            kind => Machine::Single(Single::new(id, kind)),
+        };
+        Self { job, machine }
+    }
+
+    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+        match &mut self.machine {
+            Machine::Put(put) => put.start(core),
+            Machine::Get(get) => get.start(core),
+            Machine::List(_) => core.openers.push_back(self.job.id),
+            Machine::Single(single) => return single.start(core),
+        }
+        Step::Goes
+    }
+
+    pub(super) fn open(&mut self, core: &mut Core) {
+        match &mut self.machine {
+            Machine::Put(put) => put.open(core),
+            Machine::Get(get) => get.open(core),
+            Machine::List(list) => list.open(core),
+            Machine::Single(_) => {}
+        }
+    }
+
+    /// Whether [`Task::stream`] sends (true) or has the disk read (false).
+    pub(super) fn receives(&self) -> bool {
+        matches!(self.machine, Machine::Get(_))
+    }
+
+    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+        match &mut self.machine {
+            Machine::Put(put) => put.stream(core),
+            Machine::Get(get) => get.stream(core),
+            Machine::List(_) | Machine::Single(_) => false,
+        }
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut Core,
+        what: What,
+        reply: Reply,
+    ) -> Result<Step, Surprise> {
+        match &mut self.machine {
+            Machine::Put(put) => put.on_reply(core, what, &reply),
+            Machine::Get(get) => get.on_reply(core, what, reply),
+            Machine::List(list) => Ok(list.on_reply(core, what, reply)),
+            Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
+        }
+    }
+
+    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+        match &mut self.machine {
+            Machine::Put(put) => put.on_disk(core, reply),
+            Machine::Get(get) => get.on_disk(core, reply),
+            Machine::List(_) | Machine::Single(_) => Step::Goes,
+        }
+    }
+
+    /// Fails the job, after cleaning up behind it.
+    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault) -> Step {
+        match &mut self.machine {
+            Machine::Put(put) => {
+                put.cancel(fault);
+                put.settle(core)
+            }
+            Machine::Get(get) => {
+                get.fail(fault);
+                get.settle(core)
+            }
+            Machine::List(list) => {
+                list.fail(fault);
+                list.settle(core)
+            }
+            // One round trip, and done.
+            Machine::Single(_) => Step::Goes,
+        }
+    }
+
+    /// A name at the far end that may have been created and would stay behind.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        match &self.machine {
+            Machine::Put(put) => put.temporary(),
+            Machine::Single(single) => single.temporary(),
+            Machine::Get(_) | Machine::List(_) => None,
+        }
+    }
+
+    /// What the disk must do to forget this job.
+    pub(super) fn release(&self) -> Option<DiskRequest> {
+        let job = self.job.id;
+        match &self.machine {
+            Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
+            Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
+            _ => None,
+        }
+    }
+}
+
+/// Attributes as the rest of the plan has them.
+pub(super) fn attributes(attrs: &Attrs) -> Attributes {
+    Attributes {
+        size: attrs.size,
+        mode: attrs.permissions,
+        owner: attrs.owner,
+        times: attrs.times,
+    }
+}

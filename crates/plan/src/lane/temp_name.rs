@@ -1,0 +1,61 @@
+use super::config::Random;
+
+/// The longest name that Linux's file systems take (NAME_MAX).
+const NAME_MAX: usize = 255;
+const SUFFIX: &[u8] = b".longhaul";
+const RANDOM: usize = 10;
+/// No vowels that spell words and no letters that look like digits: 32 of them, 5 bits each.
+const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// A new name beside `target`: `.NAME.XXXXXXXXXX.longhaul`, 50 random bits, at most 255 bytes.
+pub(super) fn temp_name(target: &[u8], random: &mut Random) -> Vec<u8> {
+    let at = target.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    let (dir, name) = target.split_at(at);
+    let mut bytes = [0u8; RANDOM];
+    random(&mut bytes);
+    let mut path = dir.to_vec();
+    path.push(b'.');
+    path.extend_from_slice(shortened(name, NAME_MAX - 2 - RANDOM - SUFFIX.len()));
+    path.push(b'.');
+    path.extend(bytes.iter().map(|b| LETTERS[usize::from(b & 31)]));
+    path.extend_from_slice(SUFFIX);
+    path
+}
+
+/// The first `max` bytes, fewer where a UTF-8 character would be cut: some file systems refuse
+/// names that are not UTF-8.
+fn shortened(name: &[u8], max: usize) -> &[u8] {
+    let Some(cut) = name.get(..max) else {
+        return name;
+    };
+    match std::str::from_utf8(cut) {
+        Err(e) if e.error_len().is_none() => cut.get(..e.valid_up_to()).unwrap_or(cut),
+        _ => cut,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(target: &[u8]) -> Vec<u8> {
+        let mut random: Random = Box::new(|b| b.fill(33));
+        temp_name(target, &mut random)
+    }
+
+    #[test]
+    fn a_temporary_lies_beside_its_target() {
+        assert_eq!(name(b"a/b.c"), b"a/.b.c.1111111111.longhaul");
+        assert_eq!(name(b"b"), b".b.1111111111.longhaul");
+        assert_eq!(name(b"/b"), b"/.b.1111111111.longhaul");
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let long = "ä".repeat(127);
+        let short = name(long.as_bytes());
+        assert!(short.len() <= 255);
+        assert!(std::str::from_utf8(&short).is_ok());
+        assert_eq!(name(&[b'x'; 255]).len(), 255);
+    }
+}

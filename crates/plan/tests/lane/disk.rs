@@ -1,0 +1,191 @@
+//! The disk side of the contract, in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+
+#[derive(Default)]
+pub(crate) struct Disk {
+    pub(crate) sources: BTreeMap<PathBuf, Source>,
+    pub(crate) files: BTreeMap<PathBuf, (Vec<u8>, Attributes)>,
+    pub(crate) latency: Duration,
+    /// Writes fail once this many bytes were written.
+    pub(crate) full_at: Option<u64>,
+    /// Reads fail from this offset on.
+    pub(crate) bad_from: Option<u64>,
+    pub(crate) held: u64,
+    pub(crate) most_held: u64,
+    open: BTreeMap<JobId, PathBuf>,
+    targets: BTreeMap<JobId, Target>,
+    written: u64,
+    replies: VecDeque<(Instant, DiskReply)>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Source {
+    pub(crate) data: Vec<u8>,
+    pub(crate) meta: FileMeta,
+}
+
+struct Target {
+    path: PathBuf,
+    data: Vec<u8>,
+}
+
+impl Source {
+    pub(crate) fn new(data: Vec<u8>) -> Self {
+        let attributes = Attributes {
+            size: Some(data.len() as u64),
+            mode: Some(0o100_664),
+            owner: None,
+            times: Some((1111, 2222)),
+        };
+        let stream = false;
+        Self {
+            data,
+            meta: FileMeta { attributes, stream },
+        }
+    }
+}
+
+impl Disk {
+    pub(crate) fn next_reply(&self) -> Option<Instant> {
+        self.replies.front().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn reply(&mut self, now: Instant) -> Option<DiskReply> {
+        if self.next_reply()? > now {
+            return None;
+        }
+        let (_, reply) = self.replies.pop_front()?;
+        if let DiskReply::Written { len, .. } = reply {
+            self.held -= len;
+        }
+        Some(reply)
+    }
+
+    pub(crate) fn open_sources(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn targets(&self) -> usize {
+        self.targets.len()
+    }
+
+    pub(crate) fn handle(&mut self, now: Instant, request: DiskRequest) {
+        let reply = self.serve(request);
+        self.replies.push_back((now + self.latency, reply));
+    }
+
+    fn serve(&mut self, request: DiskRequest) -> DiskReply {
+        match request {
+            DiskRequest::OpenSource {
+                job,
+                path,
+                mut first,
+            } => {
+                let Some(source) = self.sources.get(&path) else {
+                    return failed(job, "no such file");
+                };
+                let room: usize = first.packets().map(wire::PacketBuf::room).sum();
+                let taken = first.append(&source.data);
+                first.truncate(taken);
+                let eof = taken < room;
+                if !eof {
+                    self.open.insert(job, path.clone());
+                }
+                DiskReply::Opened {
+                    job,
+                    meta: source.meta,
+                    first,
+                    eof,
+                }
+            }
+            DiskRequest::Read {
+                job,
+                offset,
+                len,
+                mut block,
+            } => {
+                if self.bad_from.is_some_and(|bad| offset >= bad) {
+                    return failed(job, "input/output error");
+                }
+                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                    return failed(job, "read of a source that is not open");
+                };
+                let data = source.data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(..len).unwrap_or(data);
+                let taken = block.append(data);
+                assert_eq!(
+                    taken,
+                    data.len(),
+                    "the block has the room that was asked for"
+                );
+                block.truncate(taken);
+                DiskReply::Read { job, offset, block }
+            }
+            DiskRequest::CloseSource { job } => {
+                self.open.remove(&job);
+                DiskReply::Released { job }
+            }
+            DiskRequest::CreateTarget { job, target, .. } => {
+                let data = Vec::new();
+                self.targets.insert(job, Target { path: target, data });
+                DiskReply::Created { job }
+            }
+            DiskRequest::Write {
+                job,
+                offset,
+                pieces,
+            } => self.write(job, offset, &pieces),
+            DiskRequest::FinishTarget {
+                job,
+                size,
+                attributes,
+                ..
+            } => {
+                let Some(mut target) = self.targets.remove(&job) else {
+                    return failed(job, "finish without create");
+                };
+                target.data.resize(size as usize, 0);
+                self.files.insert(target.path, (target.data, attributes));
+                DiskReply::Finished { job }
+            }
+            DiskRequest::Discard { job } => {
+                self.targets.remove(&job);
+                DiskReply::Released { job }
+            }
+        }
+    }
+
+    fn write(&mut self, job: JobId, offset: u64, pieces: &[Bytes]) -> DiskReply {
+        let Some(target) = self.targets.get_mut(&job) else {
+            return failed(job, "write without create");
+        };
+        let bytes = pieces.concat();
+        self.written += bytes.len() as u64;
+        if self.full_at.is_some_and(|full| self.written > full) {
+            return failed(job, "no space left on device");
+        }
+        self.held += bytes.len() as u64;
+        self.most_held = self.most_held.max(self.held);
+        let end = offset as usize + bytes.len();
+        if target.data.len() < end {
+            target.data.resize(end, 0);
+        }
+        target.data[offset as usize..end].copy_from_slice(&bytes);
+        let len = bytes.len() as u64;
+        DiskReply::Written { job, offset, len }
+    }
+}
+
+fn failed(job: JobId, what: &str) -> DiskReply {
+    let fault = Fault {
+        what: what.to_owned(),
+        remote: false,
+    };
+    DiskReply::Failed { job, fault }
+}

@@ -1,0 +1,10 @@
+//! Lanes against a model of the server, in virtual time.
+
+mod disk;
+mod gets;
+mod injected;
+mod lists;
+mod puts;
+mod round_trips;
+mod surprises;
+mod world;

@@ -1,0 +1,277 @@
+use std::path::PathBuf;
+
+use plan::{JobKind, PutOptions};
+use testkit::sftp_model::{Kind, LinkOptions, Personality};
+
+use crate::disk::Source;
+use crate::world::{Mode, World, bytes, config, link, remote};
+
+const MODES: [Mode; 3] = [Mode::Remembered, Mode::Predicting, Mode::Plain];
+
+fn plain_put(w: &mut World, data: &[u8], target: &str) -> plan::JobId {
+    w.put(data.to_vec(), target, PutOptions::default())
+}
+
+#[test]
+fn sizes_around_every_boundary_arrive_whole() {
+    const KIB: usize = 1024;
+    for mode in MODES {
+        let sizes = [
+            0,
+            1,
+            32 * KIB - 1,
+            32 * KIB,
+            32 * KIB + 1,
+            284 * KIB,
+            284 * KIB + 1,
+            1 << 20,
+        ];
+        let mut w = World::new(mode);
+        for (i, size) in sizes.into_iter().enumerate() {
+            plain_put(&mut w, &bytes(size, i as u64), &format!("f{i}"));
+        }
+        w.run();
+        for (i, size) in sizes.into_iter().enumerate() {
+            let data = w.model.fs.data(&format!("f{i}"));
+            assert!(
+                data == Some(bytes(size, i as u64).as_slice()),
+                "{mode:?} {size}"
+            );
+        }
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+        assert_eq!(w.disk.open_sources(), 0);
+        assert_eq!(w.model.open_handles().0, 0);
+    }
+}
+
+#[test]
+fn fragments_of_one_byte_and_a_server_that_is_not_openssh() {
+    let slow = LinkOptions {
+        fragment: 1,
+        ..link()
+    };
+    for server in [Personality::openssh(), Personality::other()] {
+        for seed in 0..3 {
+            let mut config = config(Mode::Plain, seed);
+            config.openssh = false;
+            let mut w = World::with(config, server.clone(), slow, seed);
+            w.place("old", b"old", 0o600);
+            plain_put(&mut w, &bytes(70_000, seed), "new");
+            plain_put(&mut w, &bytes(3000, seed), "old");
+            w.run();
+            assert!(w.model.fs.data("new") == Some(bytes(70_000, seed).as_slice()));
+            assert!(w.model.fs.data("old") == Some(bytes(3000, seed).as_slice()));
+            assert_eq!(w.model.fs.at("old").map(|n| n.mode), Some(0o600));
+            assert_eq!(w.temporaries(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_new_file_has_the_mode_scp_gives_and_preserve_keeps_mode_and_times() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        plain_put(&mut w, b"x", "a");
+        let preserve = PutOptions {
+            preserve: true,
+            ..PutOptions::default()
+        };
+        w.put(b"x".to_vec(), "b", preserve);
+        w.run();
+        assert_eq!(w.model.fs.at("a").map(|n| n.mode), Some(0o644));
+        let node = w.model.fs.at("b").unwrap();
+        assert_eq!((node.mode, node.times), (0o664, (1111, 2222)));
+    }
+}
+
+#[test]
+fn a_symlink_is_followed_and_stays() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        w.place("d/real", b"old", 0o600);
+        w.model
+            .fs
+            .place("link", Kind::Symlink(b"d/real".to_vec()), 0o777);
+        w.model
+            .fs
+            .place("dangling", Kind::Symlink(b"d/none".to_vec()), 0o777);
+        let jobs = [
+            plain_put(&mut w, b"new", "link"),
+            plain_put(&mut w, b"made", "dangling"),
+        ];
+        w.run();
+        for job in jobs {
+            assert!(w.done(job), "{mode:?} {:?}", w.failed(job));
+        }
+        assert_eq!(w.model.fs.data("d/real"), Some(b"new".as_slice()));
+        assert_eq!(w.model.fs.at("d/real").map(|n| n.mode), Some(0o600));
+        assert_eq!(w.model.fs.data("d/none"), Some(b"made".as_slice()));
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn directories_devices_and_read_only_files() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        w.place("ro", b"old", 0o444);
+        let dir = plain_put(&mut w, &bytes(100_000, 1), "d");
+        let null = plain_put(&mut w, b"gone", "/dev/null");
+        let ro = plain_put(&mut w, b"new", "ro");
+        let fine = plain_put(&mut w, b"fine", "fine");
+        w.run();
+        assert_eq!(w.failed(dir), Some("it is a directory at the far end"));
+        assert!(w.done(null));
+        assert_eq!(w.model.fs.data("/dev/null"), Some(b"gone".as_slice()));
+        assert!(
+            w.failed(ro)
+                .is_some_and(|t| t.contains("permission denied"))
+        );
+        assert_eq!(w.model.fs.data("ro"), Some(b"old".as_slice()));
+        assert!(w.done(fine));
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_file_in_a_directory_that_is_not_writable_is_written_in_place() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        w.place("d/a", b"old and longer", 0o644);
+        w.model.fs.at_mut("d").unwrap().mode = 0o555;
+        let a = plain_put(&mut w, b"new", "d/a");
+        let b = plain_put(&mut w, b"new", "d/b");
+        w.run();
+        assert!(w.done(a), "{:?}", w.failed(a));
+        assert_eq!(w.model.fs.data("d/a"), Some(b"new".as_slice()));
+        assert!(w.warnings().iter().any(|t| t.contains("in place")));
+        assert!(w.failed(b).is_some_and(|t| t.contains("permission denied")));
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_and_no_temporary() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.place("a", b"old", 0o644);
+        w.model.fs.capacity = 1_000_000;
+        let job = plain_put(&mut w, &bytes(3_000_000, 1), "a");
+        let small = plain_put(&mut w, b"small", "b");
+        w.run();
+        assert!(
+            w.failed(job)
+                .is_some_and(|t| t.contains("disk may be full"))
+        );
+        assert_eq!(w.model.fs.data("a"), Some(b"old".as_slice()));
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+        assert!(w.done(small));
+        assert_eq!(w.disk.open_sources(), 0);
+        assert_eq!(w.lane.stats().reading, 0);
+    }
+}
+
+#[test]
+fn in_place_keeps_the_inode_and_cuts_it() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.place("a", b"old and longer than the new", 0o600);
+        let inplace = PutOptions {
+            inplace: true,
+            ..PutOptions::default()
+        };
+        let job = w.put(b"new".to_vec(), "a", inplace);
+        w.run();
+        assert!(w.done(job));
+        assert_eq!(w.model.fs.data("a"), Some(b"new".as_slice()));
+        assert_eq!(w.model.fs.at("a").map(|n| n.mode), Some(0o600));
+        assert_eq!(w.witness.renames(), 0);
+    }
+}
+
+#[test]
+fn sources_that_shrink_or_grow_are_sent_to_their_end() {
+    for mode in MODES {
+        for told in [100_000, 900_000] {
+            let mut w = World::new(mode);
+            let data = bytes(500_000, 3);
+            let mut source = Source::new(data.clone());
+            source.meta.attributes.size = Some(told);
+            let path = PathBuf::from("/src/changing");
+            w.disk.sources.insert(path.clone(), source);
+            let job = w.job(JobKind::Put {
+                source: path,
+                target: remote("a"),
+                options: PutOptions::default(),
+            });
+            w.run();
+            assert!(w.done(job));
+            assert!(w.model.fs.data("a") == Some(data.as_slice()));
+            let shrank = w.warnings().iter().any(|t| t.contains("shrank"));
+            assert_eq!(shrank, told == 900_000);
+        }
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_fails_alone() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.disk.bad_from = Some(1_000_000);
+        let missing = w.job(JobKind::Put {
+            source: PathBuf::from("/src/none"),
+            target: remote("m"),
+            options: PutOptions::default(),
+        });
+        let bad = plain_put(&mut w, &bytes(5_000_000, 1), "bad");
+        let good = plain_put(&mut w, &bytes(500_000, 1), "good");
+        w.run();
+        assert_eq!(w.failed(missing), Some("no such file"));
+        assert_eq!(w.failed(bad), Some("input/output error"));
+        assert!(w.done(good));
+        assert_eq!(w.model.fs.names(), ["good"]);
+        assert_eq!((w.lane.stats().reading, w.disk.open_sources()), (0, 0));
+    }
+}
+
+#[test]
+fn a_server_that_cannot_set_modes_gets_a_warning() {
+    let server = Personality {
+        no_setstat: true,
+        ..Personality::openssh()
+    };
+    let mut w = World::with(config(Mode::Plain, 1), server, link(), 1);
+    let preserve = PutOptions {
+        preserve: true,
+        ..PutOptions::default()
+    };
+    let job = w.put(b"x".to_vec(), "a", preserve);
+    w.run();
+    assert!(w.done(job));
+    assert!(w.warnings()[0].contains("mode or times could not be set"));
+}
+
+#[test]
+fn a_cancelled_lane_cleans_up() {
+    for mode in MODES {
+        let slow = LinkOptions {
+            bandwidth: 1_000_000,
+            ..link()
+        };
+        let mut w = World::with(config(mode, 1), Personality::openssh(), slow, 1);
+        let jobs = [
+            plain_put(&mut w, &bytes(3_000_000, 1), "a"),
+            plain_put(&mut w, &bytes(10, 1), "b"),
+        ];
+        w.run_for(std::time::Duration::from_millis(400));
+        w.lane.cancel(w.now, "interrupted");
+        w.jobs.clear();
+        w.run();
+        assert_eq!(w.failed(jobs[0]), Some("interrupted"));
+        assert!(w.done(jobs[1]) || w.failed(jobs[1]) == Some("interrupted"));
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+        assert_eq!(w.disk.open_sources(), 0);
+    }
+}

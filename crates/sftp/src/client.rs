@@ -1,0 +1,401 @@
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use wire::{Block, Field, Reader, Rest};
+
+use crate::message::{Expect, Init, Version};
+use crate::reply::strings;
+use crate::{
+    Error, Handle, Limits, Name, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter,
+    Status, Statvfs, printable,
+};
+
+/// No message of OpenSSH is longer than 256 KiB (SFTP_MAX_MSG_LENGTH); the rest is for servers
+/// that count their data alone.
+pub const MAX_MESSAGE: u32 = 256 * 1024 + 1024;
+
+/// Blocks below this are copied in beside other requests: one full packet costs less than two
+/// half empty ones.
+const COPY_BELOW: usize = 8 * 1024;
+/// A vector of small requests is closed at about one channel packet.
+const GATHER: usize = 32 * 1024;
+
+/// The order of SYMLINK's two paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SymlinkOrder {
+    /// What the link says first, as OpenSSH has it, and those who copied it.
+    #[default]
+    OpenSsh,
+    /// The link's own path first, as the draft has it.
+    Draft,
+}
+
+/// Choices of a [`Client`].
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How the server reads SYMLINK.
+    pub symlink_order: SymlinkOrder,
+    /// Largest message accepted, in bytes; 0 is [`MAX_MESSAGE`].
+    pub max_message: u32,
+}
+
+/// Bytes for the channel, in order.
+#[derive(Debug)]
+pub enum Output {
+    /// Small requests, gathered.
+    Bytes(Vec<u8>),
+    /// A WRITE whose data lie in the packets that will carry them.
+    Block(Block),
+}
+
+impl Output {
+    /// Bytes it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Block(block) => block.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The client side of an SFTP session, without I/O.
+///
+/// After [`Client::handle_input`], drain [`Client::poll_reply`]; after any call, drain
+/// [`Client::poll_output`]. INIT is queued from the start; requests may follow it before
+/// VERSION has come, if the caller knows the server. After an error the session is over.
+#[derive(Debug)]
+pub struct Client {
+    options: Options,
+    next: u32,
+    pending: BTreeMap<u32, Pending>,
+    splitter: Splitter,
+    replies: VecDeque<(RequestId, Reply)>,
+    out: VecDeque<Output>,
+    queued: usize,
+    info: Option<ServerInfo>,
+    /// The first bytes received, kept until VERSION to tell what they were if not SFTP.
+    head: Vec<u8>,
+    failed: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    name: &'static str,
+    expects: Expect,
+    /// For READ: how much may come.
+    len: u32,
+}
+
+impl Client {
+    /// A session at its beginning.
+    pub fn new(options: Options) -> Self {
+        let bound = match options.max_message {
+            0 => MAX_MESSAGE,
+            bound => bound,
+        };
+        let mut client = Self {
+            options,
+            next: 0,
+            pending: BTreeMap::new(),
+            splitter: Splitter::streaming_data(bound),
+            replies: VecDeque::new(),
+            out: VecDeque::new(),
+            queued: 0,
+            info: None,
+            head: Vec::new(),
+            failed: None,
+        };
+        let init = Init {
+            version: 3,
+            extensions: Rest(&[]),
+        };
+        client.gather(|out| crate::frame(out, |out| init.encode(out)));
+        client
+    }
+
+    /// Sends a request.
+    pub fn request(&mut self, request: &Request<'_>) -> RequestId {
+        let len = match request {
+            Request::Read { len, .. } => *len,
+            _ => 0,
+        };
+        let id = self.expect(request.name(), request.expects(), len);
+        self.gather(|out| request.encode(id, out));
+        id
+    }
+
+    /// Sends a WRITE of the data in `block`, whose reserve must have room for the header:
+    /// [`Client::write_reserve`].
+    pub fn write(&mut self, handle: &Handle, offset: u64, mut block: Block) -> RequestId {
+        let id = self.expect("WRITE", Expect::Status, 0);
+        let data = block.len();
+        let mut header = Vec::with_capacity(Self::write_reserve(handle.as_bytes().len()));
+        let after_length = 1 + 4 + 4 + handle.as_bytes().len() + 8 + 4 + data;
+        u32::try_from(after_length)
+            .unwrap_or(u32::MAX)
+            .write(&mut header);
+        header.push(6);
+        id.0.write(&mut header);
+        handle.as_bytes().write(&mut header);
+        offset.write(&mut header);
+        u32::try_from(data).unwrap_or(u32::MAX).write(&mut header);
+        if data < COPY_BELOW {
+            self.gather(|out| {
+                out.extend_from_slice(&header);
+                for packet in block.packets() {
+                    out.extend_from_slice(packet.payload());
+                }
+            });
+        } else {
+            block.prepend(&header);
+            self.queued += block.len();
+            self.out.push_back(Output::Block(block));
+        }
+        id
+    }
+
+    /// Bytes of a WRITE in front of its data, for a handle of `handle` bytes.
+    pub fn write_reserve(handle: usize) -> usize {
+        4 + 1 + 4 + 4 + handle + 8 + 4
+    }
+
+    /// Makes a symlink at `link` that says `points_to`, in the order the server reads.
+    pub fn symlink(&mut self, link: &[u8], points_to: &[u8]) -> RequestId {
+        let (first, second) = match self.options.symlink_order {
+            SymlinkOrder::OpenSsh => (points_to, link),
+            SymlinkOrder::Draft => (link, points_to),
+        };
+        self.request(&Request::Symlink { first, second })
+    }
+
+    /// Takes bytes of the channel.
+    pub fn handle_input(&mut self, mut input: Bytes) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.take(&mut input).inspect_err(|error| {
+            self.failed = Some(error.clone());
+        })
+    }
+
+    /// The next reply, in the order they came.
+    pub fn poll_reply(&mut self) -> Option<(RequestId, Reply)> {
+        self.replies.pop_front()
+    }
+
+    /// The next bytes to send.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        let output = self.out.pop_front()?;
+        self.queued -= output.len();
+        Some(output)
+    }
+
+    /// Bytes that wait for [`Client::poll_output`].
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// What the server said, once VERSION has come.
+    pub fn info(&self) -> Option<&ServerInfo> {
+        self.info.as_ref()
+    }
+
+    /// Requests without an answer.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn expect(&mut self, name: &'static str, expects: Expect, len: u32) -> RequestId {
+        // Four thousand million requests fit between a reuse; one still open then is skipped.
+        while self.pending.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        let pending = Pending { name, expects, len };
+        self.pending.insert(id, pending);
+        RequestId(id)
+    }
+
+    fn gather(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let full = !matches!(self.out.back(), Some(Output::Bytes(b)) if b.len() < GATHER);
+        if full {
+            self.out.push_back(Output::Bytes(Vec::with_capacity(512)));
+        }
+        if let Some(Output::Bytes(bytes)) = self.out.back_mut() {
+            let before = bytes.len();
+            write(bytes);
+            self.queued += bytes.len() - before;
+        }
+    }
+
+    fn take(&mut self, input: &mut Bytes) -> Result<(), Error> {
+        if self.info.is_none() {
+            self.take_first(input)?;
+        }
+        while let Some(piece) = self.splitter.next(input)? {
+            match piece {
+                Piece::Message(message) => self.message(&message)?,
+                Piece::Data {
+                    id,
+                    total,
+                    at,
+                    bytes,
+                } => self.data(id, total, at, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to and including VERSION.
+    fn take_first(&mut self, input: &mut Bytes) -> Result<(), Error> {
+        const KEPT: usize = 400;
+        let room = KEPT.saturating_sub(self.head.len()).min(input.len());
+        self.head.extend_from_slice(&input[..room]);
+        let not_sftp = |head: &[u8], error| {
+            let text = head
+                .iter()
+                .take(4)
+                .all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace() || *b == 0x1b);
+            if text {
+                let text = printable(head.trim_ascii(), 300);
+                Error::NotSftp { text }
+            } else {
+                error
+            }
+        };
+        let piece = match self.splitter.next(input) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(not_sftp(&self.head, error)),
+        };
+        let Piece::Message(message) = piece else {
+            return Err(Error::OutOfOrder);
+        };
+        let malformed = |cause| Error::Malformed {
+            message: "VERSION",
+            cause,
+        };
+        let version =
+            Version::decode(&message).map_err(|cause| not_sftp(&self.head, malformed(cause)))?;
+        if version.version != 3 {
+            return Err(Error::Version(version.version));
+        }
+        self.head = Vec::new();
+        self.info = Some(ServerInfo {
+            version: version.version,
+            extensions: ServerInfo::read_extensions(version.extensions.0).map_err(malformed)?,
+            limits: None,
+        });
+        Ok(())
+    }
+
+    fn data(&mut self, id: u32, total: u32, at: u32, bytes: Bytes) -> Result<(), Error> {
+        let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
+        if pending.expects != Expect::Data {
+            return Err(Error::WrongReply {
+                request: pending.name,
+                reply: 103,
+            });
+        }
+        if total > pending.len {
+            return Err(Error::TooMuchData {
+                asked: pending.len,
+                got: total,
+            });
+        }
+        let last = u64::from(at) + bytes.len() as u64 == u64::from(total);
+        if last {
+            self.pending.remove(&id);
+        }
+        let reply = Reply::Data { at, bytes, last };
+        self.replies.push_back((RequestId(id), reply));
+        Ok(())
+    }
+
+    fn message(&mut self, message: &[u8]) -> Result<(), Error> {
+        let malformed = |cause| Error::Malformed {
+            message: Response::name_of(message.first().copied().unwrap_or(0)),
+            cause,
+        };
+        let (id, response) = Response::decode(message).map_err(malformed)?;
+        let pending = self.pending.remove(&id.0).ok_or(Error::UnknownId(id.0))?;
+        let reply = fit(&pending, response, malformed)?;
+        if let (Reply::Limits(limits), Some(info)) = (&reply, &mut self.info) {
+            info.limits = Some(*limits);
+        }
+        self.replies.push_back((id, reply));
+        Ok(())
+    }
+}
+
+/// The reply in the shape its request expects.
+fn fit(
+    pending: &Pending,
+    response: Response<'_>,
+    malformed: impl Fn(wire::WireError) -> Error,
+) -> Result<Reply, Error> {
+    let number = response.number();
+    Ok(match (pending.expects, response) {
+        (expects, Response::Status { code, text }) => {
+            let status = Status {
+                code,
+                message: printable(text.message, 256),
+            };
+            if status.is_ok() && expects != Expect::Status {
+                return Err(wrong(pending, number));
+            }
+            Reply::Status(status)
+        }
+        (Expect::Handle, Response::Handle { handle }) => {
+            if handle.len() > Handle::MAX {
+                return Err(Error::LongHandle(handle.len()));
+            }
+            Reply::Handle(Handle(Bytes::copy_from_slice(handle)))
+        }
+        (Expect::Names, Response::Name { names }) => Reply::Names(
+            names
+                .0
+                .into_iter()
+                .map(|name| Name {
+                    filename: name.filename.to_vec(),
+                    attrs: name.attrs,
+                })
+                .collect(),
+        ),
+        (Expect::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
+        (Expect::Statvfs, Response::ExtendedReply { body }) => {
+            Reply::Statvfs(whole::<Statvfs>(body.0).map_err(malformed)?)
+        }
+        (Expect::Limits, Response::ExtendedReply { body }) => {
+            Reply::Limits(whole::<Limits>(body.0).map_err(malformed)?)
+        }
+        (Expect::UsersGroups, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let users = r.string().and_then(strings).map_err(&malformed)?;
+            let groups = r.string().and_then(strings).map_err(&malformed)?;
+            r.finish().map_err(malformed)?;
+            Reply::UsersGroups { users, groups }
+        }
+        _ => return Err(wrong(pending, number)),
+    })
+}
+
+fn wrong(pending: &Pending, reply: u8) -> Error {
+    Error::WrongReply {
+        request: pending.name,
+        reply,
+    }
+}
+
+fn whole<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, wire::WireError> {
+    let mut r = Reader::new(bytes);
+    let value = T::read(&mut r)?;
+    r.finish()?;
+    Ok(value)
+}

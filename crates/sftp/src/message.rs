@@ -1,0 +1,395 @@
+//! The table of messages: each number, name and layout stands here once, for client and server.
+
+use wire::{Field, Reader, Rest, WireError};
+
+use crate::{Attrs, OpenFlags, RequestId, StatusCode, StatusText};
+
+wire::message! {
+    /// The client's first message (draft section 4); no request id.
+    pub struct Init<'a> = 1 {
+        /// 3.
+        pub version: u32,
+        /// Extension pairs; none in practice.
+        pub extensions: Rest<'a>,
+    }
+}
+
+wire::message! {
+    /// The server's first message.
+    pub struct Version<'a> = 2 {
+        /// 3.
+        pub version: u32,
+        /// Pairs of strings: extension name and data.
+        pub extensions: Rest<'a>,
+    }
+}
+
+/// One entry of NAME.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameEntry<'a> {
+    /// The name, unchecked.
+    pub filename: &'a [u8],
+    /// A line as `ls -l` prints it; for people, and not to be parsed.
+    pub longname: &'a [u8],
+    /// What is known of it.
+    pub attrs: Attrs,
+}
+
+/// The entries of NAME.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names<'a>(pub Vec<NameEntry<'a>>);
+
+impl<'a> Field<'a> for Names<'a> {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        let count = r.u32()? as usize;
+        // An entry has at least two lengths and the attribute flags.
+        let mut names = Vec::with_capacity(count.min(r.left() / 12));
+        for _ in 0..count {
+            names.push(NameEntry {
+                filename: r.string()?,
+                longname: r.string()?,
+                attrs: Attrs::read(r)?,
+            });
+        }
+        Ok(Self(names))
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX).write(out);
+        for name in &self.0 {
+            name.filename.write(out);
+            name.longname.write(out);
+            name.attrs.write(out);
+        }
+    }
+}
+
+macro_rules! fields {
+    ($r:ident, $($field:ident),*) => { $(let $field = Field::read(&mut $r)?;)* };
+}
+
+macro_rules! requests {
+    (
+        plain { $($(#[$pm:meta])* $plain:ident = $number:literal $pname:literal -> $preply:ident
+            { $($pf:ident : $pt:ty),* $(,)? })* }
+        extended { $($(#[$em:meta])* $ext:ident = $ename:literal -> $ereply:ident
+            { $($ef:ident : $et:ty),* $(,)? })* }
+    ) => {
+        /// What a client asks. Paths, handles and names are bytes as they are on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the fields are the draft's, in its order")]
+        pub enum Request<'a> {
+            $($(#[$pm])* $plain { $($pf: $pt),* },)*
+            $($(#[$em])* $ext { $($ef: $et),* },)*
+            /// An extended request that is not in the table.
+            OtherExtension { name: &'a [u8], body: Rest<'a> },
+            /// A message number that is not in the table.
+            Other { number: u8, body: Rest<'a> },
+        }
+
+        impl<'a> Request<'a> {
+            /// The request's name in the draft, or the extension's.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$plain { .. } => $pname,)*
+                    $(Self::$ext { .. } => $ename,)*
+                    Self::OtherExtension { .. } => "an unknown extension",
+                    Self::Other { .. } => "an unknown request",
+                }
+            }
+
+            /// What answers it, beside a STATUS that says why not.
+            pub(crate) fn expects(&self) -> Expect {
+                match self {
+                    $(Self::$plain { .. } => Expect::$preply,)*
+                    $(Self::$ext { .. } => Expect::$ereply,)*
+                    Self::OtherExtension { .. } | Self::Other { .. } => Expect::Status,
+                }
+            }
+
+            /// Appends the message: length, number, id and fields.
+            pub fn encode(&self, id: RequestId, out: &mut Vec<u8>) {
+                frame(out, |out| match self {
+                    $(Self::$plain { $($pf),* } => {
+                        out.push($number);
+                        id.0.write(out);
+                        $($pf.write(out);)*
+                    })*
+                    $(Self::$ext { $($ef),* } => {
+                        out.push(EXTENDED);
+                        id.0.write(out);
+                        $ename.as_bytes().write(out);
+                        $($ef.write(out);)*
+                    })*
+                    Self::OtherExtension { name, body } => {
+                        out.push(EXTENDED);
+                        id.0.write(out);
+                        name.write(out);
+                        body.write(out);
+                    }
+                    Self::Other { number, body } => {
+                        out.push(*number);
+                        id.0.write(out);
+                        body.write(out);
+                    }
+                });
+            }
+
+            /// Reads a message without its length; trailing bytes are an error.
+            pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
+                let mut r = Reader::new(bytes);
+                let number = r.u8()?;
+                let id = RequestId(r.u32()?);
+                let request = match number {
+                    $($number => {
+                        fields!(r, $($pf),*);
+                        Self::$plain { $($pf),* }
+                    })*
+                    EXTENDED => {
+                        let name = r.string()?;
+                        match name {
+                            $(n if n == $ename.as_bytes() => {
+                                fields!(r, $($ef),*);
+                                Self::$ext { $($ef),* }
+                            })*
+                            _ => Self::OtherExtension { name, body: Rest(r.rest()) },
+                        }
+                    }
+                    _ => Self::Other { number, body: Rest(r.rest()) },
+                };
+                r.finish()?;
+                Ok((id, request))
+            }
+        }
+    };
+}
+
+const EXTENDED: u8 = 200;
+
+requests! {
+    plain {
+        /// Opens or creates a file.
+        Open = 3 "OPEN" -> Handle { path: &'a [u8], flags: OpenFlags, attrs: Attrs }
+        /// Closes a file or directory.
+        Close = 4 "CLOSE" -> Status { handle: &'a [u8] }
+        /// Reads a range; answered by DATA, which may be shorter.
+        Read = 5 "READ" -> Data { handle: &'a [u8], offset: u64, len: u32 }
+        /// Writes a range.
+        Write = 6 "WRITE" -> Status { handle: &'a [u8], offset: u64, data: &'a [u8] }
+        /// Attributes without following a symlink.
+        Lstat = 7 "LSTAT" -> Attrs { path: &'a [u8] }
+        /// Attributes of an open file.
+        Fstat = 8 "FSTAT" -> Attrs { handle: &'a [u8] }
+        /// Sets attributes.
+        Setstat = 9 "SETSTAT" -> Status { path: &'a [u8], attrs: Attrs }
+        /// Sets attributes of an open file.
+        Fsetstat = 10 "FSETSTAT" -> Status { handle: &'a [u8], attrs: Attrs }
+        /// Opens a directory for listing.
+        Opendir = 11 "OPENDIR" -> Handle { path: &'a [u8] }
+        /// The next entries.
+        Readdir = 12 "READDIR" -> Names { handle: &'a [u8] }
+        /// Removes a file.
+        Remove = 13 "REMOVE" -> Status { path: &'a [u8] }
+        /// Makes a directory.
+        Mkdir = 14 "MKDIR" -> Status { path: &'a [u8], attrs: Attrs }
+        /// Removes an empty directory.
+        Rmdir = 15 "RMDIR" -> Status { path: &'a [u8] }
+        /// The canonical path.
+        Realpath = 16 "REALPATH" -> Names { path: &'a [u8] }
+        /// Attributes, following symlinks.
+        Stat = 17 "STAT" -> Attrs { path: &'a [u8] }
+        /// Renames; fails where the new name exists.
+        Rename = 18 "RENAME" -> Status { from: &'a [u8], to: &'a [u8] }
+        /// What a symlink says.
+        Readlink = 19 "READLINK" -> Names { path: &'a [u8] }
+        /// Makes a symlink. The draft has linkpath then targetpath, OpenSSH the reverse (its
+        /// PROTOCOL section 4.1); see [`crate::Client::symlink`].
+        Symlink = 20 "SYMLINK" -> Status { first: &'a [u8], second: &'a [u8] }
+    }
+    extended {
+        /// rename(2): replaces the new name.
+        PosixRename = "posix-rename@openssh.com" -> Status { from: &'a [u8], to: &'a [u8] }
+        /// Space on a file system.
+        Statvfs = "statvfs@openssh.com" -> Statvfs { path: &'a [u8] }
+        /// Space on the file system of an open file.
+        Fstatvfs = "fstatvfs@openssh.com" -> Statvfs { handle: &'a [u8] }
+        /// link(2).
+        Hardlink = "hardlink@openssh.com" -> Status { from: &'a [u8], to: &'a [u8] }
+        /// fsync(2).
+        Fsync = "fsync@openssh.com" -> Status { handle: &'a [u8] }
+        /// SETSTAT that does not follow a symlink.
+        Lsetstat = "lsetstat@openssh.com" -> Status { path: &'a [u8], attrs: Attrs }
+        /// The server's limits.
+        Limits = "limits@openssh.com" -> Limits {}
+        /// REALPATH that understands `~` and `~user`.
+        ExpandPath = "expand-path@openssh.com" -> Names { path: &'a [u8] }
+        /// Copies between open files on the server.
+        CopyData = "copy-data" -> Status {
+            from: &'a [u8], from_offset: u64, len: u64, to: &'a [u8], to_offset: u64
+        }
+        /// A user's home directory.
+        HomeDirectory = "home-directory" -> Names { user: &'a [u8] }
+        /// Names of user and group ids: strings of uint32s.
+        UsersGroupsById = "users-groups-by-id@openssh.com" -> UsersGroups {
+            users: &'a [u8], groups: &'a [u8]
+        }
+    }
+}
+
+/// The reply that a request's success has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Status,
+    Handle,
+    Data,
+    Names,
+    Attrs,
+    Statvfs,
+    Limits,
+    UsersGroups,
+}
+
+macro_rules! responses {
+    ($($(#[$meta:meta])* $variant:ident = $number:literal $name:literal { $($f:ident : $t:ty),* $(,)? })*) => {
+        /// What a server answers.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the fields are the draft's, in its order")]
+        pub enum Response<'a> {
+            $($(#[$meta])* $variant { $($f: $t),* },)*
+            /// A message number that is not in the table.
+            Other { number: u8, body: Rest<'a> },
+        }
+
+        impl<'a> Response<'a> {
+            /// The message number.
+            pub fn number(&self) -> u8 {
+                match self {
+                    $(Self::$variant { .. } => $number,)*
+                    Self::Other { number, .. } => *number,
+                }
+            }
+
+            /// Its name in the draft.
+            pub(crate) fn name_of(number: u8) -> &'static str {
+                match number {
+                    $($number => $name,)*
+                    _ => "message",
+                }
+            }
+
+            /// Appends the message: length, number, id and fields.
+            pub fn encode(&self, id: RequestId, out: &mut Vec<u8>) {
+                frame(out, |out| {
+                    out.push(self.number());
+                    id.0.write(out);
+                    match self {
+                        $(Self::$variant { $($f),* } => { $($f.write(out);)* })*
+                        Self::Other { body, .. } => body.write(out),
+                    }
+                });
+            }
+
+            /// Reads a message without its length; trailing bytes are an error.
+            pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
+                let mut r = Reader::new(bytes);
+                let number = r.u8()?;
+                let id = RequestId(r.u32()?);
+                let response = match number {
+                    $($number => {
+                        fields!(r, $($f),*);
+                        Self::$variant { $($f),* }
+                    })*
+                    _ => Self::Other { number, body: Rest(r.rest()) },
+                };
+                r.finish()?;
+                Ok((id, response))
+            }
+        }
+    };
+}
+
+responses! {
+    /// Success without result, or failure.
+    Status = 101 "STATUS" { code: StatusCode, text: StatusText<'a> }
+    /// An opened file or directory.
+    Handle = 102 "HANDLE" { handle: &'a [u8] }
+    /// File data.
+    Data = 103 "DATA" { data: &'a [u8] }
+    /// Directory entries or a path.
+    Name = 104 "NAME" { names: Names<'a> }
+    /// Attributes.
+    Attrs = 105 "ATTRS" { attrs: Attrs }
+    /// The result of an extension.
+    ExtendedReply = 201 "EXTENDED_REPLY" { body: Rest<'a> }
+}
+
+/// Appends a message that `body` writes, its length in front.
+pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let len = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    if let Some(place) = out.get_mut(start..start + 4) {
+        place.copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(request: Request<'_>) {
+        let mut out = Vec::new();
+        request.encode(RequestId(7), &mut out);
+        let len = u32::from_be_bytes(out[..4].try_into().unwrap()) as usize;
+        assert_eq!(len, out.len() - 4);
+        assert_eq!(Request::decode(&out[4..]), Ok((RequestId(7), request)));
+    }
+
+    #[test]
+    fn requests_are_read_as_they_were_written() {
+        round_trip(Request::Open {
+            path: b"a\xff",
+            flags: OpenFlags::WRITE | OpenFlags::CREAT,
+            attrs: Attrs::with_permissions(0o644),
+        });
+        round_trip(Request::Write {
+            handle: &[0; 4],
+            offset: 1 << 40,
+            data: b"xyz",
+        });
+        round_trip(Request::PosixRename {
+            from: b"a",
+            to: b"b",
+        });
+        round_trip(Request::Limits {});
+        round_trip(Request::CopyData {
+            from: b"1",
+            from_offset: 2,
+            len: 3,
+            to: b"4",
+            to_offset: 5,
+        });
+        round_trip(Request::OtherExtension {
+            name: b"x@y",
+            body: Rest(b"zz"),
+        });
+    }
+
+    #[test]
+    fn bytes_behind_a_request_are_an_error() {
+        let mut out = Vec::new();
+        Request::Close { handle: b"h" }.encode(RequestId(1), &mut out);
+        out.push(0);
+        assert_eq!(
+            Request::decode(&out[4..]),
+            Err(WireError::Trailing { left: 1 })
+        );
+    }
+
+    #[test]
+    fn a_name_count_beyond_the_message_does_not_allocate() {
+        let mut out = vec![104, 0, 0, 0, 1];
+        out.extend_from_slice(&[0xff; 4]);
+        assert!(Response::decode(&out).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+use std::fmt;
+
+use bytes::Bytes;
+use wire::{Field, Reader, WireError};
+
+use crate::{Attrs, Limits, StatusCode};
+
+/// What a request came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Success without a result, or why not.
+    Status(Status),
+    /// OPEN and OPENDIR.
+    Handle(Handle),
+    /// READ. Comes in pieces as they arrive; the one with `last` ends the request.
+    Data {
+        /// Where in the reply these bytes stand.
+        at: u32,
+        /// File data, a slice of the receive segment.
+        bytes: Bytes,
+        /// No more follow.
+        last: bool,
+    },
+    /// READDIR, REALPATH, READLINK, expand-path and home-directory.
+    Names(Vec<Name>),
+    /// STAT, LSTAT and FSTAT.
+    Attrs(Attrs),
+    /// statvfs and fstatvfs.
+    Statvfs(Statvfs),
+    /// limits; also kept in [`crate::ServerInfo`].
+    Limits(Limits),
+    /// users-groups-by-id: names in the order of the ids, empty where unknown.
+    UsersGroups {
+        /// Of the users.
+        users: Vec<Vec<u8>>,
+        /// Of the groups.
+        groups: Vec<Vec<u8>>,
+    },
+}
+
+/// A STATUS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// SSH_FX_*.
+    pub code: StatusCode,
+    /// The server's text, at most 256 bytes of it, control characters escaped.
+    pub message: String,
+}
+
+impl Status {
+    /// Whether it is SSH_FX_OK.
+    pub fn is_ok(&self) -> bool {
+        self.code == StatusCode::OK
+    }
+}
+
+impl fmt::Display for Status {
+    /// The code in words, and the server's own text where it says more than the draft's names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DRAFT: [&str; 9] = [
+            "success",
+            "end of file",
+            "no such file",
+            "permission denied",
+            "failure",
+            "bad message",
+            "no connection",
+            "connection lost",
+            "operation unsupported",
+        ];
+        f.write_str(self.code.words())?;
+        let told = self.message.trim();
+        let lower = told.to_ascii_lowercase();
+        if told.is_empty() || DRAFT.contains(&lower.as_str()) || lower == self.code.words() {
+            return Ok(());
+        }
+        write!(f, " ({told})")
+    }
+}
+
+/// Names an open file or directory, at most 256 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle(pub(crate) Bytes);
+
+impl Handle {
+    /// The longest the draft allows (section 6.2).
+    pub const MAX: usize = 256;
+
+    /// The handle that OpenSSH's sftp-server gives for entry `index` of its table.
+    pub fn openssh(index: u32) -> Self {
+        Self(Bytes::copy_from_slice(&index.to_be_bytes()))
+    }
+
+    /// As on the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// An entry of a directory, or a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Bytes as the server sent them: unchecked.
+    pub filename: Vec<u8>,
+    /// What the server said of it.
+    pub attrs: Attrs,
+}
+
+/// The answer of statvfs@openssh.com (OpenSSH's PROTOCOL section 4.4); sizes in units of
+/// `fragment` bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are statvfs(3)'s")]
+pub struct Statvfs {
+    pub block: u64,
+    pub fragment: u64,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub blocks_available: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub files_available: u64,
+    pub id: u64,
+    pub flags: u64,
+    pub name_max: u64,
+}
+
+impl<'a> Field<'a> for Statvfs {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        Ok(Self {
+            block: r.u64()?,
+            fragment: r.u64()?,
+            blocks: r.u64()?,
+            blocks_free: r.u64()?,
+            blocks_available: r.u64()?,
+            files: r.u64()?,
+            files_free: r.u64()?,
+            files_available: r.u64()?,
+            id: r.u64()?,
+            flags: r.u64()?,
+            name_max: r.u64()?,
+        })
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        let fields = [
+            self.block,
+            self.fragment,
+            self.blocks,
+            self.blocks_free,
+            self.blocks_available,
+            self.files,
+            self.files_free,
+            self.files_available,
+            self.id,
+            self.flags,
+            self.name_max,
+        ];
+        for field in fields {
+            field.write(out);
+        }
+    }
+}
+
+impl<'a> Field<'a> for Limits {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        Ok(Self {
+            packet: r.u64()?,
+            read: r.u64()?,
+            write: r.u64()?,
+            handles: r.u64()?,
+        })
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        for field in [self.packet, self.read, self.write, self.handles] {
+            field.write(out);
+        }
+    }
+}
+
+/// A string that holds strings, as users-groups-by-id answers.
+pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
+    let mut r = Reader::new(bytes);
+    let mut found = Vec::new();
+    while r.left() > 0 {
+        found.push(r.string()?.to_vec());
+    }
+    Ok(found)
+}
+
+/// Bytes from a peer as text that cannot steer a terminal, at most `max` bytes of them.
+pub fn printable(bytes: &[u8], max: usize) -> String {
+    let cut = bytes.get(..max).unwrap_or(bytes);
+    let mut text = String::with_capacity(cut.len());
+    for chunk in cut.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || is_format(c) {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// Characters that reorder or hide text: bidirectional controls and zero widths.
+fn is_format(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}

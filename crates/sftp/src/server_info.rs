@@ -1,0 +1,147 @@
+use serde::{Deserialize, Serialize};
+use wire::{Reader, WireError};
+
+/// What a server said of itself; can be written down to be expected again the next time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// The protocol version, 3.
+    pub version: u32,
+    /// Extension names and data, in the server's order.
+    pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The answer to limits@openssh.com, if it was asked.
+    pub limits: Option<Limits>,
+}
+
+/// What limits@openssh.com answers (OpenSSH's PROTOCOL section 4.8); 0 is "no limit known".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of a message.
+    pub packet: u64,
+    /// Bytes a READ answers at most.
+    pub read: u64,
+    /// Bytes a WRITE may carry.
+    pub write: u64,
+    /// Handles open at once.
+    pub handles: u64,
+}
+
+/// What sftp-server announces, in its order (sftp-server.c, process_init): five since 7.0, then
+/// one or two more with 8.0, 8.5, 8.7, 9.0 and 9.1.
+pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
+    ("posix-rename@openssh.com", "1"),
+    ("statvfs@openssh.com", "2"),
+    ("fstatvfs@openssh.com", "2"),
+    ("hardlink@openssh.com", "1"),
+    ("fsync@openssh.com", "1"),
+    ("lsetstat@openssh.com", "1"),
+    ("limits@openssh.com", "1"),
+    ("expand-path@openssh.com", "1"),
+    ("copy-data", "1"),
+    ("home-directory", "1"),
+    ("users-groups-by-id@openssh.com", "1"),
+];
+const OPENSSH_SINCE_7_0: usize = 5;
+
+/// More would be no server of this world; each pair costs at least eight bytes on the wire.
+const MAX_EXTENSIONS: usize = 256;
+
+/// Names and data.
+type Extensions = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl ServerInfo {
+    pub(crate) fn read_extensions(bytes: &[u8]) -> Result<Extensions, WireError> {
+        let mut r = Reader::new(bytes);
+        let mut extensions = Vec::new();
+        while r.left() > 0 && extensions.len() < MAX_EXTENSIONS {
+            extensions.push((r.string()?.to_vec(), r.string()?.to_vec()));
+        }
+        r.finish()?;
+        Ok(extensions)
+    }
+
+    /// The data of extension `name`, if it is announced.
+    pub fn extension(&self, name: &str) -> Option<&[u8]> {
+        self.extensions
+            .iter()
+            .find(|(n, _)| n == name.as_bytes())
+            .map(|(_, data)| data.as_slice())
+    }
+
+    /// Whether extension `name` is announced in the version this crate speaks.
+    pub fn has(&self, name: &str) -> bool {
+        let known = OPENSSH_EXTENSIONS.iter().find(|(n, _)| *n == name);
+        match (known, self.extension(name)) {
+            (Some((_, version)), Some(data)) => data == version.as_bytes(),
+            _ => false,
+        }
+    }
+
+    /// Whether these are the extensions that OpenSSH's sftp-server announces: its list in its
+    /// order from the start, cut where an older version ends; after the whole list a newer one
+    /// may have more of its own.
+    pub fn is_openssh_set(&self) -> bool {
+        let known = OPENSSH_EXTENSIONS.iter();
+        let same = self
+            .extensions
+            .iter()
+            .zip(known)
+            .all(|((n, d), (name, data))| n == name.as_bytes() && d == data.as_bytes());
+        let newer = self.extensions.get(OPENSSH_EXTENSIONS.len()..);
+        self.version == 3
+            && same
+            && self.extensions.len() >= OPENSSH_SINCE_7_0
+            && newer
+                .unwrap_or_default()
+                .iter()
+                .all(|(n, _)| n.ends_with(b"@openssh.com"))
+    }
+
+    /// Whether version and extensions are the same; limits are not looked at.
+    pub fn same_set(&self, other: &Self) -> bool {
+        self.version == other.version && self.extensions == other.extensions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn openssh(n: usize) -> ServerInfo {
+        ServerInfo {
+            version: 3,
+            extensions: OPENSSH_EXTENSIONS
+                .iter()
+                .take(n)
+                .map(|(a, b)| (a.as_bytes().to_vec(), b.as_bytes().to_vec()))
+                .collect(),
+            limits: None,
+        }
+    }
+
+    #[test]
+    fn openssh_of_any_age_is_recognised() {
+        for n in 0..=11 {
+            assert_eq!(openssh(n).is_openssh_set(), n >= 5, "{n}");
+        }
+        let mut newer = openssh(11);
+        newer
+            .extensions
+            .push((b"new@openssh.com".to_vec(), b"1".to_vec()));
+        assert!(newer.is_openssh_set());
+    }
+
+    #[test]
+    fn a_server_with_some_of_the_extensions_is_not_taken_for_openssh() {
+        let mut other = openssh(11);
+        other.extensions.swap(1, 3);
+        assert!(!other.is_openssh_set());
+        let mut other = openssh(11);
+        other
+            .extensions
+            .push((b"x@example".to_vec(), b"1".to_vec()));
+        assert!(!other.is_openssh_set());
+        let mut other = openssh(7);
+        other.extensions[6] = (b"limits@openssh.com".to_vec(), b"2".to_vec());
+        assert!(!other.is_openssh_set() && !other.has("limits@openssh.com"));
+    }
+}

@@ -1,0 +1,76 @@
+use wire::{Field, Reader, WireError};
+
+/// SSH_FX_*: how a request went (draft-ietf-secsh-filexfer-02 section 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StatusCode(pub u32);
+
+impl StatusCode {
+    /// Done.
+    pub const OK: Self = Self(0);
+    /// End of file or of the directory.
+    pub const EOF: Self = Self(1);
+    /// ENOENT, ENOTDIR, ELOOP and the like.
+    pub const NO_SUCH_FILE: Self = Self(2);
+    /// EPERM, EACCES.
+    pub const PERMISSION_DENIED: Self = Self(3);
+    /// Everything the protocol has no code for: EEXIST, ENOSPC, EDQUOT, EISDIR, ENOTEMPTY, ...
+    pub const FAILURE: Self = Self(4);
+    /// Also OpenSSH's answer to EINVAL and ENAMETOOLONG.
+    pub const BAD_MESSAGE: Self = Self(5);
+    /// Never sent by a server.
+    pub const NO_CONNECTION: Self = Self(6);
+    /// Never sent by a server.
+    pub const CONNECTION_LOST: Self = Self(7);
+    /// The request or extension is not known.
+    pub const OP_UNSUPPORTED: Self = Self(8);
+
+    /// What it means, as one reads it behind a colon.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OK => "no error",
+            Self::EOF => "end of file",
+            Self::NO_SUCH_FILE => "no such file or directory",
+            Self::PERMISSION_DENIED => "permission denied",
+            Self::FAILURE => "the server says failure without a reason",
+            Self::BAD_MESSAGE => "the server finds the request or the name invalid",
+            Self::NO_CONNECTION => "the server says it has no connection",
+            Self::CONNECTION_LOST => "the server says the connection was lost",
+            Self::OP_UNSUPPORTED => "the server does not support this operation",
+            _ => "the server answers with an unknown error code",
+        }
+    }
+}
+
+impl<'a> Field<'a> for StatusCode {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        r.u32().map(Self)
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+    }
+}
+
+/// Error message and language tag of a STATUS, which servers older than version 3 of the
+/// protocol leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusText<'a> {
+    /// For people, UTF-8 by the draft and not trusted to be.
+    pub message: &'a [u8],
+}
+
+impl<'a> Field<'a> for StatusText<'a> {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        if r.left() == 0 {
+            return Ok(Self::default());
+        }
+        let message = r.string()?;
+        if r.left() > 0 {
+            r.string()?;
+        }
+        Ok(Self { message })
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        self.message.write(out);
+        b"".as_slice().write(out);
+    }
+}

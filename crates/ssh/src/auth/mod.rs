@@ -1,0 +1,401 @@
+//! A client's authentication (RFC 4252, RFC 4256), without I/O.
+//!
+//! Keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for them one at
+//! a time, and what was not asked for is never offered.
+
+mod event;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use wire::{NameList, Reader};
+use zeroize::Zeroizing;
+
+pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
+
+use crate::error::{Error, PeerMisbehaved, escape};
+use crate::msg::{
+    ServiceAccept, ServiceRequest, UserauthBanner, UserauthFailure, UserauthInfoRequest,
+    UserauthPkOk, UserauthSuccess,
+};
+
+const SERVICE: &[u8] = b"ssh-userauth";
+/// Prompts in one INFO_REQUEST. sshd sends one or two; libpam's own bound is 32.
+const MAX_PROMPTS: u32 = 32;
+/// INFO_REQUESTs in one keyboard-interactive attempt.
+const MAX_ROUNDS: u32 = 32;
+/// Steps a server may ask for with partial success (AuthenticationMethods chains a few).
+const MAX_STEPS: usize = 8;
+/// Banners shown; the rest is dropped.
+const MAX_BANNERS: u32 = 16;
+
+/// What the server's next message has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    /// Nothing was asked.
+    Nothing,
+    /// `none`.
+    NoneReply,
+    /// A query whether a key would do.
+    PkOk { identity: usize, algorithm: usize },
+    /// The owner has to sign.
+    Signature { identity: usize, algorithm: usize },
+    /// A signed request.
+    KeyReply,
+    /// The owner has to give a password.
+    Password,
+    /// A password.
+    PasswordReply,
+    /// keyboard-interactive: prompts or an end.
+    Interactive,
+    /// The owner has to answer prompts.
+    Answers,
+    /// Success or final failure has come.
+    Over,
+}
+
+/// The state machine. Inputs: [`UserAuth::handle`] and the answers to events. Outputs:
+/// [`UserAuth::poll_message`] and [`UserAuth::poll_event`].
+pub struct UserAuth {
+    config: AuthConfig,
+    awaits: Awaits,
+    service_accepted: bool,
+    /// Methods the server takes; unknown before the first failure.
+    allowed: Option<Vec<String>>,
+    next_identity: usize,
+    passwords: u32,
+    interactive: u32,
+    rounds: u32,
+    banners: u32,
+    steps: Vec<Method>,
+    messages: VecDeque<Zeroizing<Vec<u8>>>,
+    events: VecDeque<AuthEvent>,
+}
+
+impl UserAuth {
+    /// Nothing is sent before [`UserAuth::start`].
+    pub fn new(config: AuthConfig) -> Self {
+        Self {
+            config,
+            awaits: Awaits::Nothing,
+            service_accepted: false,
+            allowed: None,
+            next_identity: 0,
+            passwords: 0,
+            interactive: 0,
+            rounds: 0,
+            banners: 0,
+            steps: Vec::new(),
+            messages: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Asks for the service and, without waiting for it, makes the first request: RFC 4253
+    /// section 10 lets the peer refuse the service, which then ends the connection either way.
+    pub fn start(&mut self) {
+        self.send(ServiceRequest { name: SERVICE }.to_bytes());
+        let key = self.config.methods.first() == Some(&Method::PublicKey)
+            && self.config.identities.first().is_some_and(|i| i.direct);
+        if key {
+            self.next_step();
+        } else {
+            self.awaits = Awaits::NoneReply;
+            self.send(request::none(&self.config));
+        }
+    }
+
+    /// Handles messages 6 and 50 to 79.
+    pub fn handle(&mut self, payload: &Bytes) -> Result<(), Error> {
+        let number = payload.first().copied().unwrap_or_default();
+        match number {
+            ServiceAccept::NUMBER => {
+                let right = ServiceAccept::decode(payload)?.name == SERVICE;
+                if !right || std::mem::replace(&mut self.service_accepted, true) {
+                    return Err(PeerMisbehaved::Unexpected(number).into());
+                }
+                return Ok(());
+            }
+            _ if !self.service_accepted => {
+                return Err(PeerMisbehaved::Unexpected(number).into());
+            }
+            UserauthBanner::NUMBER => return self.handle_banner(payload),
+            _ => {}
+        }
+        match (number, self.awaits) {
+            (
+                UserauthSuccess::NUMBER,
+                Awaits::NoneReply | Awaits::KeyReply | Awaits::PasswordReply | Awaits::Interactive,
+            ) => {
+                UserauthSuccess::decode(payload)?;
+                self.awaits = Awaits::Over;
+                self.events.push_back(AuthEvent::Success);
+                Ok(())
+            }
+            (
+                UserauthFailure::NUMBER,
+                Awaits::NoneReply
+                | Awaits::PkOk { .. }
+                | Awaits::KeyReply
+                | Awaits::PasswordReply
+                | Awaits::Interactive,
+            ) => self.handle_failure(payload),
+            (
+                60,
+                Awaits::PkOk {
+                    identity,
+                    algorithm,
+                },
+            ) => self.handle_pk_ok(payload, identity, algorithm),
+            (60, Awaits::Interactive) => self.handle_info_request(payload),
+            // RFC 4252 section 8: the password has expired, and a new one is wanted.
+            (60, Awaits::PasswordReply) => {
+                self.fail("the password has expired: log in with ssh once to change it")
+            }
+            // Success that nothing was asked for is CVE-2018-10933 seen from the other side.
+            _ => Err(PeerMisbehaved::Unexpected(number).into()),
+        }
+    }
+
+    fn handle_banner(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = UserauthBanner::decode(payload)?;
+        self.banners += 1;
+        if self.banners <= MAX_BANNERS {
+            self.events
+                .push_back(AuthEvent::Banner(event::escape_lines(m.text)));
+        }
+        Ok(())
+    }
+
+    fn handle_failure(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = UserauthFailure::decode(payload)?;
+        if m.partial_success {
+            let method = match self.awaits {
+                Awaits::KeyReply => Method::PublicKey,
+                Awaits::PasswordReply => Method::Password,
+                Awaits::Interactive => Method::KeyboardInteractive,
+                _ => return Err(PeerMisbehaved::Unexpected(UserauthFailure::NUMBER).into()),
+            };
+            self.steps.push(method);
+            if self.steps.len() > MAX_STEPS {
+                return Err(PeerMisbehaved::TooMany("authentication steps").into());
+            }
+        } else if matches!(self.awaits, Awaits::Interactive) && self.rounds == 0 {
+            // Refused without a prompt: the server has nothing to ask.
+            self.interactive = self.config.max_prompts;
+        }
+        self.allowed = Some(names(m.methods));
+        self.next_step();
+        Ok(())
+    }
+
+    fn handle_pk_ok(
+        &mut self,
+        payload: &[u8],
+        identity: usize,
+        algorithm: usize,
+    ) -> Result<(), Error> {
+        let m = UserauthPkOk::decode(payload)?;
+        let ours = self.config.identities.get(identity);
+        let same = ours.is_some_and(|i| {
+            i.blob == m.blob
+                && i.algorithms
+                    .get(algorithm)
+                    .is_some_and(|a| a.as_bytes() == m.algorithm)
+        });
+        if !same {
+            return Err(PeerMisbehaved::WrongKeyOk.into());
+        }
+        self.ask_signature(identity, algorithm);
+        Ok(())
+    }
+
+    fn handle_info_request(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = UserauthInfoRequest::decode(payload)?;
+        self.rounds += 1;
+        if m.count > MAX_PROMPTS || self.rounds > MAX_ROUNDS {
+            return Err(PeerMisbehaved::TooMany("prompts").into());
+        }
+        let mut r = Reader::new(m.prompts.0);
+        let mut prompts = Vec::new();
+        for _ in 0..m.count {
+            let text = escape(r.string()?);
+            let echo = r.u8()? != 0;
+            prompts.push(Prompt { text, echo });
+        }
+        r.finish()?;
+        if prompts.is_empty() && m.name.is_empty() && m.instruction.is_empty() {
+            self.send(request::answers(&[]));
+            return Ok(());
+        }
+        self.awaits = Awaits::Answers;
+        self.events.push_back(AuthEvent::Prompts {
+            name: escape(m.name),
+            instruction: event::escape_lines(m.instruction),
+            prompts,
+        });
+        Ok(())
+    }
+
+    /// The answer to [`AuthEvent::Sign`]: the signature blob, or `None` if this key cannot sign.
+    pub fn sign(&mut self, signature: Option<&[u8]>) {
+        let Awaits::Signature {
+            identity,
+            algorithm,
+        } = self.awaits
+        else {
+            return;
+        };
+        match (signature, self.config.identities.get(identity)) {
+            (Some(signature), Some(key)) => {
+                let unsigned = request::public_key(&self.config, key, algorithm, true);
+                self.awaits = Awaits::KeyReply;
+                self.send(request::with_signature(unsigned, signature));
+            }
+            _ => self.next_step(),
+        }
+    }
+
+    /// The answer to [`AuthEvent::Password`]; `None` gives the method up.
+    pub fn password(&mut self, password: Option<&Zeroizing<String>>) {
+        if self.awaits != Awaits::Password {
+            return;
+        }
+        match password {
+            Some(password) => {
+                self.awaits = Awaits::PasswordReply;
+                let message = request::password(&self.config, password);
+                self.messages.push_back(message);
+            }
+            None => {
+                self.passwords = self.config.max_prompts;
+                self.next_step();
+            }
+        }
+    }
+
+    /// The answers to [`AuthEvent::Prompts`], one for each; `None` gives the method up.
+    pub fn answers(&mut self, answers: Option<&[Zeroizing<String>]>) {
+        if self.awaits != Awaits::Answers {
+            return;
+        }
+        match answers {
+            Some(answers) => {
+                self.awaits = Awaits::Interactive;
+                self.messages.push_back(request::answers(answers));
+            }
+            None => {
+                self.interactive = self.config.max_prompts;
+                self.next_step();
+            }
+        }
+    }
+
+    /// The server's EXT_INFO came after the start.
+    pub fn set_hostbound(&mut self, hostbound: bool) {
+        self.config.hostbound = hostbound;
+    }
+
+    /// Makes the next request that the server may take.
+    fn next_step(&mut self) {
+        let allowed = |allowed: &Option<Vec<String>>, method: Method| {
+            allowed
+                .as_ref()
+                .is_none_or(|names| names.iter().any(|n| n == method.name()))
+        };
+        for method in self.config.methods.clone() {
+            if !allowed(&self.allowed, method) {
+                continue;
+            }
+            match method {
+                Method::PublicKey if self.next_identity < self.config.identities.len() => {
+                    let identity = self.next_identity;
+                    self.next_identity += 1;
+                    return self.offer(identity);
+                }
+                Method::KeyboardInteractive if self.interactive < self.config.max_prompts => {
+                    self.interactive += 1;
+                    self.rounds = 0;
+                    self.awaits = Awaits::Interactive;
+                    return self.send(request::interactive(&self.config));
+                }
+                Method::Password if self.passwords < self.config.max_prompts => {
+                    self.passwords += 1;
+                    self.awaits = Awaits::Password;
+                    let attempt = self.passwords;
+                    return self.events.push_back(AuthEvent::Password { attempt });
+                }
+                _ => {}
+            }
+        }
+        self.awaits = Awaits::Over;
+        let server = self.allowed.clone().unwrap_or_default();
+        self.events
+            .push_back(AuthEvent::Failed { server, why: None });
+    }
+
+    fn offer(&mut self, identity: usize) {
+        let Some(key) = self.config.identities.get(identity) else {
+            return;
+        };
+        let Some(algorithm) = key.algorithm(self.config.signature_algorithms.as_deref()) else {
+            return self.next_step();
+        };
+        if key.direct {
+            return self.ask_signature(identity, algorithm);
+        }
+        self.awaits = Awaits::PkOk {
+            identity,
+            algorithm,
+        };
+        let query = request::public_key(&self.config, key, algorithm, false);
+        self.send(query);
+    }
+
+    fn ask_signature(&mut self, identity: usize, algorithm: usize) {
+        let Some(key) = self.config.identities.get(identity) else {
+            return;
+        };
+        let request = request::public_key(&self.config, key, algorithm, true);
+        self.awaits = Awaits::Signature {
+            identity,
+            algorithm,
+        };
+        self.events.push_back(AuthEvent::Sign {
+            identity,
+            algorithm: key.algorithms.get(algorithm).cloned().unwrap_or_default(),
+            data: request::to_be_signed(&self.config, &request),
+        });
+    }
+
+    fn fail(&mut self, why: &str) -> Result<(), Error> {
+        self.awaits = Awaits::Over;
+        let server = self.allowed.clone().unwrap_or_default();
+        self.events.push_back(AuthEvent::Failed {
+            server,
+            why: Some(why.to_owned()),
+        });
+        Ok(())
+    }
+
+    fn send(&mut self, message: impl Into<Zeroizing<Vec<u8>>>) {
+        self.messages.push_back(message.into());
+    }
+
+    /// The next message to send.
+    pub fn poll_message(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+        self.messages.pop_front()
+    }
+
+    /// What the owner has to know or to answer.
+    pub fn poll_event(&mut self) -> Option<AuthEvent> {
+        self.events.pop_front()
+    }
+}
+
+fn names(list: NameList<'_>) -> Vec<String> {
+    list.iter().map(str::to_owned).collect()
+}

@@ -1,0 +1,226 @@
+//! Messages 80 to 100 from the peer.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use wire::Reader;
+
+use super::window::ReceiveWindow;
+use super::{
+    Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, MAX_DATA, Queued, bound_control,
+};
+use crate::Role;
+use crate::error::{Error, PeerMisbehaved, escape};
+use crate::msg::*;
+
+/// SSH_EXTENDED_DATA_STDERR.
+const STDERR: u32 = 1;
+
+impl Channels {
+    /// Handles a message of the connection layer.
+    pub fn handle(&mut self, _now: Instant, payload: Bytes) -> Result<(), Error> {
+        bound_control(self.control.len())?;
+        match payload.first().copied().unwrap_or_default() {
+            ChannelData::NUMBER => self.handle_data(&payload),
+            ChannelExtendedData::NUMBER => self.handle_extended(&payload),
+            ChannelWindowAdjust::NUMBER => {
+                let m = ChannelWindowAdjust::decode(&payload)?;
+                self.live(m.recipient)?.send.adjust(m.bytes)
+            }
+            GlobalRequest::NUMBER => {
+                // hostkeys-00@openssh.com and the like: nothing here is granted.
+                if GlobalRequest::decode(&payload)?.want_reply {
+                    self.control.push_back(RequestFailure {}.to_bytes());
+                }
+                Ok(())
+            }
+            RequestSuccess::NUMBER | RequestFailure::NUMBER => {
+                self.asked = self.asked.checked_sub(1).ok_or(PeerMisbehaved::Unasked)?;
+                self.events.push_back(ChannelEvent::Alive);
+                Ok(())
+            }
+            ChannelOpen::NUMBER => self.handle_open(&payload),
+            ChannelOpenConfirmation::NUMBER => self.handle_confirmation(&payload),
+            ChannelOpenFailure::NUMBER => self.handle_open_failure(&payload),
+            ChannelEof::NUMBER => {
+                let id = ChannelEof::decode(&payload)?.recipient;
+                let channel = self.live(id)?;
+                if !std::mem::replace(&mut channel.eof_received, true) {
+                    self.events.push_back(ChannelEvent::Eof(ChannelId(id)));
+                }
+                Ok(())
+            }
+            ChannelClose::NUMBER => self.handle_close(ChannelClose::decode(&payload)?.recipient),
+            ChannelRequest::NUMBER => self.handle_request(&payload),
+            ChannelSuccess::NUMBER => {
+                let id = ChannelSuccess::decode(&payload)?.recipient;
+                self.answered(id, ChannelEvent::RequestSucceeded(ChannelId(id)))
+            }
+            ChannelFailure::NUMBER => {
+                let id = ChannelFailure::decode(&payload)?.recipient;
+                self.answered(id, ChannelEvent::RequestFailed(ChannelId(id)))
+            }
+            number => Err(PeerMisbehaved::Unexpected(number).into()),
+        }
+    }
+
+    /// An open channel that the peer has not closed.
+    fn live(&mut self, id: u32) -> Result<&mut Channel, Error> {
+        match self.channels.get_mut(&id) {
+            Some(channel) if channel.confirmed && !channel.close_received => Ok(channel),
+            _ => Err(PeerMisbehaved::UnknownChannel(id).into()),
+        }
+    }
+
+    fn handle_data(&mut self, payload: &Bytes) -> Result<(), Error> {
+        let m = ChannelData::decode(payload)?;
+        let id = m.recipient;
+        self.receive(id, m.data.len())?;
+        let data = payload.slice_ref(m.data);
+        self.events
+            .push_back(ChannelEvent::Data(ChannelId(id), data));
+        Ok(())
+    }
+
+    fn handle_extended(&mut self, payload: &Bytes) -> Result<(), Error> {
+        let m = ChannelExtendedData::decode(payload)?;
+        let id = m.recipient;
+        self.receive(id, m.data.len())?;
+        let data = payload.slice_ref(m.data);
+        if m.code == STDERR {
+            self.events
+                .push_back(ChannelEvent::ExtendedData(ChannelId(id), data));
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, id: u32, n: usize) -> Result<(), Error> {
+        let channel = self.live(id)?;
+        if channel.eof_received {
+            return Err(PeerMisbehaved::DataAfterEof.into());
+        }
+        if n > MAX_DATA {
+            return Err(PeerMisbehaved::DataTooLong(n).into());
+        }
+        channel.receive.receive(n)
+    }
+
+    fn handle_open(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = ChannelOpen::decode(payload)?;
+        let agent = m.kind == b"auth-agent@openssh.com" && self.role == Role::Client;
+        let session = m.kind == b"session" && self.role == Role::Server;
+        if !(agent && self.agent_allowed || session) || self.channels.len() >= MAX_CHANNELS {
+            self.refuse(m.sender, "not allowed here");
+            return Ok(());
+        }
+        let id = self.take_number();
+        let receive = ReceiveWindow::new(self.config.window, self.config.max_window);
+        let mut channel = Channel::new(Some(m.sender), receive);
+        channel.send.confirm(m.window, m.max_packet);
+        self.channels.insert(id, channel);
+        let id = ChannelId(id);
+        self.events.push_back(match session {
+            true => ChannelEvent::SessionOpened(id),
+            false => ChannelEvent::AgentOpened(id),
+        });
+        Ok(())
+    }
+
+    /// A channel of ours that the peer has not answered yet.
+    fn opening(&mut self, id: u32) -> Result<&mut Channel, Error> {
+        match self.channels.get_mut(&id) {
+            Some(channel)
+                if !channel.confirmed && (channel.predicted || channel.remote.is_none()) =>
+            {
+                Ok(channel)
+            }
+            _ => Err(PeerMisbehaved::UnknownChannel(id).into()),
+        }
+    }
+
+    fn handle_confirmation(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = ChannelOpenConfirmation::decode(payload)?;
+        if m.max_packet == 0 {
+            return Err(PeerMisbehaved::ZeroPacket.into());
+        }
+        let id = ChannelId(m.recipient);
+        let channel = self.opening(m.recipient)?;
+        let right = channel.remote.is_none_or(|expected| expected == m.sender);
+        channel.remote = Some(m.sender);
+        channel.confirmed = true;
+        channel.send.confirm(m.window, m.max_packet);
+        self.events.push_back(match right {
+            true => ChannelEvent::Opened(id),
+            false => ChannelEvent::PredictionFailed(id),
+        });
+        Ok(())
+    }
+
+    fn handle_open_failure(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = ChannelOpenFailure::decode(payload)?;
+        self.opening(m.recipient)?;
+        self.channels.remove(&m.recipient);
+        self.events.push_back(ChannelEvent::OpenFailed {
+            id: ChannelId(m.recipient),
+            reason: m.reason,
+            description: escape(m.description),
+        });
+        Ok(())
+    }
+
+    fn handle_close(&mut self, id: u32) -> Result<(), Error> {
+        let channel = self.live(id)?;
+        channel.close_received = true;
+        // RFC 4254 section 5.3: a CLOSE is answered with a CLOSE, and data queued are void.
+        channel.queue.clear();
+        channel.queued = 0;
+        if channel.close_sent {
+            self.channels.remove(&id);
+        } else {
+            channel.queue.push_back(Queued::Close);
+        }
+        self.events.push_back(ChannelEvent::Closed(ChannelId(id)));
+        Ok(())
+    }
+
+    fn handle_request(&mut self, payload: &Bytes) -> Result<(), Error> {
+        let m = ChannelRequest::decode(payload)?;
+        let id = ChannelId(m.recipient);
+        self.live(m.recipient)?;
+        let client = self.role == Role::Client;
+        let mut r = Reader::new(m.data.0);
+        match m.name {
+            b"exit-status" if client => {
+                let status = r.u32()?;
+                r.finish()?;
+                self.events.push_back(ChannelEvent::ExitStatus(id, status));
+            }
+            b"exit-signal" if client => {
+                self.events
+                    .push_back(ChannelEvent::ExitSignal(id, escape(r.string()?)));
+            }
+            _ if client => {
+                if m.want_reply {
+                    self.answer(id, false);
+                }
+            }
+            name => self.events.push_back(ChannelEvent::Request {
+                id,
+                name: name.to_vec(),
+                data: payload.slice_ref(m.data.0),
+                want_reply: m.want_reply,
+            }),
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, id: u32, event: ChannelEvent) -> Result<(), Error> {
+        let channel = self.live(id)?;
+        channel.replies_due = channel
+            .replies_due
+            .checked_sub(1)
+            .ok_or(PeerMisbehaved::Unasked)?;
+        self.events.push_back(event);
+        Ok(())
+    }
+}

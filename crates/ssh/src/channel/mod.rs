@@ -1,0 +1,457 @@
+//! Channels (RFC 4254 section 5), for either role: many byte streams with a window each over one
+//! transport. Without I/O; [`crate::Connection`] feeds it and takes its packets.
+
+mod event;
+mod incoming;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use wire::{Block, Field, PacketBuf, Pool, Rest};
+
+pub use event::{ChannelEvent, ChannelId, Request};
+use window::{ReceiveWindow, SendWindow};
+
+use crate::Role;
+use crate::error::Error;
+use crate::msg::{
+    ChannelClose, ChannelEof, ChannelFailure, ChannelOpen, ChannelOpenConfirmation,
+    ChannelOpenFailure, ChannelRequest, ChannelSuccess, ChannelWindowAdjust, GlobalRequest,
+};
+
+/// Largest data payload: OpenSSH's CHAN_SES_PACKET_DEFAULT. sshd drops what is larger in silence.
+const MAX_DATA: usize = 32 * 1024;
+/// The window sshd gives a session channel once a program runs: CHAN_SES_WINDOW_DEFAULT.
+const ASSUMED_WINDOW: u32 = 2 << 20;
+/// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED.
+const PROHIBITED: u32 = 1;
+/// Replies and control messages that wait to be sent; a peer that asks for more without reading
+/// our answers is broken or hostile.
+const MAX_CONTROL: usize = 4096;
+/// Channels a peer may have open towards us.
+const MAX_CHANNELS: usize = 1024;
+
+/// Sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelsConfig {
+    /// The window a channel starts with, in bytes.
+    pub window: u32,
+    /// What it may grow to. At most 15 MiB towards OpenSSH 8.4 and later, whose sender moves its
+    /// whole buffer for each packet above that.
+    pub max_window: u32,
+}
+
+impl Default for ChannelsConfig {
+    fn default() -> Self {
+        Self {
+            window: 2 << 20,
+            max_window: 15 << 20,
+        }
+    }
+}
+
+/// All channels of a connection.
+pub struct Channels {
+    role: Role,
+    config: ChannelsConfig,
+    pool: Pool,
+    rtt: Option<Duration>,
+    channels: BTreeMap<u32, Channel>,
+    next: u32,
+    opened_sessions: u32,
+    /// Whose turn it is.
+    turn: u32,
+    control: VecDeque<Vec<u8>>,
+    /// Outstanding global requests, in order; all are keepalives.
+    asked: usize,
+    agent_allowed: bool,
+    events: VecDeque<ChannelEvent>,
+}
+
+struct Channel {
+    /// The peer's number, or the one we count on.
+    remote: Option<u32>,
+    predicted: bool,
+    confirmed: bool,
+    send: SendWindow,
+    receive: ReceiveWindow,
+    queue: VecDeque<Queued>,
+    queued: usize,
+    replies_due: usize,
+    eof_received: bool,
+    close_sent: bool,
+    close_received: bool,
+}
+
+enum Queued {
+    Request { request: Request, want_reply: bool },
+    Data(PacketBuf),
+    Eof,
+    Close,
+}
+
+impl Channels {
+    /// No channels yet.
+    pub fn new(role: Role, config: ChannelsConfig, pool: Pool) -> Self {
+        Self {
+            role,
+            config,
+            pool,
+            rtt: None,
+            channels: BTreeMap::new(),
+            next: 0,
+            opened_sessions: 0,
+            turn: 0,
+            control: VecDeque::new(),
+            asked: 0,
+            agent_allowed: false,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The path's round trip, which decides whether windows grow.
+    pub fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = Some(rtt);
+    }
+
+    /// Most bytes the windows of this connection may grow to.
+    pub fn set_max_window(&mut self, bytes: u32) {
+        self.config.max_window = bytes.max(self.config.window);
+    }
+
+    /// Opens a session.
+    pub fn open_session(&mut self) -> ChannelId {
+        self.opened_sessions += 1;
+        self.open(b"session", &[], None)
+    }
+
+    /// Opens a session whose number at the peer is taken for granted, so that requests and data
+    /// can follow at once. Only for OpenSSH, which gives the lowest free number, and only while
+    /// no channel of this connection has been closed.
+    pub fn open_session_predicted(&mut self) -> ChannelId {
+        let number = self.opened_sessions;
+        self.opened_sessions += 1;
+        self.open(b"session", &[], Some(number))
+    }
+
+    /// Opens a connection from the peer to `host` (RFC 4254 section 7.2).
+    pub fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
+        let mut data = Vec::new();
+        host.as_bytes().write(&mut data);
+        u32::from(port).write(&mut data);
+        b"127.0.0.1".as_slice().write(&mut data);
+        0u32.write(&mut data);
+        self.open(b"direct-tcpip", &data, None)
+    }
+
+    fn open(&mut self, kind: &[u8], data: &[u8], predicted: Option<u32>) -> ChannelId {
+        let id = self.take_number();
+        let receive = ReceiveWindow::new(self.config.window, self.config.max_window);
+        let open = ChannelOpen {
+            kind,
+            sender: id,
+            window: receive.size(),
+            max_packet: MAX_DATA as u32,
+            data: Rest(data),
+        };
+        self.control.push_back(open.to_bytes());
+        let mut channel = Channel::new(predicted, receive);
+        if predicted.is_some() {
+            channel.predicted = true;
+            channel.send = SendWindow::assumed(ASSUMED_WINDOW, MAX_DATA);
+        }
+        self.channels.insert(id, channel);
+        ChannelId(id)
+    }
+
+    fn take_number(&mut self) -> u32 {
+        while self.channels.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        id
+    }
+
+    /// Grants what [`ChannelEvent::AgentOpened`] or [`ChannelEvent::SessionOpened`] asked for.
+    pub fn accept(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id.0) else {
+            return;
+        };
+        channel.confirmed = true;
+        let confirmation = ChannelOpenConfirmation {
+            recipient: channel.remote.unwrap_or_default(),
+            sender: id.0,
+            window: channel.receive.size(),
+            max_packet: MAX_DATA as u32,
+            data: Rest(&[]),
+        };
+        self.control.push_back(confirmation.to_bytes());
+    }
+
+    /// Refuses it.
+    pub fn reject(&mut self, id: ChannelId, why: &str) {
+        if let Some(channel) = self.channels.remove(&id.0) {
+            self.refuse(channel.remote.unwrap_or_default(), why);
+        }
+    }
+
+    fn refuse(&mut self, recipient: u32, why: &str) {
+        let failure = ChannelOpenFailure {
+            recipient,
+            reason: PROHIBITED,
+            description: why.as_bytes(),
+            language: b"",
+        };
+        self.control.push_back(failure.to_bytes());
+    }
+
+    /// Makes a request; its answer comes as an event if one is wanted.
+    pub fn request(&mut self, id: ChannelId, request: Request, want_reply: bool) {
+        if request == Request::AgentForwarding {
+            self.agent_allowed = true;
+        }
+        self.push(
+            id,
+            Queued::Request {
+                request,
+                want_reply,
+            },
+        );
+    }
+
+    /// Answers [`ChannelEvent::Request`].
+    pub fn answer(&mut self, id: ChannelId, granted: bool) {
+        let Some(recipient) = self.channels.get(&id.0).and_then(|c| c.remote) else {
+            return;
+        };
+        self.control.push_back(match granted {
+            true => ChannelSuccess { recipient }.to_bytes(),
+            false => ChannelFailure { recipient }.to_bytes(),
+        });
+    }
+
+    /// Queues a copy of `bytes`; small ones share packets.
+    pub fn write(&mut self, id: ChannelId, mut bytes: &[u8]) {
+        let pool = self.pool.clone();
+        let Some(channel) = self.channels.get_mut(&id.0) else {
+            return;
+        };
+        channel.queued += bytes.len();
+        while !bytes.is_empty() {
+            if !matches!(channel.queue.back(), Some(Queued::Data(p)) if p.room() > 0) {
+                let slot = pool.slot().min(MAX_DATA);
+                channel.queue.push_back(Queued::Data(pool.packet(0, slot)));
+            }
+            if let Some(Queued::Data(packet)) = channel.queue.back_mut() {
+                let n = packet.append(bytes);
+                bytes = bytes.get(n..).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Queues a block; its packets are sealed where they lie.
+    pub fn write_block(&mut self, id: ChannelId, mut block: Block) {
+        let Some(channel) = self.channels.get_mut(&id.0) else {
+            return;
+        };
+        while let Some(packet) = block.pop_front() {
+            if !packet.is_empty() {
+                channel.queued += packet.len();
+                channel.queue.push_back(Queued::Data(packet));
+            }
+        }
+    }
+
+    /// No more data will be written.
+    pub fn send_eof(&mut self, id: ChannelId) {
+        self.push(id, Queued::Eof);
+    }
+
+    /// Closes the channel once what is queued has been sent.
+    pub fn close(&mut self, id: ChannelId) {
+        self.push(id, Queued::Close);
+    }
+
+    fn push(&mut self, id: ChannelId, queued: Queued) {
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            channel.queue.push_back(queued);
+        }
+    }
+
+    /// Bytes written that have not been sent.
+    pub fn queued(&self, id: ChannelId) -> usize {
+        self.channels.get(&id.0).map_or(0, |c| c.queued)
+    }
+
+    /// Bytes the peer's window has room for.
+    pub fn window(&self, id: ChannelId) -> u64 {
+        self.channels.get(&id.0).map_or(0, |c| c.send.left())
+    }
+
+    /// Whether data wait for the peer's window and for nothing else.
+    pub fn is_stalled(&self, id: ChannelId) -> bool {
+        self.channels
+            .get(&id.0)
+            .is_some_and(|c| match c.queue.front() {
+                Some(Queued::Data(p)) => c.remote.is_some() && c.send.allows(p.len()) == 0,
+                _ => false,
+            })
+    }
+
+    /// Whether the channel is there: neither closed nor refused.
+    pub fn exists(&self, id: ChannelId) -> bool {
+        self.channels.contains_key(&id.0)
+    }
+
+    /// `n` bytes of received data have left memory.
+    pub fn consumed(&mut self, now: Instant, id: ChannelId, n: usize) {
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            channel.receive.consume(now, n, self.rtt);
+        }
+    }
+
+    /// Asks the peer for a sign of life.
+    pub fn send_keepalive(&mut self) {
+        self.asked += 1;
+        let ask = GlobalRequest {
+            name: b"keepalive@openssh.com",
+            want_reply: true,
+            data: Rest(&[]),
+        };
+        self.control.push_back(ask.to_bytes());
+    }
+
+    /// What happened.
+    pub fn poll_event(&mut self) -> Option<ChannelEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next message to send, in a packet.
+    pub fn poll_packet(&mut self) -> Option<PacketBuf> {
+        if let Some(message) = self.control.pop_front() {
+            return Some(PacketBuf::from_payload(&message));
+        }
+        // One packet of each channel in turn, so that none waits behind another's file.
+        let turn = self.turn;
+        let order: [std::ops::RangeInclusive<u32>; 2] =
+            [turn..=u32::MAX, 0..=turn.saturating_sub(1)];
+        for range in order {
+            let mut gone = None;
+            let mut packet = None;
+            for (id, channel) in self.channels.range_mut(range) {
+                packet = channel.poll_packet(&self.pool);
+                if packet.is_some() {
+                    self.turn = id.wrapping_add(1);
+                    gone = (channel.close_sent && channel.close_received).then_some(*id);
+                    break;
+                }
+            }
+            if let Some(id) = gone {
+                self.channels.remove(&id);
+            }
+            if packet.is_some() {
+                return packet;
+            }
+            if turn == 0 {
+                break;
+            }
+        }
+        None
+    }
+}
+
+impl Channel {
+    fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
+        Self {
+            remote,
+            predicted: false,
+            confirmed: false,
+            send: SendWindow::closed(),
+            receive,
+            queue: VecDeque::new(),
+            queued: 0,
+            replies_due: 0,
+            eof_received: false,
+            close_sent: false,
+            close_received: false,
+        }
+    }
+
+    fn poll_packet(&mut self, pool: &Pool) -> Option<PacketBuf> {
+        let recipient = self.remote?;
+        if self.close_sent || !(self.confirmed || self.predicted) {
+            return None;
+        }
+        if !self.close_received
+            && self.confirmed
+            && let Some(bytes) = self.receive.take_grant()
+        {
+            let adjust = ChannelWindowAdjust { recipient, bytes };
+            return Some(PacketBuf::from_payload(&adjust.to_bytes()));
+        }
+        let message = match self.queue.front()? {
+            Queued::Data(packet) => {
+                let n = self.send.allows(packet.len());
+                return (n > 0).then(|| self.data(recipient, n, pool)).flatten();
+            }
+            Queued::Request {
+                request,
+                want_reply,
+            } => {
+                self.replies_due += usize::from(*want_reply);
+                ChannelRequest {
+                    recipient,
+                    name: request.name(),
+                    want_reply: *want_reply,
+                    data: Rest(&request.data()),
+                }
+                .to_bytes()
+            }
+            Queued::Eof => ChannelEof { recipient }.to_bytes(),
+            Queued::Close => {
+                self.close_sent = true;
+                ChannelClose { recipient }.to_bytes()
+            }
+        };
+        self.queue.pop_front();
+        Some(PacketBuf::from_payload(&message))
+    }
+
+    /// The first `n` bytes of the packet in front, as CHANNEL_DATA.
+    fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
+        let mut packet = match self.queue.front_mut()? {
+            Queued::Data(packet) if packet.len() > n => {
+                let mut head = pool.packet(0, n);
+                head.append(packet.payload().get(..n)?);
+                packet.advance(n);
+                head
+            }
+            _ => match self.queue.pop_front()? {
+                Queued::Data(packet) => packet,
+                _ => return None,
+            },
+        };
+        self.send.take(n);
+        self.queued -= n;
+        let mut header = [0; 9];
+        header[0] = crate::msg::ChannelData::NUMBER;
+        header[1..5].copy_from_slice(&recipient.to_be_bytes());
+        header[5..].copy_from_slice(&(n as u32).to_be_bytes());
+        packet.prepend(&header);
+        Some(packet)
+    }
+}
+
+/// Why a control message cannot be queued: see [`MAX_CONTROL`].
+fn bound_control(waiting: usize) -> Result<(), Error> {
+    match waiting > MAX_CONTROL {
+        true => {
+            Err(crate::error::PeerMisbehaved::TooMany("requests without reading answers").into())
+        }
+        false => Ok(()),
+    }
+}

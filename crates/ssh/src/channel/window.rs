@@ -1,0 +1,224 @@
+//! Both windows of a channel (RFC 4254 section 5.2).
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, PeerMisbehaved};
+
+/// What we may still send.
+#[derive(Clone, Debug)]
+pub(super) struct SendWindow {
+    /// Granted less sent. Negative while data have been sent on a prediction.
+    left: i64,
+    sent: i64,
+    /// The most that was ever open at once.
+    largest: i64,
+    /// Largest data payload the peer takes.
+    pub(super) max_packet: usize,
+}
+
+impl SendWindow {
+    pub(super) fn closed() -> Self {
+        Self {
+            left: 0,
+            sent: 0,
+            largest: 0,
+            max_packet: 0,
+        }
+    }
+
+    /// Counts on a window before the peer has said anything.
+    pub(super) fn assumed(window: u32, max_packet: usize) -> Self {
+        Self {
+            left: window.into(),
+            sent: 0,
+            largest: window.into(),
+            max_packet,
+        }
+    }
+
+    /// The confirmation: what it grants takes the place of what was assumed.
+    pub(super) fn confirm(&mut self, window: u32, max_packet: u32) {
+        self.left = i64::from(window) - self.sent;
+        self.largest = self.largest.max(self.left);
+        self.max_packet = max_packet as usize;
+    }
+
+    pub(super) fn adjust(&mut self, bytes: u32) -> Result<(), Error> {
+        self.left += i64::from(bytes);
+        if self.left > i64::from(u32::MAX) {
+            // RFC 4254 section 5.2: the window must not pass 2^32 - 1.
+            return Err(PeerMisbehaved::WindowOverflow.into());
+        }
+        self.largest = self.largest.max(self.left);
+        Ok(())
+    }
+
+    pub(super) fn take(&mut self, n: usize) {
+        self.left -= n as i64;
+        self.sent += n as i64;
+    }
+
+    /// How much of a packet of `len` bytes may go now; 0 is none.
+    ///
+    /// A packet waits for room rather than be cut (a cut copies it), unless the peer's window is
+    /// so small that it may never open far enough.
+    pub(super) fn allows(&self, len: usize) -> usize {
+        let left = usize::try_from(self.left).unwrap_or(0);
+        let whole = len.min(self.max_packet);
+        if whole <= left {
+            whole
+        } else if self.largest >= 2 * whole as i64 {
+            0
+        } else {
+            left
+        }
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        u64::try_from(self.left).unwrap_or(0)
+    }
+}
+
+/// What the peer may still send, and how that follows the path.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiveWindow {
+    /// What the peer may still send.
+    left: u32,
+    /// Consumed, but not granted again yet.
+    due: u32,
+    /// The size kept open.
+    size: u32,
+    max: u32,
+    since: Option<Instant>,
+    in_round: u32,
+}
+
+/// Never grant less than three packets at once, as OpenSSH (channels.c): each grant is a packet.
+const LEAST_GRANT: u32 = 3 * 32 * 1024;
+
+impl ReceiveWindow {
+    pub(super) fn new(size: u32, max: u32) -> Self {
+        Self {
+            left: size,
+            due: 0,
+            size,
+            max: max.max(size),
+            since: None,
+            in_round: 0,
+        }
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Data came.
+    pub(super) fn receive(&mut self, n: usize) -> Result<(), Error> {
+        let n = u32::try_from(n).map_err(|_| PeerMisbehaved::WindowExceeded)?;
+        self.left = self
+            .left
+            .checked_sub(n)
+            .ok_or(PeerMisbehaved::WindowExceeded)?;
+        Ok(())
+    }
+
+    /// Data have left memory.
+    ///
+    /// When a whole window was consumed within two round trips, the window may be what holds the
+    /// sender, and is doubled.
+    pub(super) fn consume(&mut self, now: Instant, n: usize, rtt: Option<Duration>) {
+        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        self.due = self.due.saturating_add(n);
+        self.in_round = self.in_round.saturating_add(n);
+        let since = *self.since.get_or_insert(now);
+        if self.in_round < self.size {
+            return;
+        }
+        let took = now.saturating_duration_since(since);
+        if rtt.is_some_and(|rtt| took <= 2 * rtt) && self.size < self.max {
+            let grown = self.size.saturating_mul(2).min(self.max);
+            self.due = self.due.saturating_add(grown - self.size);
+            self.size = grown;
+        }
+        self.since = Some(now);
+        self.in_round = 0;
+    }
+
+    /// The grant that is due, if it is worth a packet.
+    pub(super) fn take_grant(&mut self) -> Option<u32> {
+        let worth = (self.size / 8).max(LEAST_GRANT).min(self.size / 2 + 1);
+        if self.due < worth {
+            return None;
+        }
+        let grant = std::mem::take(&mut self.due);
+        self.left = self.left.saturating_add(grant);
+        Some(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirmation_takes_the_place_of_the_assumption() {
+        let mut window = SendWindow::assumed(2 << 20, 32768);
+        window.take(1000);
+        window.confirm(0, 32768);
+        assert_eq!(window.allows(1), 0);
+        window.adjust(2 << 20).unwrap();
+        assert_eq!(window.left(), (2 << 20) - 1000);
+    }
+
+    #[test]
+    fn a_packet_waits_for_a_large_window_and_is_cut_for_a_small_one() {
+        let mut large = SendWindow::closed();
+        large.confirm(100_000, 32768);
+        large.take(90_000);
+        assert_eq!(large.allows(32768), 0);
+        let mut small = SendWindow::closed();
+        small.confirm(10_000, 32768);
+        assert_eq!(small.allows(32768), 10_000);
+    }
+
+    #[test]
+    fn a_hostile_adjust_is_refused() {
+        let mut window = SendWindow::closed();
+        window.confirm(u32::MAX, 32768);
+        assert_eq!(window.adjust(1), Err(PeerMisbehaved::WindowOverflow.into()));
+    }
+
+    #[test]
+    fn the_window_grows_only_while_it_holds_the_sender() {
+        let start = Instant::now();
+        let rtt = Duration::from_millis(100);
+        let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
+        let mut now = start;
+        for _ in 0..10 {
+            now += rtt;
+            let n = window.size() as usize;
+            window.consume(now, n, Some(rtt));
+        }
+        assert_eq!(window.size(), 15 << 20);
+        let mut slow = ReceiveWindow::new(2 << 20, 15 << 20);
+        slow.consume(now, 1, Some(rtt));
+        for _ in 0..10 {
+            now += 5 * rtt;
+            let n = slow.size() as usize;
+            slow.consume(now, n, Some(rtt));
+        }
+        assert_eq!(slow.size(), 2 << 20);
+    }
+
+    #[test]
+    fn what_was_consumed_is_granted_again() {
+        let mut window = ReceiveWindow::new(1 << 20, 1 << 20);
+        window.receive(1 << 20).unwrap();
+        assert!(window.receive(1).is_err());
+        let mut window = ReceiveWindow::new(1 << 20, 1 << 20);
+        window.receive(200_000).unwrap();
+        window.consume(Instant::now(), 200_000, None);
+        assert_eq!(window.take_grant(), Some(200_000));
+        assert_eq!(window.take_grant(), None);
+    }
+}

@@ -1,0 +1,171 @@
+use std::fmt;
+use std::ops::Range;
+
+use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::error::Unspecified;
+
+use super::framing::LENGTH_FIELD;
+use super::suite::{self, Ctr, Gcm, Mac};
+use super::table::{Mode, PLAIN};
+use super::{CipherSpec, Framing, KeyMaterial, MacSpec, OpenError, Position, SealError};
+
+/// Opens the packets of one direction between two NEWKEYS.
+///
+/// Never changes, so an `Arc` of it can be on every thread; nothing is allocated for a packet.
+pub struct OpeningKey {
+    framing: Framing,
+    suite: Suite,
+}
+
+enum Suite {
+    Plain,
+    Gcm(Gcm),
+    ChaCha(Box<chacha::OpeningKey>),
+    Ctr(Box<(Ctr, Mac)>),
+}
+
+impl OpeningKey {
+    /// Before the first NEWKEYS: nothing is enciphered or authenticated.
+    pub fn plain() -> Self {
+        Self {
+            framing: Framing::new(&PLAIN, None),
+            suite: Suite::Plain,
+        }
+    }
+
+    /// A key for `cipher`, with `mac` exactly when the cipher has no tag of its own.
+    ///
+    /// Fails when the material has the wrong lengths.
+    pub fn new(
+        cipher: &CipherSpec,
+        mac: Option<&MacSpec>,
+        keys: &KeyMaterial,
+    ) -> Result<Self, SealError> {
+        let framing = suite::check(cipher, mac, keys)?;
+        let suite = Self::suite(cipher, mac, keys).map_err(|_| SealError::BadKeyMaterial)?;
+        Ok(Self { framing, suite })
+    }
+
+    fn suite(
+        cipher: &CipherSpec,
+        mac: Option<&MacSpec>,
+        keys: &KeyMaterial,
+    ) -> Result<Suite, Unspecified> {
+        Ok(match cipher.mode {
+            Mode::Plain => Suite::Plain,
+            Mode::Gcm(algorithm) => Suite::Gcm(Gcm::new(algorithm, keys)?),
+            Mode::ChaCha => {
+                let key = keys.key.first_chunk().ok_or(Unspecified)?;
+                Suite::ChaCha(Box::new(chacha::OpeningKey::new(key)))
+            }
+            Mode::Ctr(algorithm) => {
+                let mac = Mac::new(mac.ok_or(Unspecified)?, keys)?;
+                Suite::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))
+            }
+        })
+    }
+
+    /// How packets are laid out; what moves the [`Position`] on.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Bytes that [`OpeningKey::peek_length`] needs, the same for every cipher.
+    pub fn head_len(&self) -> usize {
+        LENGTH_FIELD
+    }
+
+    /// How many bytes the packet that starts with `head` takes on the wire, tag included.
+    ///
+    /// `head` stays as it is: an enciphered length is deciphered in a copy. The answer is not
+    /// authenticated yet, but is bounded: at most [`super::MAX_PACKET_LENGTH`] with length field
+    /// and tag on top.
+    pub fn peek_length(&self, at: Position, head: &[u8]) -> Result<usize, OpenError> {
+        let length = self.length(at, head)?;
+        self.framing.check_length(u32::from_be_bytes(length))
+    }
+
+    fn length(&self, at: Position, head: &[u8]) -> Result<[u8; LENGTH_FIELD], OpenError> {
+        let mut length = *head.first_chunk().ok_or(OpenError::Short {
+            needed: LENGTH_FIELD,
+            got: head.len(),
+        })?;
+        match &self.suite {
+            Suite::ChaCha(key) => length = key.decrypt_packet_length(at.sequence, length),
+            Suite::Ctr(suite) if !suite.1.etm => {
+                let (ctr, _) = &**suite;
+                ctr.apply(at, &mut length).map_err(|_| OpenError::Failed)?;
+            }
+            Suite::Plain | Suite::Gcm(_) | Suite::Ctr(_) => {}
+        }
+        Ok(length)
+    }
+
+    /// Checks the tag of `packet`, deciphers it where it lies, and returns where in it the
+    /// payload is.
+    ///
+    /// `packet` is exactly the bytes that [`OpeningKey::peek_length`] told. After an error its
+    /// contents are worthless, and so is the connection.
+    pub fn open(&self, at: Position, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
+        let expected = self.peek_length(at, packet)?;
+        let short = OpenError::Short {
+            needed: expected,
+            got: packet.len(),
+        };
+        if packet.len() != expected {
+            return Err(short);
+        }
+        let body_len = expected - self.framing.tag_len();
+        let (body, tag) = packet.split_at_mut_checked(body_len).ok_or(short)?;
+        match &self.suite {
+            Suite::Plain => Ok(()),
+            Suite::Gcm(gcm) => {
+                let (length, body_and_tag) = packet.split_at_mut(LENGTH_FIELD);
+                gcm.open(at, length, body_and_tag)
+            }
+            Suite::ChaCha(key) => {
+                let tag = tag.first_chunk().ok_or(short)?;
+                key.open_in_place(at.sequence, body, tag).map(|_| ())
+            }
+            Suite::Ctr(suite) => {
+                let (ctr, mac) = &**suite;
+                open_with_mac(ctr, mac, at, body, tag)
+            }
+        }
+        .map_err(|_| OpenError::BadTag)?;
+        payload(packet.get(..body_len).ok_or(short)?)
+    }
+}
+
+fn open_with_mac(
+    ctr: &Ctr,
+    mac: &Mac,
+    at: Position,
+    body: &mut [u8],
+    tag: &[u8],
+) -> Result<(), Unspecified> {
+    if mac.etm {
+        verify_slices_are_equal(mac.tag(at, body).as_ref(), tag)?;
+        ctr.apply(at, &mut body[LENGTH_FIELD..])
+    } else {
+        ctr.apply(at, body)?;
+        verify_slices_are_equal(mac.tag(at, body).as_ref(), tag)
+    }
+}
+
+/// Where the payload of an opened packet is, without its tag.
+fn payload(body: &[u8]) -> Result<Range<usize>, OpenError> {
+    let start = LENGTH_FIELD + 1;
+    let padding_length = body.get(LENGTH_FIELD).copied().unwrap_or_default();
+    match body.len().checked_sub(usize::from(padding_length)) {
+        Some(end) if padding_length >= 4 && end >= start => Ok(start..end),
+        _ => Err(OpenError::BadPadding { padding_length }),
+    }
+}
+
+impl fmt::Debug for OpeningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpeningKey").finish_non_exhaustive()
+    }
+}

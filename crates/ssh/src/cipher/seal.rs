@@ -1,0 +1,122 @@
+use std::fmt;
+
+use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
+use aws_lc_rs::error::Unspecified;
+
+use super::framing::LENGTH_FIELD;
+use super::suite::{self, Ctr, Gcm, Mac};
+use super::table::{Mode, PLAIN};
+use super::{CipherSpec, Framing, KeyMaterial, MacSpec, Position, SealError};
+
+/// Seals the packets of one direction between two NEWKEYS.
+///
+/// Never changes, so an `Arc` of it can be on every thread; nothing is allocated for a packet.
+/// The caller must not use a [`Position`] twice: that reveals what both packets say.
+pub struct SealingKey {
+    framing: Framing,
+    suite: Suite,
+}
+
+enum Suite {
+    Plain,
+    Gcm(Gcm),
+    ChaCha(Box<chacha::SealingKey>),
+    Ctr(Box<(Ctr, Mac)>),
+}
+
+impl SealingKey {
+    /// Before the first NEWKEYS: nothing is enciphered or authenticated.
+    pub fn plain() -> Self {
+        Self {
+            framing: Framing::new(&PLAIN, None),
+            suite: Suite::Plain,
+        }
+    }
+
+    /// A key for `cipher`, with `mac` exactly when the cipher has no tag of its own.
+    ///
+    /// Fails when the material has the wrong lengths.
+    pub fn new(
+        cipher: &CipherSpec,
+        mac: Option<&MacSpec>,
+        keys: &KeyMaterial,
+    ) -> Result<Self, SealError> {
+        let framing = suite::check(cipher, mac, keys)?;
+        let suite = Self::suite(cipher, mac, keys).map_err(|_| SealError::BadKeyMaterial)?;
+        Ok(Self { framing, suite })
+    }
+
+    fn suite(
+        cipher: &CipherSpec,
+        mac: Option<&MacSpec>,
+        keys: &KeyMaterial,
+    ) -> Result<Suite, Unspecified> {
+        Ok(match cipher.mode {
+            Mode::Plain => Suite::Plain,
+            Mode::Gcm(algorithm) => Suite::Gcm(Gcm::new(algorithm, keys)?),
+            Mode::ChaCha => {
+                let key = keys.key.first_chunk().ok_or(Unspecified)?;
+                Suite::ChaCha(Box::new(chacha::SealingKey::new(key)))
+            }
+            Mode::Ctr(algorithm) => {
+                let mac = Mac::new(mac.ok_or(Unspecified)?, keys)?;
+                Suite::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))
+            }
+        })
+    }
+
+    /// How to lay packets out for [`SealingKey::seal`].
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Enciphers `packet` where it lies and fills in its tag.
+    ///
+    /// `packet` is one whole packet: [`Framing::head`], payload, padding, and room for the tag.
+    pub fn seal(&self, at: Position, packet: &mut [u8]) -> Result<(), SealError> {
+        let tag_at = self.framing.check_layout(packet)?;
+        let bad = SealError::BadLayout { len: packet.len() };
+        let (body, tag) = packet.split_at_mut_checked(tag_at).ok_or(bad)?;
+        match &self.suite {
+            Suite::Plain => Ok(()),
+            Suite::Gcm(gcm) => {
+                let (length, body) = body.split_at_mut(LENGTH_FIELD);
+                let sealed = gcm.seal(at, length, body);
+                sealed.map(|made| tag.copy_from_slice(made.as_ref()))
+            }
+            Suite::ChaCha(key) => {
+                let tag = tag.first_chunk_mut().ok_or(bad)?;
+                key.seal_in_place(at.sequence, body, tag);
+                Ok(())
+            }
+            Suite::Ctr(suite) => {
+                let (ctr, mac) = &**suite;
+                seal_with_mac(ctr, mac, at, body, tag)
+            }
+        }
+        .map_err(|_| SealError::Failed)
+    }
+}
+
+fn seal_with_mac(
+    ctr: &Ctr,
+    mac: &Mac,
+    at: Position,
+    body: &mut [u8],
+    tag: &mut [u8],
+) -> Result<(), Unspecified> {
+    if mac.etm {
+        ctr.apply(at, &mut body[LENGTH_FIELD..])?;
+        tag.copy_from_slice(mac.tag(at, body).as_ref());
+    } else {
+        tag.copy_from_slice(mac.tag(at, body).as_ref());
+        ctr.apply(at, body)?;
+    }
+    Ok(())
+}
+
+impl fmt::Debug for SealingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealingKey").finish_non_exhaustive()
+    }
+}

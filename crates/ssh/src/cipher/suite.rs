@@ -1,0 +1,143 @@
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::cipher::{EncryptingKey, EncryptionContext, UnboundCipherKey};
+use aws_lc_rs::{error::Unspecified, hmac};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::{CipherSpec, Framing, MacSpec, Position, SealError};
+
+/// What one direction's keys are made of (RFC 4253 section 7.2).
+#[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
+pub struct KeyMaterial {
+    /// `CipherSpec::iv_len` bytes.
+    pub iv: Vec<u8>,
+    /// `CipherSpec::key_len` bytes.
+    pub key: Vec<u8>,
+    /// `MacSpec::key_len` bytes; empty without a MAC.
+    pub mac_key: Vec<u8>,
+}
+
+/// The state that sealing and opening have in common: AES-GCM and AES-CTR keys work both ways.
+pub(super) struct Gcm {
+    key: LessSafeKey,
+    fixed: [u8; 4],
+    counter: u64,
+}
+
+impl Gcm {
+    pub(super) fn new(
+        algorithm: &'static aead::Algorithm,
+        keys: &KeyMaterial,
+    ) -> Result<Self, Unspecified> {
+        let (fixed, counter) = keys.iv.split_first_chunk::<4>().ok_or(Unspecified)?;
+        let counter = <[u8; 8]>::try_from(counter).map_err(|_| Unspecified)?;
+        Ok(Self {
+            key: LessSafeKey::new(UnboundKey::new(algorithm, &keys.key)?),
+            fixed: *fixed,
+            counter: u64::from_be_bytes(counter),
+        })
+    }
+
+    /// RFC 5647 section 7.1: four fixed bytes, then an invocation counter that starts where the
+    /// IV says.
+    fn nonce(&self, at: Position) -> Nonce {
+        let mut nonce = [0; aead::NONCE_LEN];
+        let (fixed, counter) = nonce.split_at_mut(self.fixed.len());
+        fixed.copy_from_slice(&self.fixed);
+        counter.copy_from_slice(&self.counter.wrapping_add(at.packets).to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    pub(super) fn seal(
+        &self,
+        at: Position,
+        length: &[u8],
+        body: &mut [u8],
+    ) -> Result<aead::Tag, Unspecified> {
+        let nonce = self.nonce(at);
+        self.key
+            .seal_in_place_separate_tag(nonce, Aad::from(length), body)
+    }
+
+    pub(super) fn open(
+        &self,
+        at: Position,
+        length: &[u8],
+        body_and_tag: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        let nonce = self.nonce(at);
+        self.key
+            .open_in_place(nonce, Aad::from(length), body_and_tag)
+            .map(|_| ())
+    }
+}
+
+pub(super) struct Ctr {
+    key: EncryptingKey,
+    counter: u128,
+}
+
+impl Ctr {
+    const BLOCK: u64 = 16;
+
+    pub(super) fn new(
+        algorithm: &'static aws_lc_rs::cipher::Algorithm,
+        keys: &KeyMaterial,
+    ) -> Result<Self, Unspecified> {
+        let iv = <[u8; 16]>::try_from(&keys.iv[..]).map_err(|_| Unspecified)?;
+        let key = UnboundCipherKey::new(algorithm, &keys.key)?;
+        Ok(Self {
+            key: EncryptingKey::ctr(key)?,
+            counter: u128::from_be_bytes(iv),
+        })
+    }
+
+    /// Enciphers or deciphers bytes that start at `at.bytes` of the stream, always a whole
+    /// number of blocks (RFC 4344 section 4).
+    pub(super) fn apply(&self, at: Position, bytes: &mut [u8]) -> Result<(), Unspecified> {
+        let block = self
+            .counter
+            .wrapping_add(u128::from(at.bytes / Self::BLOCK));
+        let context = EncryptionContext::Iv128(block.to_be_bytes().into());
+        self.key.less_safe_encrypt(bytes, context).map(|_| ())
+    }
+}
+
+pub(super) struct Mac {
+    key: hmac::Key,
+    pub(super) etm: bool,
+}
+
+impl Mac {
+    pub(super) fn new(spec: &MacSpec, keys: &KeyMaterial) -> Result<Self, Unspecified> {
+        if keys.mac_key.len() != spec.key_len {
+            return Err(Unspecified);
+        }
+        Ok(Self {
+            key: hmac::Key::new(spec.algorithm, &keys.mac_key),
+            etm: spec.etm,
+        })
+    }
+
+    /// Over sequence number and packet (RFC 4253 section 6.4). The context is copied, so the
+    /// key's two hash blocks are not hashed again for each packet.
+    pub(super) fn tag(&self, at: Position, packet: &[u8]) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(&at.sequence.to_be_bytes());
+        context.update(packet);
+        context.sign()
+    }
+}
+
+pub(super) fn check(
+    cipher: &CipherSpec,
+    mac: Option<&MacSpec>,
+    keys: &KeyMaterial,
+) -> Result<Framing, SealError> {
+    // A cipher without a tag of its own must not go without a MAC, nor one with it have two.
+    let right_mac = cipher.is_aead() != mac.is_some();
+    if keys.key.len() == cipher.key_len && keys.iv.len() == cipher.iv_len && right_mac {
+        Ok(Framing::new(cipher, mac))
+    } else {
+        Err(SealError::BadKeyMaterial)
+    }
+}

@@ -1,0 +1,39 @@
+use std::fmt;
+
+/// Why a key exchange came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KexError {
+    /// The peer's half has the wrong length for the method.
+    WrongLength {
+        /// Bytes the method has.
+        expected: usize,
+        /// Bytes that came.
+        got: usize,
+    },
+    /// The peer's public key is no point of the curve, not in the one form allowed, or gives the
+    /// all-zero secret (RFC 8731 section 3).
+    BadPoint,
+    /// The peer's ML-KEM encapsulation key is not reduced (FIPS 203 section 7.2), or its
+    /// ciphertext is malformed.
+    BadEncapsulation,
+    /// The cipher library failed on our own half.
+    Local,
+}
+
+impl fmt::Display for KexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WrongLength { expected, got } => write!(
+                f,
+                "the peer's half of the key exchange has {got} bytes instead of {expected}"
+            ),
+            Self::BadPoint => f.write_str("the peer's key exchange value is not a valid point"),
+            Self::BadEncapsulation => {
+                f.write_str("the peer's post-quantum key exchange value is not valid")
+            }
+            Self::Local => f.write_str("the cipher library failed to make a key for the exchange"),
+        }
+    }
+}
+
+impl std::error::Error for KexError {}

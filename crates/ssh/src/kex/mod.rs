@@ -1,0 +1,25 @@
+//! Key exchange methods: what each side sends, the secret both arrive at, and the keys made of
+//! it. Which method is used, and when, is the transport's matter.
+//!
+//! ```text
+//!  client                                     server
+//!  ClientExchange::start -> init  ---------->  respond -> reply, secret
+//!  ClientExchange::finish <- reply <---------
+//!                    exchange_hash, then derive
+//! ```
+
+mod derive;
+mod ecdh;
+mod error;
+mod exchange;
+mod hybrid;
+mod secret;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use derive::{Direction, ExchangeInputs, derive, derive_keys, exchange_hash};
+pub use error::KexError;
+pub use exchange::{ClientExchange, respond};
+pub use secret::SharedSecret;
+pub use table::{KEX_METHODS, KexMethod, method};

@@ -1,0 +1,40 @@
+use std::fmt;
+
+use wire::{Field, Mpint};
+use zeroize::Zeroizing;
+
+/// The secret K, as it is encoded in the exchange hash and in key derivation: an mpint for the
+/// elliptic curve methods (RFC 5656, RFC 8731), a string for the hybrid ones
+/// (draft-ietf-sshm-mlkem-hybrid-kex, draft-ietf-sshm-ntruprime-ssh). Wiped when dropped.
+pub struct SharedSecret {
+    encoded: Zeroizing<Vec<u8>>,
+}
+
+impl SharedSecret {
+    pub(super) fn from_mpint(magnitude: &[u8]) -> Self {
+        let mut encoded = Self::room(magnitude.len());
+        Mpint::from_magnitude(magnitude).write(&mut encoded);
+        Self { encoded }
+    }
+
+    pub(super) fn from_string(bytes: &[u8]) -> Self {
+        let mut encoded = Self::room(bytes.len());
+        bytes.write(&mut encoded);
+        Self { encoded }
+    }
+
+    /// Enough at once: a vector that grows leaves copies behind that nobody wipes.
+    fn room(len: usize) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(Vec::with_capacity(4 + 1 + len))
+    }
+
+    pub(super) fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+}
+
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedSecret")
+    }
+}

@@ -1,0 +1,57 @@
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED,
+    ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_FIXED, ECDSA_P521_SHA512_FIXED_SIGNING,
+    EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm,
+};
+
+/// A curve of RFC 5656 for signatures, with the hash its size asks for.
+#[derive(Debug)]
+pub(super) struct Curve {
+    /// As in the key's second field.
+    pub(super) name: &'static str,
+    pub(super) key_type: &'static str,
+    /// Bytes of a coordinate, and of each half of a signature.
+    pub(super) field_len: usize,
+    pub(super) verifying: &'static EcdsaVerificationAlgorithm,
+    pub(super) signing: &'static EcdsaSigningAlgorithm,
+}
+
+pub(super) static NISTP256: Curve = Curve {
+    name: "nistp256",
+    key_type: "ecdsa-sha2-nistp256",
+    field_len: 32,
+    verifying: &ECDSA_P256_SHA256_FIXED,
+    signing: &ECDSA_P256_SHA256_FIXED_SIGNING,
+};
+static NISTP384: Curve = Curve {
+    name: "nistp384",
+    key_type: "ecdsa-sha2-nistp384",
+    field_len: 48,
+    verifying: &ECDSA_P384_SHA384_FIXED,
+    signing: &ECDSA_P384_SHA384_FIXED_SIGNING,
+};
+static NISTP521: Curve = Curve {
+    name: "nistp521",
+    key_type: "ecdsa-sha2-nistp521",
+    field_len: 66,
+    verifying: &ECDSA_P521_SHA512_FIXED,
+    signing: &ECDSA_P521_SHA512_FIXED_SIGNING,
+};
+
+pub(super) static CURVES: [&Curve; 3] = [&NISTP256, &NISTP384, &NISTP521];
+
+impl Curve {
+    pub(super) fn of_type(key_type: &str) -> Option<&'static Self> {
+        CURVES.into_iter().find(|c| c.key_type == key_type)
+    }
+
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        CURVES.into_iter().find(|c| c.name == name)
+    }
+
+    /// Whether `point` has the one encoding allowed: uncompressed (OpenSSH's choice of what
+    /// RFC 5656 section 3.1 leaves open). That it is on the curve shows when it is used.
+    pub(super) fn accepts(&self, point: &[u8]) -> bool {
+        point.len() == 1 + 2 * self.field_len && point.first() == Some(&4)
+    }
+}

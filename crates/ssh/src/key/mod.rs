@@ -1,0 +1,21 @@
+//! Public keys, certificates and private keys: their blobs, and the signatures they make and
+//! verify. Where keys are kept (files, agent, known_hosts) is not known here.
+
+mod certificate;
+mod curve;
+mod der;
+mod error;
+mod private;
+mod public;
+mod rsa;
+mod signature;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use certificate::{Certificate, CertificateKind};
+pub use error::{CertificateError, KeyError};
+pub use private::PrivateKey;
+pub use public::PublicKey;
+pub use rsa::RsaParts;
+pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};

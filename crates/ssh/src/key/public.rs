@@ -1,0 +1,230 @@
+use std::fmt;
+
+use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use wire::{Field, Mpint, Reader};
+
+use super::curve::{Curve, NISTP256};
+use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
+use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, signature};
+
+/// Sizes of RSA modulus that are used, in bits: OpenSSH's `RequiredRSASize` is 1024, ours what
+/// NIST SP 800-131A asks for; aws-lc-rs verifies up to 8192.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// A public key or certificate, with the blob it came in.
+#[derive(Clone)]
+pub struct PublicKey {
+    blob: Vec<u8>,
+    key_type: String,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Plain(Plain),
+    Certificate(Box<Certificate>),
+    /// A type not known here. An agent may hold and use such keys all the same.
+    Opaque,
+}
+
+/// A key that can verify.
+#[derive(Clone)]
+pub(super) enum Plain {
+    Ed25519([u8; 32]),
+    Ecdsa(&'static Curve, Vec<u8>),
+    Rsa {
+        e: Vec<u8>,
+        n: Vec<u8>,
+    },
+    SkEd25519 {
+        key: [u8; 32],
+        application: Vec<u8>,
+    },
+    SkEcdsa {
+        point: Vec<u8>,
+        application: Vec<u8>,
+    },
+}
+
+/// Keys are the same when their blobs are; of most types there is only one blob for a key.
+impl PartialEq for PublicKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.blob == other.blob
+    }
+}
+impl Eq for PublicKey {}
+
+impl PublicKey {
+    /// Reads a blob, as in KEX_ECDH_REPLY, an agent's list or a line of known_hosts.
+    ///
+    /// A type not known here is no error; see [`PublicKey::is_usable`].
+    pub fn from_blob(blob: &[u8]) -> Result<Self, KeyError> {
+        let mut r = Reader::new(blob);
+        let key_type = utf8(r.string()?)?;
+        let kind = if let Some(plain_type) = table::certified_type(&key_type) {
+            let certificate = Certificate::read(blob, &mut r, plain_type)?;
+            Kind::Certificate(Box::new(certificate))
+        } else if let Some(plain) = Plain::read(&mut r, &key_type)? {
+            Kind::Plain(plain)
+        } else {
+            r.rest();
+            Kind::Opaque
+        };
+        r.finish()?;
+        Ok(Self {
+            blob: blob.to_vec(),
+            key_type,
+            kind,
+        })
+    }
+
+    /// The blob it was read from.
+    pub fn blob(&self) -> &[u8] {
+        &self.blob
+    }
+
+    /// The name at the front of the blob, such as `ssh-ed25519`.
+    pub fn key_type(&self) -> &str {
+        &self.key_type
+    }
+
+    /// Whether the type is known, so that [`PublicKey::verify`] can work.
+    pub fn is_usable(&self) -> bool {
+        !matches!(self.kind, Kind::Opaque)
+    }
+
+    /// The certificate, if it is one.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        match &self.kind {
+            Kind::Certificate(certificate) => Some(certificate),
+            Kind::Plain(_) | Kind::Opaque => None,
+        }
+    }
+
+    /// The key itself: what a certificate certifies, otherwise this key.
+    pub fn plain(&self) -> &Self {
+        self.certificate().map_or(self, Certificate::key)
+    }
+
+    /// Names of the algorithms it signs with, best first: for `server-sig-algs`, USERAUTH_REQUEST
+    /// and the list of host key algorithms. Of a type not known here, the type's own name.
+    pub fn algorithms(&self) -> Vec<&str> {
+        if !self.is_usable() {
+            return vec![&self.key_type];
+        }
+        HOST_KEY_ALGORITHMS
+            .iter()
+            .filter(|a| a.key_type == self.key_type)
+            .map(|a| a.name)
+            .collect()
+    }
+
+    /// Checks that `signature` (algorithm name and signature proper) over `data` was made by
+    /// this key with the algorithm negotiated under the name `algorithm`.
+    pub fn verify(&self, algorithm: &str, data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+        let wrong = || KeyError::WrongAlgorithm {
+            algorithm: algorithm.to_owned(),
+        };
+        let row = table::algorithm(algorithm).ok_or_else(wrong)?;
+        if row.key_type != self.key_type {
+            return Err(wrong());
+        }
+        match &self.plain().kind {
+            Kind::Plain(key) => signature::verify(key, row.signature, data, signature),
+            Kind::Certificate(_) | Kind::Opaque => Err(KeyError::Unsupported {
+                key_type: self.key_type.clone(),
+            }),
+        }
+    }
+
+    /// `SHA256:` and the hash as OpenSSH prints it; for a certificate that of the key inside.
+    pub fn fingerprint(&self) -> String {
+        let hash = digest::digest(&digest::SHA256, &self.plain().blob);
+        format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
+    }
+
+    pub(super) fn from_plain(plain_type: &str, fields: &[u8], plain: Plain) -> Self {
+        let mut blob = Vec::with_capacity(4 + plain_type.len() + fields.len());
+        plain_type.as_bytes().write(&mut blob);
+        blob.extend_from_slice(fields);
+        Self {
+            blob,
+            key_type: plain_type.to_owned(),
+            kind: Kind::Plain(plain),
+        }
+    }
+}
+
+impl Plain {
+    /// Reads the fields behind the type's name; `None` for a type not known here.
+    pub(super) fn read(r: &mut Reader<'_>, plain_type: &str) -> Result<Option<Self>, KeyError> {
+        if let Some(curve) = Curve::of_type(plain_type) {
+            return Ok(Some(Self::Ecdsa(curve, read_point(r, curve)?)));
+        }
+        Ok(Some(match plain_type {
+            ED25519 => Self::Ed25519(read_ed25519(r)?),
+            RSA => {
+                let (e, n) = (Mpint::read(r)?, Mpint::read(r)?);
+                check_rsa(e.magnitude(), n.magnitude())?;
+                Self::Rsa {
+                    e: e.magnitude().to_vec(),
+                    n: n.magnitude().to_vec(),
+                }
+            }
+            SK_ED25519 => Self::SkEd25519 {
+                key: read_ed25519(r)?,
+                application: r.string()?.to_vec(),
+            },
+            SK_ECDSA => Self::SkEcdsa {
+                point: read_point(r, &NISTP256)?,
+                application: r.string()?.to_vec(),
+            },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn read_ed25519(r: &mut Reader<'_>) -> Result<[u8; 32], KeyError> {
+    <[u8; 32]>::try_from(r.string()?)
+        .map_err(|_| KeyError::Malformed("an ed25519 key has 32 bytes"))
+}
+
+fn read_point(r: &mut Reader<'_>, curve: &Curve) -> Result<Vec<u8>, KeyError> {
+    if r.string()? != curve.name.as_bytes() {
+        return Err(KeyError::Malformed("its curve is not that of its type"));
+    }
+    let point = r.string()?;
+    if curve.accepts(point) {
+        Ok(point.to_vec())
+    } else {
+        Err(KeyError::Malformed("its point is not an uncompressed one"))
+    }
+}
+
+fn check_rsa(e: &[u8], n: &[u8]) -> Result<(), KeyError> {
+    let bits = n
+        .first()
+        .map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
+    if !RSA_BITS.contains(&bits) {
+        return Err(KeyError::RsaSize { bits });
+    }
+    // Beyond 64 bits an exponent only serves to make us calculate.
+    let exponent_ok = e.len() <= 8 && e != [1] && e.last().is_some_and(|b| b % 2 == 1);
+    if exponent_ok {
+        Ok(())
+    } else {
+        Err(KeyError::Malformed("its RSA exponent is even, 1 or huge"))
+    }
+}
+
+pub(super) fn utf8(bytes: &[u8]) -> Result<String, KeyError> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| KeyError::Malformed("a name is not UTF-8"))
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({:?} {})", self.key_type, self.fingerprint())
+    }
+}

@@ -1,0 +1,102 @@
+use aws_lc_rs::digest::{self, SHA256};
+use aws_lc_rs::signature::{
+    ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents,
+    UnparsedPublicKey,
+};
+use wire::{Field, Mpint, Reader};
+
+use super::KeyError;
+use super::curve::{Curve, NISTP256};
+use super::public::Plain;
+
+/// Checks `signature`, which must say that it is of kind `name`, over `data`.
+pub(super) fn verify(
+    key: &Plain,
+    name: &str,
+    data: &[u8],
+    signature: &[u8],
+) -> Result<(), KeyError> {
+    let mut r = Reader::new(signature);
+    let said = r.string()?;
+    if said != name.as_bytes() {
+        return Err(KeyError::WrongAlgorithm {
+            algorithm: String::from_utf8_lossy(said).into_owned(),
+        });
+    }
+    let proper = r.string()?;
+    match key {
+        Plain::Ed25519(key) => ed25519(key, data, proper),
+        Plain::Ecdsa(curve, point) => ecdsa(curve, point, data, proper),
+        Plain::Rsa { e, n } => rsa(e, n, name, data, proper),
+        Plain::SkEd25519 { key, application } => {
+            ed25519(key, &touched(&mut r, application, data)?, proper)
+        }
+        Plain::SkEcdsa { point, application } => ecdsa(
+            &NISTP256,
+            point,
+            &touched(&mut r, application, data)?,
+            proper,
+        ),
+    }?;
+    r.finish()?;
+    Ok(())
+}
+
+fn ed25519(key: &[u8; 32], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+    UnparsedPublicKey::new(&ED25519, key)
+        .verify(data, signature)
+        .map_err(|_| KeyError::BadSignature)
+}
+
+/// RFC 5656 section 3.1.2: r and s as mpints, where the library wants both at full length.
+fn ecdsa(curve: &Curve, point: &[u8], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+    let mut r = Reader::new(signature);
+    let halves = [Mpint::read(&mut r)?, Mpint::read(&mut r)?];
+    r.finish()?;
+    let mut fixed = Vec::with_capacity(2 * curve.field_len);
+    for half in halves {
+        pad(&mut fixed, half.magnitude(), curve.field_len)?;
+    }
+    UnparsedPublicKey::new(curve.verifying, point)
+        .verify(data, &fixed)
+        .map_err(|_| KeyError::BadSignature)
+}
+
+fn rsa(e: &[u8], n: &[u8], name: &str, data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+    let parameters = match name {
+        "rsa-sha2-512" => &RSA_PKCS1_2048_8192_SHA512,
+        "rsa-sha2-256" => &RSA_PKCS1_2048_8192_SHA256,
+        _ => {
+            return Err(KeyError::WrongAlgorithm {
+                algorithm: name.to_owned(),
+            });
+        }
+    };
+    // Some implementations drop leading zeros, and OpenSSH takes that (ssh-rsa.c).
+    let mut whole = Vec::with_capacity(n.len());
+    pad(&mut whole, signature, n.len())?;
+    RsaPublicKeyComponents { n, e }
+        .verify(parameters, data, &whole)
+        .map_err(|_| KeyError::BadSignature)
+}
+
+/// Appends `number` with zeros in front to make `len` bytes.
+fn pad(out: &mut Vec<u8>, number: &[u8], len: usize) -> Result<(), KeyError> {
+    let zeros = len
+        .checked_sub(number.len())
+        .ok_or(KeyError::BadSignature)?;
+    out.resize(out.len() + zeros, 0);
+    out.extend_from_slice(number);
+    Ok(())
+}
+
+/// What a security key signs in place of `data` (OpenSSH PROTOCOL.u2f); its flags and counter
+/// follow the signature proper.
+fn touched(r: &mut Reader<'_>, application: &[u8], data: &[u8]) -> Result<Vec<u8>, KeyError> {
+    let (flags, counter) = (r.u8()?, r.u32()?);
+    let mut signed = digest::digest(&SHA256, application).as_ref().to_vec();
+    signed.push(flags);
+    signed.extend_from_slice(&counter.to_be_bytes());
+    signed.extend_from_slice(digest::digest(&SHA256, data).as_ref());
+    Ok(signed)
+}

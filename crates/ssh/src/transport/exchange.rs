@@ -1,0 +1,419 @@
+//! Key exchange and rekey (RFC 4253 sections 7 to 9), strict KEX (OpenSSH PROTOCOL 1.10).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use wire::PacketBuf;
+
+use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
+use super::{Direction, Transport, TransportEvent};
+use crate::Role;
+use crate::cipher::{OpeningKey, SealingKey};
+use crate::error::{Error, Local, PeerMisbehaved};
+use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod, SharedSecret};
+use crate::key::{HOST_KEY_ALGORITHMS, PublicKey};
+use crate::msg::{ExtInfo, KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
+
+/// How far a key exchange has come. Each state holds what the next message needs and no more.
+pub(super) enum Exchange {
+    /// None is under way.
+    Idle,
+    /// Our KEXINIT is out.
+    InitSent(InitSent),
+    /// Client: our public value is out, KEX_ECDH_REPLY is awaited.
+    AwaitReply(AwaitReply),
+    /// Server: KEX_ECDH_INIT is awaited.
+    AwaitInit(AwaitInit),
+    /// Client: the reply is verified, the owner has to approve the host key.
+    AwaitApproval(KeySet),
+    /// Our NEWKEYS is out; what the peer sends after its own opens with this.
+    AwaitNewKeys(OpeningKey),
+}
+
+pub(super) struct InitSent {
+    ours: Vec<u8>,
+    guess: Option<Started>,
+}
+
+/// A client's exchange whose public value has been sent.
+struct Started {
+    method: &'static KexMethod,
+    exchange: ClientExchange,
+    public: Vec<u8>,
+}
+
+pub(super) struct AwaitReply {
+    chosen: Negotiated,
+    ours: Vec<u8>,
+    theirs: Bytes,
+    started: Started,
+}
+
+pub(super) struct AwaitInit {
+    chosen: Negotiated,
+    ours: Vec<u8>,
+    theirs: Bytes,
+    /// The peer guessed wrong: its next packet is to be ignored.
+    skip: bool,
+}
+
+pub(super) struct KeySet {
+    seal: SealingKey,
+    open: OpeningKey,
+}
+
+impl Exchange {
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self, Self::Idle)
+    }
+
+    pub(super) fn waits_for_approval(&self) -> bool {
+        matches!(self, Self::AwaitApproval(_))
+    }
+
+    /// Once our NEWKEYS is out, the layers above may send again, under the new keys.
+    pub(super) fn app_may_send(&self) -> bool {
+        matches!(self, Self::Idle | Self::AwaitNewKeys(_))
+    }
+
+    /// The peer has sent its KEXINIT and may send nothing but key exchange until its NEWKEYS
+    /// (RFC 4253 section 7.1).
+    pub(super) fn peer_bound(&self) -> bool {
+        !matches!(self, Self::Idle | Self::InitSent(_))
+    }
+}
+
+impl Transport {
+    /// Sends KEXINIT, and a guessed KEX_ECDH_INIT behind the first one when told to.
+    pub(super) fn start_exchange(&mut self) -> Result<(), Error> {
+        let first = self.session_id.is_none();
+        let guess = first && self.config.guess && self.role == Role::Client;
+        let mut cookie = [0; 16];
+        (self.random)(&mut cookie);
+        let ours = self.config.proposal.encode(self.role, cookie, first, guess);
+        self.send_message(&ours)?;
+        let guess = match guess {
+            true => {
+                let name = self
+                    .config
+                    .proposal
+                    .kex
+                    .first()
+                    .map(String::as_str)
+                    .unwrap_or_default();
+                let method = kex::method(name);
+                let method = method.ok_or(Local::NoAlgorithm("key exchange"))?;
+                Some(self.send_public(method)?)
+            }
+            false => None,
+        };
+        self.exchange = Exchange::InitSent(InitSent { ours, guess });
+        Ok(())
+    }
+
+    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+        let (exchange, public) =
+            ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
+        self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
+        Ok(Started {
+            method,
+            exchange,
+            public,
+        })
+    }
+
+    /// Handles messages 20 to 49.
+    pub(super) fn handle_exchange(
+        &mut self,
+        now: Instant,
+        number: u8,
+        payload: Bytes,
+    ) -> Result<(), Error> {
+        let state = std::mem::replace(&mut self.exchange, Exchange::Idle);
+        self.exchange = match (state, number) {
+            (Exchange::Idle, KexInit::NUMBER) => {
+                self.start_exchange()?;
+                match std::mem::replace(&mut self.exchange, Exchange::Idle) {
+                    Exchange::InitSent(state) => self.handle_kexinit(state, payload)?,
+                    other => other,
+                }
+            }
+            (Exchange::InitSent(state), KexInit::NUMBER) => self.handle_kexinit(state, payload)?,
+            (Exchange::AwaitReply(state), KexEcdhReply::NUMBER) => {
+                self.handle_reply(state, &payload)?
+            }
+            (Exchange::AwaitInit(state), KexEcdhInit::NUMBER) => {
+                self.handle_init(state, &payload)?
+            }
+            (Exchange::AwaitNewKeys(open), NewKeys::NUMBER) => {
+                NewKeys::decode(&payload)?;
+                self.handle_newkeys(now, open)?
+            }
+            (_, number) => return Err(PeerMisbehaved::Unexpected(number).into()),
+        };
+        Ok(())
+    }
+
+    fn handle_kexinit(&mut self, state: InitSent, payload: Bytes) -> Result<Exchange, Error> {
+        let theirs = KexInit::decode(&payload)?;
+        let ours = KexInit::decode(&state.ours)?;
+        let client = self.role == Role::Client;
+        if self.session_id.is_none() {
+            self.strict = theirs
+                .kex
+                .contains(if client { STRICT_S } else { STRICT_C });
+            self.peer_takes_ext_info = theirs.kex.contains(EXT_INFO_C);
+            // Packets that came before KEXINIT were legal until the peer said it was strict
+            // (OpenSSH PROTOCOL 1.10): the KEXINIT must have been the first.
+            if self.strict && self.inbound.since_keys().1 != 1 {
+                return Err(PeerMisbehaved::StrictKex(KexInit::NUMBER).into());
+            }
+        }
+        let chosen = if client {
+            negotiate(&ours, &theirs)?
+        } else {
+            negotiate(&theirs, &ours)?
+        };
+        let favourite = |list: wire::NameList<'_>| list.first().unwrap_or_default().to_owned();
+        self.events.push_back(TransportEvent::Negotiated {
+            chosen: chosen.clone(),
+            favourites: (favourite(theirs.kex), favourite(theirs.host_key)),
+        });
+        let skip = theirs.first_kex_packet_follows && !chosen.guess_right;
+        if !client {
+            return Ok(Exchange::AwaitInit(AwaitInit {
+                chosen,
+                ours: state.ours,
+                theirs: payload,
+                skip,
+            }));
+        }
+        if skip {
+            // No server guesses; one that did would send a packet only a server may send.
+            return Err(PeerMisbehaved::Unexpected(KexEcdhReply::NUMBER).into());
+        }
+        let started = match state.guess {
+            Some(started) if chosen.guess_right => started,
+            _ => self.send_public(chosen.kex)?,
+        };
+        Ok(Exchange::AwaitReply(AwaitReply {
+            chosen,
+            ours: state.ours,
+            theirs: payload,
+            started,
+        }))
+    }
+
+    fn handle_reply(&mut self, state: AwaitReply, payload: &[u8]) -> Result<Exchange, Error> {
+        let m = KexEcdhReply::decode(payload)?;
+        let AwaitReply {
+            chosen,
+            ours,
+            theirs,
+            started,
+        } = state;
+        let secret = started
+            .exchange
+            .finish(m.public)
+            .map_err(|e| Error::from(PeerMisbehaved::KeyExchange(e)))?;
+        let hash = kex::exchange_hash(
+            started.method,
+            ExchangeInputs {
+                v_c: self.ours.as_str().as_bytes(),
+                v_s: self
+                    .theirs
+                    .as_ref()
+                    .map(|i| i.as_str().as_bytes())
+                    .unwrap_or_default(),
+                i_c: &ours,
+                i_s: &theirs,
+                k_s: m.host_key,
+                init: &started.public,
+                reply: m.public,
+            },
+            &secret,
+        );
+        let key = PublicKey::from_blob(m.host_key)
+            .map_err(|e| Error::from(PeerMisbehaved::HostKey(e)))?;
+        key.verify(&chosen.host_key, &hash, m.signature)
+            .map_err(|e| Error::from(PeerMisbehaved::HostKey(e)))?;
+        let again = self.host_key.is_some();
+        if again && self.host_key.as_deref() != Some(m.host_key) {
+            return Err(PeerMisbehaved::HostKeyChanged.into());
+        }
+        let keys = self.derive(&chosen, &secret, &hash)?;
+        if again {
+            return self.take_keys(keys);
+        }
+        self.host_key = Some(Bytes::copy_from_slice(m.host_key));
+        self.host_signature = Some(Bytes::copy_from_slice(m.signature));
+        self.events
+            .push_back(TransportEvent::HostKey(Bytes::copy_from_slice(m.host_key)));
+        Ok(Exchange::AwaitApproval(keys))
+    }
+
+    /// The owner trusts the host key: NEWKEYS goes out, and what follows it is sealed.
+    pub fn accept_host_key(&mut self) -> Result<(), Error> {
+        match std::mem::replace(&mut self.exchange, Exchange::Idle) {
+            Exchange::AwaitApproval(keys) => {
+                self.exchange = self.take_keys(keys)?;
+                Ok(())
+            }
+            other => {
+                self.exchange = other;
+                Ok(())
+            }
+        }
+    }
+
+    fn handle_init(&mut self, mut state: AwaitInit, payload: &[u8]) -> Result<Exchange, Error> {
+        if std::mem::take(&mut state.skip) {
+            return Ok(Exchange::AwaitInit(state));
+        }
+        let m = KexEcdhInit::decode(payload)?;
+        let AwaitInit {
+            chosen,
+            ours,
+            theirs,
+            ..
+        } = state;
+        let (public, secret) = kex::respond(chosen.kex, m.public)
+            .map_err(|e| Error::from(PeerMisbehaved::KeyExchange(e)))?;
+        let signer = self
+            .config
+            .host_keys
+            .iter()
+            .find(|k| k.public().algorithms().contains(&chosen.host_key.as_str()))
+            .cloned()
+            .ok_or(Local::NoAlgorithm("host key"))?;
+        let k_s = signer.public_blob();
+        let hash = kex::exchange_hash(
+            chosen.kex,
+            ExchangeInputs {
+                v_c: self
+                    .theirs
+                    .as_ref()
+                    .map(|i| i.as_str().as_bytes())
+                    .unwrap_or_default(),
+                v_s: self.ours.as_str().as_bytes(),
+                i_c: &theirs,
+                i_s: &ours,
+                k_s,
+                init: m.public,
+                reply: &public,
+            },
+            &secret,
+        );
+        let signature = signer
+            .sign(&chosen.host_key, &hash)
+            .map_err(|_| Error::from(Local::KeyExchange))?;
+        let reply = KexEcdhReply {
+            host_key: k_s,
+            public: &public,
+            signature: &signature,
+        };
+        self.send_message(&reply.to_bytes())?;
+        self.host_key = Some(Bytes::from(k_s.to_vec()));
+        let keys = self.derive(&chosen, &secret, &hash)?;
+        self.take_keys(keys)
+    }
+
+    fn derive(
+        &mut self,
+        chosen: &Negotiated,
+        secret: &SharedSecret,
+        hash: &[u8],
+    ) -> Result<KeySet, Error> {
+        let session_id = self
+            .session_id
+            .clone()
+            .unwrap_or_else(|| Bytes::copy_from_slice(hash));
+        let (out, inn) = self.directions(chosen);
+        let (to_peer, to_us) = match self.role {
+            Role::Client => (kex::Direction::ToServer, kex::Direction::ToClient),
+            Role::Server => (kex::Direction::ToClient, kex::Direction::ToServer),
+        };
+        let keys = |to, d: Direction| {
+            kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
+        };
+        let seal =
+            SealingKey::new(out.cipher, out.mac, &keys(to_peer, out)).map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &keys(to_us, inn)).map_err(Local::Seal)?;
+        // The owner must not see a session id before the host key is approved, but the next
+        // derivation needs it: it is only ever used together with the keys made here.
+        self.session_id = Some(session_id);
+        self.rekey_limit = out
+            .cipher
+            .rekey_after
+            .min(inn.cipher.rekey_after)
+            .min(self.config.rekey_bytes.unwrap_or(u64::MAX));
+        self.negotiated = Some(chosen.clone());
+        Ok(KeySet { seal, open })
+    }
+
+    /// Sends NEWKEYS and takes the outgoing keys into use.
+    fn take_keys(&mut self, keys: KeySet) -> Result<Exchange, Error> {
+        let first = self.keys_since.is_none();
+        let job = self.outbound.job(
+            PacketBuf::from_payload(&NewKeys {}.to_bytes()),
+            &mut *self.random,
+        )?;
+        self.ready.push_back(super::Output::Packet(job));
+        self.outbound.rekey(keys.seal, self.strict);
+        if !first {
+            // RFC 4253 section 6.2: compression starts anew with each key exchange.
+            self.outbound.stop_compression();
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).0.compress)
+            {
+                self.outbound.start_compression();
+            }
+        } else if self.role == Role::Server && self.peer_takes_ext_info {
+            self.send_ext_info()?;
+        }
+        Ok(Exchange::AwaitNewKeys(keys.open))
+    }
+
+    /// A server's EXT_INFO, right behind its first NEWKEYS (RFC 8308 section 2.4).
+    fn send_ext_info(&mut self) -> Result<(), Error> {
+        let plain = HOST_KEY_ALGORITHMS.iter().filter(|a| !a.is_certificate());
+        let signatures: Vec<_> = plain.map(|a| a.name).collect();
+        let mut pairs = Vec::new();
+        for (name, value) in [
+            ("server-sig-algs", signatures.join(",").as_str()),
+            ("publickey-hostbound@openssh.com", "0"),
+            ("ping@openssh.com", "0"),
+        ] {
+            wire::Field::write(&name.as_bytes(), &mut pairs);
+            wire::Field::write(&value.as_bytes(), &mut pairs);
+        }
+        self.send_message(
+            &ExtInfo {
+                count: 3,
+                pairs: wire::Rest(&pairs),
+            }
+            .to_bytes(),
+        )
+    }
+
+    fn handle_newkeys(&mut self, now: Instant, open: OpeningKey) -> Result<Exchange, Error> {
+        self.inbound.rekey(open, self.strict);
+        let first = self.keys_since.replace(now).is_none();
+        if !first {
+            self.inbound.stop_compression();
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).1.compress)
+            {
+                self.inbound.start_compression();
+            }
+        }
+        self.events.push_back(TransportEvent::Keys { first });
+        Ok(Exchange::Idle)
+    }
+}

@@ -1,0 +1,429 @@
+//! The transport layer (RFC 4253), for either role: identification, key exchange and rekey,
+//! sealed packets. Authentication and channels sit on top of it, in [`crate::Connection`].
+//!
+//! ```text
+//!            handle_input          next_payload
+//!   socket ───────────────▶ ┌───────────┐ ───────────▶ auth, channels
+//!                           │ Transport │
+//!   socket ◀─────────────── └───────────┘ ◀─────────── auth, channels
+//!            poll_output           send
+//! ```
+
+mod exchange;
+mod open;
+mod proposal;
+mod seal;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use wire::{PacketBuf, Reader};
+
+pub use open::{OpenJob, Opened};
+pub use proposal::{Direction, Negotiated, Proposal};
+pub use seal::{Output, SealJob, Sealed};
+pub use version::Ident;
+
+use crate::Role;
+use crate::error::{Error, PeerMisbehaved};
+use crate::key::PrivateKey;
+use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
+use exchange::Exchange;
+use open::Inbound;
+use seal::Outbound;
+
+/// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
+const MAX_EXTENSIONS: u32 = 64;
+
+/// Packets per key at most, as OpenSSH's MAX_PACKETS (packet.c): 2^31.
+const MAX_PACKETS: u64 = 1 << 31;
+
+/// Settings of a [`Transport`].
+#[derive(Clone)]
+pub struct TransportConfig {
+    /// softwareversion of our identification.
+    pub software: String,
+    /// What we offer.
+    pub proposal: Proposal,
+    /// Send a key exchange packet behind KEXINIT, since the peer preferred our first choice of
+    /// key exchange and host key when it was last seen.
+    pub guess: bool,
+    /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
+    /// cipher's own limit.
+    pub rekey_bytes: Option<u64>,
+    /// Rekey after this long.
+    pub rekey_time: Option<Duration>,
+    /// A server's host keys.
+    pub host_keys: Vec<Arc<PrivateKey>>,
+}
+
+/// What the transport tells its owner.
+#[derive(Clone, Debug)]
+pub enum TransportEvent {
+    /// The peer's identification came.
+    Identified(Ident),
+    /// The peer's KEXINIT came and both sides have algorithms in common.
+    Negotiated {
+        /// The choice.
+        chosen: Negotiated,
+        /// The first key exchange and host key name of the peer's list: what a guess must meet.
+        favourites: (String, String),
+    },
+    /// Client: the server proved to own this key; nothing more is sent until
+    /// [`Transport::accept_host_key`].
+    HostKey(Bytes),
+    /// New keys are in use in both directions.
+    Keys {
+        /// The first time.
+        first: bool,
+    },
+    /// The peer's EXT_INFO came.
+    Extensions,
+    /// DEBUG that wants to be shown, escaped.
+    Debug(String),
+    /// The answer to a PING.
+    Pong,
+}
+
+/// What EXT_INFO said (RFC 8308).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// server-sig-algs.
+    pub sig_algs: Option<Vec<String>>,
+    /// publickey-hostbound@openssh.com version 0.
+    pub hostbound: bool,
+    /// ping@openssh.com version 0.
+    pub ping: bool,
+}
+
+/// The transport layer's state machine. No I/O and no clock: [`Transport::next_payload`] takes
+/// bytes in, [`Transport::poll_output`] gives packets out, [`Transport::poll_event`] tells.
+pub struct Transport {
+    role: Role,
+    config: TransportConfig,
+    random: Box<dyn FnMut(&mut [u8]) + Send>,
+    ours: Ident,
+    theirs: Option<Ident>,
+    preamble: usize,
+    outbound: Outbound,
+    inbound: Inbound,
+    exchange: Exchange,
+    /// The exchange hash of the first key exchange.
+    session_id: Option<Bytes>,
+    /// Signature over the first exchange hash, for the agent's session-bind.
+    host_signature: Option<Bytes>,
+    host_key: Option<Bytes>,
+    strict: bool,
+    peer_takes_ext_info: bool,
+    extensions: Extensions,
+    authenticated: bool,
+    keys_since: Option<Instant>,
+    rekey_limit: u64,
+    negotiated: Option<Negotiated>,
+    ready: VecDeque<Output>,
+    events: VecDeque<TransportEvent>,
+}
+
+impl Transport {
+    /// A transport that has its identification and KEXINIT ready to be sent.
+    ///
+    /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
+    pub fn new(
+        role: Role,
+        config: TransportConfig,
+        random: Box<dyn FnMut(&mut [u8]) + Send>,
+    ) -> Result<Self, Error> {
+        config.proposal.check()?;
+        let ours = Ident::ours(&config.software);
+        let mut transport = Self {
+            role,
+            config,
+            random,
+            ours,
+            theirs: None,
+            preamble: 0,
+            outbound: Outbound::new(),
+            inbound: Inbound::new(),
+            exchange: Exchange::Idle,
+            session_id: None,
+            host_signature: None,
+            host_key: None,
+            strict: false,
+            peer_takes_ext_info: false,
+            extensions: Extensions::default(),
+            authenticated: false,
+            keys_since: None,
+            rekey_limit: u64::MAX,
+            negotiated: None,
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+        };
+        let line = format!("{}\r\n", transport.ours.as_str());
+        transport.ready.push_back(Output::Raw(line.into_bytes()));
+        transport.start_exchange()?;
+        Ok(transport)
+    }
+
+    /// Takes packets from the front of `buf` and handles those of the transport layer; returns
+    /// the first payload that belongs to a layer above. `None`: more bytes are needed, or the
+    /// host key waits for [`Transport::accept_host_key`].
+    pub fn next_payload(
+        &mut self,
+        now: Instant,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Bytes>, Error> {
+        if self.theirs.is_none() {
+            let client = self.role == Role::Client;
+            match version::take_ident(buf, &mut self.preamble, client)? {
+                Some(ident) => {
+                    self.events
+                        .push_back(TransportEvent::Identified(ident.clone()));
+                    self.theirs = Some(ident);
+                }
+                None => return Ok(None),
+            }
+        }
+        while !self.exchange.waits_for_approval() {
+            let Some(job) = self.inbound.next_job(buf)? else {
+                return Ok(None);
+            };
+            if let Some(payload) = self.handle_packet(now, job.open()?)? {
+                return Ok(Some(payload));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes that the packet arriving needs in all, so that the caller can make room for it in
+    /// one piece.
+    pub fn wanted(&self) -> usize {
+        self.inbound.wanted().unwrap_or(0)
+    }
+
+    fn handle_packet(&mut self, now: Instant, opened: Opened) -> Result<Option<Bytes>, Error> {
+        let payload = self.inbound.inflate(opened.payload)?;
+        let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;
+        if opened.sequence == u32::MAX && self.session_id.is_none() {
+            return Err(PeerMisbehaved::SequenceWrapped.into());
+        }
+        msg::legal(number, self.phase(), self.role.other())?;
+        if self.strict_first() && number == KexInit::NUMBER && opened.sequence != 0 {
+            return Err(PeerMisbehaved::StrictKex(number).into());
+        }
+        match number {
+            Disconnect::NUMBER => {
+                let m = Disconnect::decode(&payload)?;
+                return Err(Error::disconnected(m.reason, m.description));
+            }
+            msg::Ignore::NUMBER => {}
+            Debug::NUMBER => {
+                let m = Debug::decode(&payload)?;
+                if m.always_display {
+                    let text = crate::error::escape(m.text);
+                    self.events.push_back(TransportEvent::Debug(text));
+                }
+            }
+            Unimplemented::NUMBER => {
+                let m = Unimplemented::decode(&payload)?;
+                return Err(PeerMisbehaved::Unimplemented(m.sequence).into());
+            }
+            Ping::NUMBER => {
+                let pong = Pong {
+                    data: Ping::decode(&payload)?.data,
+                }
+                .to_bytes();
+                self.ping_answer(&pong)?;
+            }
+            Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
+            ExtInfo::NUMBER => self.handle_ext_info(&payload)?,
+            20..=49 => self.handle_exchange(now, number, payload)?,
+            _ => return Ok(Some(payload)),
+        }
+        Ok(None)
+    }
+
+    /// Where the peer is in the protocol, for the message table.
+    fn phase(&self) -> Phase {
+        match (&self.session_id, self.exchange.peer_bound()) {
+            (None, _) if self.strict => Phase::StrictKeyExchange,
+            (None, _) => Phase::KeyExchange,
+            (Some(_), true) => Phase::Rekey,
+            (Some(_), false) if self.authenticated => Phase::Connection,
+            (Some(_), false) => Phase::Auth,
+        }
+    }
+
+    fn strict_first(&self) -> bool {
+        self.strict && self.session_id.is_none()
+    }
+
+    /// A PONG may not go out in the middle of a key exchange; the peer that pings there waits.
+    fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
+        if self.may_send() {
+            self.send(PacketBuf::from_payload(pong))?;
+        }
+        Ok(())
+    }
+
+    fn handle_ext_info(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = ExtInfo::decode(payload)?;
+        if m.count > MAX_EXTENSIONS {
+            return Err(PeerMisbehaved::TooMany("extensions").into());
+        }
+        let mut r = Reader::new(m.pairs.0);
+        for _ in 0..m.count {
+            let (name, value) = (r.string()?, r.string()?);
+            match name {
+                b"server-sig-algs" => {
+                    let list = std::str::from_utf8(value).unwrap_or_default();
+                    self.extensions.sig_algs = Some(list.split(',').map(str::to_owned).collect());
+                }
+                b"publickey-hostbound@openssh.com" => self.extensions.hostbound = value == b"0",
+                b"ping@openssh.com" => self.extensions.ping = value == b"0",
+                _ => {}
+            }
+        }
+        r.finish()?;
+        self.events.push_back(TransportEvent::Extensions);
+        Ok(())
+    }
+
+    /// Whether messages of the layers above may be sent now: keys are in use and no key exchange
+    /// is under way. OpenSSH 10.4 disconnects on anything between our KEXINIT and our NEWKEYS.
+    pub fn may_send(&self) -> bool {
+        self.session_id.is_some() && self.exchange.app_may_send()
+    }
+
+    /// Sends a message of a layer above; only while [`Transport::may_send`].
+    pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
+        let job = self.outbound.job(packet, &mut *self.random)?;
+        self.ready.push_back(Output::Packet(job));
+        Ok(())
+    }
+
+    fn send_message(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.send(PacketBuf::from_payload(payload))
+    }
+
+    /// What to write next; seal it, then write in this order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.ready.pop_front()
+    }
+
+    /// What happened.
+    pub fn poll_event(&mut self) -> Option<TransportEvent> {
+        self.events.pop_front()
+    }
+
+    /// Starts a new key exchange if the keys have done enough work.
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
+        let (out, inn) = (self.outbound.since_keys(), self.inbound.since_keys());
+        let old = match (self.config.rekey_time, self.keys_since) {
+            (Some(limit), Some(since)) => now.saturating_duration_since(since) >= limit,
+            _ => false,
+        };
+        let worn = out.0.max(inn.0) >= self.rekey_limit || out.1.max(inn.1) >= MAX_PACKETS;
+        if (old || worn) && self.session_id.is_some() && self.exchange.is_idle() {
+            self.start_exchange()?;
+        }
+        Ok(())
+    }
+
+    /// When [`Transport::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let since = self.keys_since.filter(|_| self.exchange.is_idle())?;
+        self.config
+            .rekey_time
+            .and_then(|limit| since.checked_add(limit))
+    }
+
+    /// Starts a key exchange now.
+    pub fn rekey(&mut self) -> Result<(), Error> {
+        match self.session_id.is_some() && self.exchange.is_idle() {
+            true => self.start_exchange(),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the peer why we leave (RFC 4253 section 11.1).
+    pub fn disconnect(&mut self, reason: u32, description: &str) -> Result<(), Error> {
+        let m = Disconnect {
+            reason,
+            description: description.as_bytes(),
+            language: b"",
+        };
+        self.send_message(&m.to_bytes())
+    }
+
+    /// Sends a PING (ping@openssh.com) if the peer takes it and one may be sent.
+    pub fn ping(&mut self, data: &[u8]) -> Result<bool, Error> {
+        let may = self.extensions.ping && self.may_send();
+        if may {
+            self.send_message(&Ping { data }.to_bytes())?;
+        }
+        Ok(may)
+    }
+
+    /// Authentication is done: messages of the connection layer become legal, and
+    /// zlib@openssh.com starts.
+    pub fn set_authenticated(&mut self) {
+        self.authenticated = true;
+        self.apply_compression();
+    }
+
+    fn apply_compression(&mut self) {
+        let Some(n) = &self.negotiated else { return };
+        let (out, inn) = self.directions(n);
+        match self.authenticated && out.compress {
+            true => self.outbound.start_compression(),
+            false => self.outbound.stop_compression(),
+        }
+        match self.authenticated && inn.compress {
+            true => self.inbound.start_compression(),
+            false => self.inbound.stop_compression(),
+        }
+    }
+
+    /// Outgoing and incoming direction for our role.
+    fn directions(&self, n: &Negotiated) -> (Direction, Direction) {
+        match self.role {
+            Role::Client => (n.c2s, n.s2c),
+            Role::Server => (n.s2c, n.c2s),
+        }
+    }
+
+    /// The first exchange hash, once there is one.
+    pub fn session_id(&self) -> Option<&Bytes> {
+        self.session_id.as_ref()
+    }
+
+    /// The server's host key blob.
+    pub fn host_key(&self) -> Option<&Bytes> {
+        self.host_key.as_ref()
+    }
+
+    /// The server's signature over the first exchange hash.
+    pub fn host_signature(&self) -> Option<&Bytes> {
+        self.host_signature.as_ref()
+    }
+
+    /// The peer's identification.
+    pub fn peer(&self) -> Option<&Ident> {
+        self.theirs.as_ref()
+    }
+
+    /// What EXT_INFO said so far.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// What was negotiated last.
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        self.negotiated.as_ref()
+    }
+}

@@ -1,0 +1,215 @@
+//! KEXINIT: what each side offers and what comes of it (RFC 4253 section 7.1).
+
+use wire::NameList;
+
+use crate::Role;
+use crate::cipher::{CIPHERS, CipherSpec, MACS, MacSpec};
+use crate::error::{Error, Local, PeerIncompatible};
+use crate::kex::{KEX_METHODS, KexMethod};
+use crate::msg::KexInit;
+
+/// RFC 8308 section 2.1.
+pub(crate) const EXT_INFO_C: &str = "ext-info-c";
+/// Strict KEX (OpenSSH PROTOCOL section 1.10), the answer to CVE-2023-48795.
+pub(crate) const STRICT_C: &str = "kex-strict-c-v00@openssh.com";
+/// The server's half of it.
+pub(crate) const STRICT_S: &str = "kex-strict-s-v00@openssh.com";
+
+/// The algorithms one side offers, best first. Names not in our tables are an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Key exchange methods.
+    pub kex: Vec<String>,
+    /// Host key algorithms.
+    pub host_key: Vec<String>,
+    /// Ciphers, for both directions.
+    pub ciphers: Vec<String>,
+    /// MACs, for both directions; unused with an AEAD cipher.
+    pub macs: Vec<String>,
+    /// Offer zlib@openssh.com before none.
+    pub compress: bool,
+}
+
+impl Proposal {
+    /// Checks that there is something of each kind and that we have all of it.
+    pub fn check(&self) -> Result<(), Error> {
+        let known_cipher = |n: &str| CIPHERS.iter().any(|c| c.name == n);
+        let known_mac = |n: &str| MACS.iter().any(|m| m.name == n);
+        let known_kex = |n: &str| KEX_METHODS.iter().any(|k| k.name == n);
+        for (what, names, known) in [
+            (
+                "key exchange",
+                &self.kex,
+                &known_kex as &dyn Fn(&str) -> bool,
+            ),
+            ("cipher", &self.ciphers, &known_cipher),
+            ("MAC", &self.macs, &known_mac),
+            ("host key", &self.host_key, &|_: &str| true),
+        ] {
+            if names.is_empty() {
+                return Err(Local::NoAlgorithm(what).into());
+            }
+            if let Some(name) = names
+                .iter()
+                .find(|n| !known(n) || NameList::new(n).is_err())
+            {
+                return Err(Local::UnknownAlgorithm(what, name.clone()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The KEXINIT payload. `first` adds the indicators that only the first one carries.
+    pub(crate) fn encode(&self, role: Role, cookie: [u8; 16], first: bool, guess: bool) -> Vec<u8> {
+        let mut kex = self.kex.join(",");
+        if first {
+            for indicator in match role {
+                Role::Client => [EXT_INFO_C, STRICT_C].as_slice(),
+                Role::Server => [STRICT_S].as_slice(),
+            } {
+                kex.push(',');
+                kex.push_str(indicator);
+            }
+        }
+        let (host_key, ciphers, macs) = (
+            self.host_key.join(","),
+            self.ciphers.join(","),
+            self.macs.join(","),
+        );
+        let compression = if self.compress {
+            "zlib@openssh.com,none"
+        } else {
+            "none,zlib@openssh.com"
+        };
+        // Offering zlib second would let a server choose... the client's order decides, so a
+        // client that does not want it offers none alone.
+        let compression = match (self.compress, role) {
+            (false, Role::Client) => "none",
+            _ => compression,
+        };
+        let list = |joined| NameList::new(joined).unwrap_or_else(|_| empty());
+        KexInit {
+            cookie,
+            kex: list(&kex),
+            host_key: list(&host_key),
+            cipher_c2s: list(&ciphers),
+            cipher_s2c: list(&ciphers),
+            mac_c2s: list(&macs),
+            mac_s2c: list(&macs),
+            compression_c2s: list(compression),
+            compression_s2c: list(compression),
+            language_c2s: empty(),
+            language_s2c: empty(),
+            first_kex_packet_follows: guess,
+            reserved: 0,
+        }
+        .to_bytes()
+    }
+}
+
+fn empty() -> NameList<'static> {
+    NameList::new("").expect("an empty list is a list")
+}
+
+/// What both sides settled on, for one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Direction {
+    /// The cipher.
+    pub cipher: &'static CipherSpec,
+    /// The MAC; `None` with an AEAD cipher.
+    pub mac: Option<&'static MacSpec>,
+    /// Whether zlib@openssh.com starts after authentication.
+    pub compress: bool,
+}
+
+/// What both sides settled on.
+#[derive(Clone, Debug)]
+pub struct Negotiated {
+    /// The key exchange method.
+    pub kex: &'static KexMethod,
+    /// The host key algorithm.
+    pub host_key: String,
+    /// Client to server.
+    pub c2s: Direction,
+    /// Server to client.
+    pub s2c: Direction,
+    /// Both sides prefer the same key exchange and host key, so that a guessed packet counts
+    /// (RFC 4253 section 7).
+    pub guess_right: bool,
+}
+
+/// Chooses: the first name on the client's list that the server has too (RFC 4253 section 7.1).
+pub(crate) fn negotiate(client: &KexInit<'_>, server: &KexInit<'_>) -> Result<Negotiated, Error> {
+    let kex = choose("key exchange method", client.kex, server.kex)?;
+    let host_key = choose("host key algorithm", client.host_key, server.host_key)?;
+    let direction = |cipher: (NameList<'_>, NameList<'_>),
+                     mac: (NameList<'_>, NameList<'_>),
+                     compression: (NameList<'_>, NameList<'_>)|
+     -> Result<Direction, Error> {
+        let name = choose("cipher", cipher.0, cipher.1)?;
+        let cipher = find(CIPHERS, "cipher", &name, |c| c.name)?;
+        let mac = match cipher.is_aead() {
+            true => None,
+            false => {
+                let name = choose("MAC", mac.0, mac.1)?;
+                Some(find(MACS, "MAC", &name, |m| m.name)?)
+            }
+        };
+        let compression = choose("compression", compression.0, compression.1)?;
+        Ok(Direction {
+            cipher,
+            mac,
+            compress: compression == "zlib@openssh.com",
+        })
+    };
+    Ok(Negotiated {
+        kex: find(KEX_METHODS, "key exchange method", &kex, |k| k.name)?,
+        host_key,
+        c2s: direction(
+            (client.cipher_c2s, server.cipher_c2s),
+            (client.mac_c2s, server.mac_c2s),
+            (client.compression_c2s, server.compression_c2s),
+        )?,
+        s2c: direction(
+            (client.cipher_s2c, server.cipher_s2c),
+            (client.mac_s2c, server.mac_s2c),
+            (client.compression_s2c, server.compression_s2c),
+        )?,
+        guess_right: client.kex.first() == server.kex.first()
+            && client.host_key.first() == server.host_key.first(),
+    })
+}
+
+fn find<T>(
+    table: &'static [T],
+    what: &'static str,
+    name: &str,
+    name_of: impl Fn(&T) -> &str,
+) -> Result<&'static T, Error> {
+    // Indicators such as ext-info-c can be on both lists and must never be chosen.
+    table
+        .iter()
+        .find(|row| name_of(row) == name)
+        .ok_or_else(|| {
+            PeerIncompatible::NoCommon {
+                what,
+                theirs: name.to_owned(),
+            }
+            .into()
+        })
+}
+
+fn choose(what: &'static str, client: NameList<'_>, server: NameList<'_>) -> Result<String, Error> {
+    client
+        .iter()
+        .filter(|n| !n.starts_with("ext-info-") && !n.starts_with("kex-strict-"))
+        .find(|n| server.contains(n))
+        .map(str::to_owned)
+        .ok_or_else(|| {
+            PeerIncompatible::NoCommon {
+                what,
+                theirs: server.as_str().to_owned(),
+            }
+            .into()
+        })
+}

@@ -1,0 +1,194 @@
+//! The outgoing direction: sequence numbers, padding, keys, and the jobs that seal.
+
+use std::sync::Arc;
+
+use wire::PacketBuf;
+
+use crate::cipher::{Position, SealingKey};
+use crate::compress::Deflate;
+use crate::error::{Error, Local};
+
+/// packet_length and padding_length (RFC 4253 section 6).
+const HEAD: usize = 5;
+
+/// A packet that still has to be sealed: may be done on any thread, in any order; what comes out
+/// must be written in the order the jobs were made.
+#[derive(Debug)]
+pub struct SealJob {
+    key: Arc<SealingKey>,
+    at: Position,
+    packet: PacketBuf,
+    padding: [u8; 32],
+}
+
+impl SealJob {
+    /// Builds the packet around its payload and seals it where it lies.
+    pub fn seal(mut self) -> Result<Sealed, Error> {
+        let framing = self.key.framing();
+        let payload = self.packet.len();
+        let padding = framing.padding(payload);
+        let head = framing.head(payload).map_err(Local::Seal)?;
+        let back = padding + framing.tag_len();
+        let bytes = self.packet.with_room(HEAD, back);
+        bytes[..HEAD].copy_from_slice(&head);
+        bytes[HEAD + payload..][..padding].copy_from_slice(&self.padding[..padding]);
+        self.key.seal(self.at, bytes).map_err(Local::Seal)?;
+        Ok(Sealed {
+            packet: self.packet,
+            front: HEAD,
+            back,
+            written: 0,
+        })
+    }
+}
+
+/// A sealed packet on its way to the socket.
+#[derive(Debug)]
+pub struct Sealed {
+    packet: PacketBuf,
+    front: usize,
+    back: usize,
+    written: usize,
+}
+
+impl Sealed {
+    /// Bytes as they are, for the identification line.
+    pub(crate) fn raw(bytes: &[u8]) -> Self {
+        Self {
+            packet: PacketBuf::from_payload(bytes),
+            front: 0,
+            back: 0,
+            written: 0,
+        }
+    }
+
+    /// What is still to be written.
+    pub fn remaining(&self) -> &[u8] {
+        self.packet
+            .around(self.front, self.back)
+            .get(self.written..)
+            .unwrap_or_default()
+    }
+
+    /// Notes that `n` bytes were written; returns how many of them belonged to this packet.
+    pub fn advance(&mut self, n: usize) -> usize {
+        let n = n.min(self.remaining().len());
+        self.written += n;
+        n
+    }
+}
+
+/// What the transport wants written next.
+#[derive(Debug)]
+pub enum Output {
+    /// A packet to seal.
+    Packet(SealJob),
+    /// Bytes before the first packet: the identification line.
+    Raw(Vec<u8>),
+}
+
+impl Output {
+    /// Seals here and now.
+    pub fn seal(self) -> Result<Sealed, Error> {
+        match self {
+            Self::Packet(job) => job.seal(),
+            Self::Raw(bytes) => Ok(Sealed::raw(&bytes)),
+        }
+    }
+}
+
+/// State of the outgoing direction.
+pub(crate) struct Outbound {
+    key: Arc<SealingKey>,
+    at: Position,
+    since_keys: u64,
+    deflate: Option<Deflate>,
+    random: Padding,
+}
+
+/// Random bytes for padding, drawn in bulk: a system call per packet would cost more than
+/// sealing small ones.
+struct Padding {
+    bytes: [u8; 512],
+    used: usize,
+}
+
+impl Outbound {
+    pub(crate) fn new() -> Self {
+        Self {
+            key: Arc::new(SealingKey::plain()),
+            at: Position::default(),
+            since_keys: 0,
+            deflate: None,
+            random: Padding {
+                bytes: [0; 512],
+                used: 512,
+            },
+        }
+    }
+
+    /// Gives the packet its place in the stream.
+    pub(crate) fn job(
+        &mut self,
+        packet: PacketBuf,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<SealJob, Error> {
+        let packet = match &mut self.deflate {
+            Some(deflate) => {
+                let mut small = Vec::new();
+                deflate
+                    .deflate(packet.payload(), &mut small)
+                    .map_err(Local::Compression)?;
+                PacketBuf::from_payload(&small)
+            }
+            None => packet,
+        };
+        let framing = self.key.framing();
+        let mut padding = [0; 32];
+        self.random
+            .take(&mut padding[..framing.padding(packet.len())], fill);
+        let at = self.at;
+        let whole = framing.packet_len(packet.len());
+        framing.advance(&mut self.at, whole);
+        self.since_keys += whole as u64;
+        Ok(SealJob {
+            key: Arc::clone(&self.key),
+            at,
+            packet,
+            padding,
+        })
+    }
+
+    /// Takes new keys into use: what follows our NEWKEYS.
+    pub(crate) fn rekey(&mut self, key: SealingKey, strict: bool) {
+        self.key = Arc::new(key);
+        self.at = self.at.rekeyed(strict);
+        self.since_keys = 0;
+    }
+
+    pub(crate) fn start_compression(&mut self) {
+        if self.deflate.is_none() {
+            self.deflate = Some(Deflate::new());
+        }
+    }
+
+    pub(crate) fn stop_compression(&mut self) {
+        self.deflate = None;
+    }
+
+    /// Bytes sealed, packets sealed since the keys were new.
+    pub(crate) fn since_keys(&self) -> (u64, u64) {
+        (self.since_keys, self.at.packets)
+    }
+}
+
+impl Padding {
+    fn take(&mut self, to: &mut [u8], fill: &mut dyn FnMut(&mut [u8])) {
+        if self.used + to.len() > self.bytes.len() {
+            fill(&mut self.bytes);
+            self.used = 0;
+        }
+        to.copy_from_slice(&self.bytes[self.used..self.used + to.len()]);
+        self.used += to.len();
+    }
+}

@@ -1,0 +1,462 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use wire::PacketBuf;
+
+use super::*;
+use crate::cipher::{CIPHERS, MACS};
+use crate::error::PeerIncompatible;
+use crate::kex::KEX_METHODS;
+use crate::msg::{Ignore, NewKeys};
+
+/// Two transports and the bytes between them.
+struct Pair {
+    client: Transport,
+    server: Transport,
+    to_client: BytesMut,
+    to_server: BytesMut,
+    now: Instant,
+    /// Most bytes handed over at once.
+    step: usize,
+    approve: bool,
+    client_events: Vec<TransportEvent>,
+    client_got: Vec<Bytes>,
+    server_got: Vec<Bytes>,
+}
+
+fn proposal() -> Proposal {
+    let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
+    Proposal {
+        kex: names(KEX_METHODS.iter().map(|k| k.name).collect()),
+        host_key: names(vec!["ssh-ed25519"]),
+        ciphers: names(CIPHERS.iter().map(|c| c.name).collect()),
+        macs: names(MACS.iter().map(|m| m.name).collect()),
+        compress: false,
+    }
+}
+
+fn config(proposal: Proposal) -> TransportConfig {
+    TransportConfig {
+        software: "longhaul_test".into(),
+        proposal,
+        guess: false,
+        rekey_bytes: None,
+        rekey_time: None,
+        host_keys: vec![],
+    }
+}
+
+fn host_key() -> Arc<PrivateKey> {
+    Arc::new(PrivateKey::generate_ed25519().unwrap())
+}
+
+fn transport(role: Role, mut config: TransportConfig) -> Transport {
+    if role == Role::Server {
+        config.host_keys = vec![host_key()];
+    }
+    Transport::new(role, config, Box::new(|to| to.fill(7))).unwrap()
+}
+
+impl Pair {
+    fn new(client: TransportConfig, server: TransportConfig) -> Self {
+        Self {
+            client: transport(Role::Client, client),
+            server: transport(Role::Server, server),
+            to_client: BytesMut::new(),
+            to_server: BytesMut::new(),
+            now: Instant::now(),
+            step: usize::MAX,
+            approve: true,
+            client_events: Vec::new(),
+            client_got: Vec::new(),
+            server_got: Vec::new(),
+        }
+    }
+
+    fn same(proposal: Proposal) -> Self {
+        Self::new(config(proposal.clone()), config(proposal))
+    }
+
+    /// Runs until nothing moves.
+    fn run(&mut self) -> Result<(), Error> {
+        loop {
+            let up = drain(&mut self.client)?;
+            let down = drain(&mut self.server)?;
+            let idle = up.is_empty() && down.is_empty();
+            deliver(
+                &mut self.server,
+                self.now,
+                &mut self.to_server,
+                &up,
+                self.step,
+                &mut self.server_got,
+            )?;
+            while self.server.poll_event().is_some() {}
+            deliver(
+                &mut self.client,
+                self.now,
+                &mut self.to_client,
+                &down,
+                self.step,
+                &mut self.client_got,
+            )?;
+            let mut moved = false;
+            while let Some(event) = self.client.poll_event() {
+                if matches!(event, TransportEvent::HostKey(_)) && self.approve {
+                    self.client.accept_host_key()?;
+                    moved = true;
+                }
+                self.client_events.push(event);
+            }
+            if moved {
+                let mut got = Vec::new();
+                deliver(
+                    &mut self.client,
+                    self.now,
+                    &mut self.to_client,
+                    &[],
+                    1,
+                    &mut got,
+                )?;
+                self.client_got.extend(got);
+                while let Some(event) = self.client.poll_event() {
+                    self.client_events.push(event);
+                }
+            } else if idle {
+                return Ok(());
+            }
+        }
+    }
+
+    fn authenticated(proposal: Proposal) -> Self {
+        let mut pair = Self::same(proposal);
+        pair.run().unwrap();
+        pair.client.set_authenticated();
+        pair.server.set_authenticated();
+        pair
+    }
+}
+
+fn drain(transport: &mut Transport) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    while let Some(output) = transport.poll_output() {
+        bytes.extend_from_slice(output.seal()?.remaining());
+    }
+    Ok(bytes)
+}
+
+fn deliver(
+    to: &mut Transport,
+    now: Instant,
+    buf: &mut BytesMut,
+    bytes: &[u8],
+    step: usize,
+    got: &mut Vec<Bytes>,
+) -> Result<(), Error> {
+    let mut chunks: Vec<&[u8]> = bytes.chunks(step.min(bytes.len().max(1))).collect();
+    chunks.push(&[]);
+    for chunk in chunks {
+        buf.extend_from_slice(chunk);
+        while let Some(payload) = to.next_payload(now, buf)? {
+            got.push(payload);
+        }
+    }
+    Ok(())
+}
+
+/// A message of the connection layer with `len` bytes.
+fn data(len: usize) -> Vec<u8> {
+    let mut payload = vec![94];
+    payload.extend((1..len).map(|i| i as u8));
+    payload
+}
+
+#[test]
+fn every_cipher_mac_and_key_exchange_carries_data_both_ways() {
+    let all = proposal();
+    let mut rows = Vec::new();
+    for cipher in &all.ciphers {
+        for mac in &all.macs {
+            rows.push(Proposal {
+                ciphers: vec![cipher.clone()],
+                macs: vec![mac.clone()],
+                ..all.clone()
+            });
+        }
+    }
+    for kex in &all.kex {
+        rows.push(Proposal {
+            kex: vec![kex.clone()],
+            ..all.clone()
+        });
+    }
+    for row in rows {
+        let mut pair = Pair::authenticated(row.clone());
+        for len in [1, 2, 15, 16, 17, 255, 1000, 32 * 1024 + 9] {
+            pair.client
+                .send(PacketBuf::from_payload(&data(len)))
+                .unwrap();
+            pair.server
+                .send(PacketBuf::from_payload(&data(len)))
+                .unwrap();
+        }
+        pair.run().unwrap_or_else(|e| panic!("{row:?}: {e}"));
+        assert_eq!(
+            (pair.client_got.len(), pair.server_got.len()),
+            (8, 8),
+            "{row:?}"
+        );
+        assert_eq!(pair.server_got[7], data(32 * 1024 + 9));
+        assert_eq!(pair.client_got[4], data(17));
+    }
+}
+
+#[test]
+fn one_byte_at_a_time_is_enough() {
+    let mut pair = Pair::same(proposal());
+    pair.step = 1;
+    pair.run().unwrap();
+    pair.client.set_authenticated();
+    pair.server.set_authenticated();
+    pair.client
+        .send(PacketBuf::from_payload(&data(500)))
+        .unwrap();
+    pair.run().unwrap();
+    assert_eq!(pair.server_got, [data(500)]);
+}
+
+#[test]
+fn a_right_guess_needs_no_second_public_value_and_a_wrong_one_goes_on() {
+    let other = Proposal {
+        kex: vec!["ecdh-sha2-nistp256".into(), "curve25519-sha256".into()],
+        ..proposal()
+    };
+    for (server, right) in [(proposal(), true), (other, false)] {
+        let client = TransportConfig {
+            guess: true,
+            ..config(proposal())
+        };
+        let mut pair = Pair::new(client, config(server));
+        pair.run().unwrap();
+        assert!(pair.client.may_send() && pair.server.may_send());
+        let chosen = pair.client.negotiated().unwrap();
+        assert_eq!(chosen.guess_right, right);
+        let told = pair.client_events.iter().any(|e| {
+            matches!(e, TransportEvent::Negotiated { favourites, .. }
+                if (favourites.0 == "mlkem768x25519-sha256") == right)
+        });
+        assert!(told);
+    }
+}
+
+#[test]
+fn nothing_is_sent_or_read_before_the_host_key_is_approved() {
+    let mut pair = Pair::same(proposal());
+    pair.approve = false;
+    pair.run().unwrap();
+    assert!(!pair.client.may_send());
+    assert!(pair.client.poll_output().is_none());
+    assert!(!pair.to_client.is_empty(), "NEWKEYS waits unread");
+    pair.client.accept_host_key().unwrap();
+    pair.run().unwrap();
+    assert!(pair.client.may_send());
+}
+
+#[test]
+fn either_side_rekeys_under_load_and_holds_data_back() {
+    for (client_starts, server_starts) in [(true, false), (false, true), (true, true)] {
+        let mut pair = Pair::authenticated(proposal());
+        let before = pair.client.session_id().cloned();
+        if client_starts {
+            pair.client.rekey().unwrap();
+            assert!(!pair.client.may_send(), "KEXINIT is out");
+        }
+        if server_starts {
+            pair.server.rekey().unwrap();
+        }
+        // What the peer had sent before it saw our KEXINIT still arrives.
+        if !server_starts {
+            pair.server
+                .send(PacketBuf::from_payload(&data(100)))
+                .unwrap();
+        }
+        pair.run().unwrap();
+        assert!(pair.client.may_send() && pair.server.may_send());
+        assert_eq!(
+            pair.client.session_id().cloned(),
+            before,
+            "the session id stays"
+        );
+        pair.client.send(PacketBuf::from_payload(&data(9))).unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.server_got.last().unwrap(), &data(9));
+    }
+}
+
+#[test]
+fn keys_are_replaced_after_the_configured_bytes() {
+    let client = TransportConfig {
+        rekey_bytes: Some(10_000),
+        ..config(proposal())
+    };
+    let mut pair = Pair::new(client, config(proposal()));
+    pair.run().unwrap();
+    pair.client.set_authenticated();
+    pair.server.set_authenticated();
+    for _ in 0..10 {
+        pair.client
+            .send(PacketBuf::from_payload(&data(4000)))
+            .unwrap();
+        pair.client.handle_timeout(pair.now).unwrap();
+        pair.run().unwrap();
+    }
+    let exchanges = pair
+        .client_events
+        .iter()
+        .filter(|e| matches!(e, TransportEvent::Keys { .. }))
+        .count();
+    assert!((3..=5).contains(&exchanges), "{exchanges}");
+    assert_eq!(pair.server_got.len(), 10);
+}
+
+#[test]
+fn compression_starts_with_authentication_and_again_after_a_rekey() {
+    let mut pair = Pair::authenticated(Proposal {
+        compress: true,
+        ..proposal()
+    });
+    for _ in 0..2 {
+        pair.client
+            .send(PacketBuf::from_payload(&data(20_000)))
+            .unwrap();
+        let sealed = drain(&mut pair.client).unwrap();
+        assert!(sealed.len() < 2_000, "{} bytes", sealed.len());
+        deliver(
+            &mut pair.server,
+            pair.now,
+            &mut pair.to_server,
+            &sealed,
+            usize::MAX,
+            &mut pair.server_got,
+        )
+        .unwrap();
+        pair.server.rekey().unwrap();
+        pair.run().unwrap();
+    }
+    assert_eq!(pair.server_got, [data(20_000), data(20_000)]);
+}
+
+#[test]
+fn no_common_cipher_names_both_lists() {
+    let server = Proposal {
+        ciphers: vec!["aes256-ctr".into()],
+        ..proposal()
+    };
+    let client = Proposal {
+        ciphers: vec!["aes128-ctr".into()],
+        ..proposal()
+    };
+    let error = Pair::new(config(client), config(server)).run().unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::PeerIncompatible(PeerIncompatible::NoCommon { .. })
+        ),
+        "{error:?}"
+    );
+}
+
+/// CVE-2023-48795 (Terrapin): a packet slipped in before the keys, so that one after them can be
+/// cut out.
+#[test]
+fn an_ignore_slipped_into_the_first_exchange_is_refused() {
+    let plain = |payload: &[u8]| {
+        let mut out = seal::Outbound::new();
+        let job = out
+            .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
+            .unwrap();
+        job.seal().unwrap().remaining().to_vec()
+    };
+    let ignore = plain(&Ignore { data: b"" }.to_bytes());
+    // Before KEXINIT.
+    let mut pair = Pair::same(proposal());
+    let mut down = drain(&mut pair.server).unwrap();
+    let line = down.iter().position(|b| *b == b'\n').unwrap() + 1;
+    down.splice(line..line, ignore.iter().copied());
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        9999,
+        &mut vec![],
+    );
+    assert_eq!(result, Err(PeerMisbehaved::StrictKex(20).into()));
+    // Behind KEXINIT.
+    let mut pair = Pair::same(proposal());
+    let mut down = drain(&mut pair.server).unwrap();
+    down.extend_from_slice(&ignore);
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        9999,
+        &mut vec![],
+    );
+    assert!(result.is_err());
+}
+
+#[test]
+fn key_exchange_messages_out_of_turn_are_refused() {
+    for payload in [
+        NewKeys {}.to_bytes(),
+        vec![31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        vec![30],
+    ] {
+        let mut pair = Pair::authenticated(proposal());
+        pair.server.send(PacketBuf::from_payload(&payload)).unwrap();
+        assert!(pair.run().is_err(), "message {}", payload[0]);
+    }
+}
+
+#[test]
+fn data_between_kexinit_and_newkeys_is_refused() {
+    let mut pair = Pair::authenticated(proposal());
+    pair.server.rekey().unwrap();
+    pair.server
+        .send(PacketBuf::from_payload(&data(20)))
+        .unwrap();
+    assert!(pair.run().is_err());
+}
+
+#[test]
+fn a_changed_bit_ends_the_connection() {
+    for at in [0, 4, 5, 20, 60] {
+        let mut pair = Pair::authenticated(proposal());
+        pair.server
+            .send(PacketBuf::from_payload(&data(40)))
+            .unwrap();
+        let mut down = drain(&mut pair.server).unwrap();
+        if let Some(byte) = down.get_mut(at) {
+            *byte ^= 1;
+        }
+        down.extend([0; 1 << 19]);
+        let result = deliver(
+            &mut pair.client,
+            pair.now,
+            &mut pair.to_client,
+            &down,
+            1 << 20,
+            &mut vec![],
+        );
+        assert!(
+            matches!(
+                result,
+                Err(Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_)))
+            ),
+            "{at}: {result:?}"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Identification strings (RFC 4253 section 4.2).
+
+use bytes::{Buf, BytesMut};
+
+use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
+
+/// Longest identification line, CR LF included (RFC 4253 section 4.2).
+const MAX_LINE: usize = 255;
+/// Bytes of other lines a server may send first; OpenSSH allows 1,024 lines of 8 KiB, real
+/// greetings are a few lines.
+const MAX_PREAMBLE: usize = 64 * 1024;
+
+/// A peer's identification string, without the line ending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ident(String);
+
+impl Ident {
+    /// Our own, from `SSH-2.0-` and `software`.
+    pub fn ours(software: &str) -> Self {
+        Self(format!("SSH-2.0-{software}"))
+    }
+
+    /// As it was sent.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// softwareversion and comments: what follows `SSH-2.0-`.
+    pub fn software(&self) -> &str {
+        self.0.splitn(3, '-').nth(2).unwrap_or_default()
+    }
+
+    /// OpenSSH's major and minor version; `None` for other software.
+    pub fn openssh(&self) -> Option<(u32, u32)> {
+        let version = self.software().strip_prefix("OpenSSH_")?;
+        let version = version.strip_prefix("for_Windows_").unwrap_or(version);
+        let end = version
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(version.len());
+        let mut parts = version.get(..end)?.split('.');
+        Some((
+            parts.next()?.parse().ok()?,
+            parts.next().and_then(|m| m.parse().ok()).unwrap_or(0),
+        ))
+    }
+}
+
+/// Takes the peer's identification from the front of `buf` once it is all there; lines before it
+/// are dropped (only a server may send such, so `preamble` is false for a server's own reading).
+pub(crate) fn take_ident(
+    buf: &mut BytesMut,
+    skipped: &mut usize,
+    preamble: bool,
+) -> Result<Option<Ident>, Error> {
+    loop {
+        let Some(end) = buf.iter().take(MAX_PREAMBLE).position(|b| *b == b'\n') else {
+            let limit = if buf.starts_with(b"SSH-") {
+                MAX_LINE
+            } else {
+                MAX_PREAMBLE
+            };
+            return match buf.len() > limit {
+                true => Err(PeerMisbehaved::NoIdentification.into()),
+                false => Ok(None),
+            };
+        };
+        let line = buf.split_to(end + 1);
+        if line.starts_with(b"SSH-") {
+            return parse(&line).map(Some);
+        }
+        *skipped += line.len();
+        if !preamble || *skipped > MAX_PREAMBLE {
+            buf.advance(buf.len());
+            return Err(PeerMisbehaved::NoIdentification.into());
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Ident, Error> {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    // Comments in the wild hold Latin-1; only NUL is forbidden outright. Keep what can be hashed
+    // as it came: printable ASCII.
+    let printable = text.iter().all(|b| (0x20..0x7f).contains(b));
+    let text = match std::str::from_utf8(text) {
+        Ok(text) if printable && line.len() <= MAX_LINE => text,
+        _ => return Err(PeerMisbehaved::NoIdentification.into()),
+    };
+    if text.starts_with("SSH-2.0-") || text.starts_with("SSH-1.99-") {
+        Ok(Ident(text.to_owned()))
+    } else {
+        Err(PeerIncompatible::ProtocolVersion(text.to_owned()).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(input: &[u8], preamble: bool) -> Result<Option<Ident>, Error> {
+        take_ident(&mut BytesMut::from(input), &mut 0, preamble)
+    }
+
+    #[test]
+    fn greetings_before_the_identification_are_skipped() {
+        let ident = take(
+            b"welcome\r\nto us\r\nSSH-2.0-OpenSSH_9.2p1 Debian-2\r\nrest",
+            true,
+        );
+        let ident = ident.unwrap().unwrap();
+        assert_eq!(ident.as_str(), "SSH-2.0-OpenSSH_9.2p1 Debian-2");
+        assert_eq!(ident.openssh(), Some((9, 2)));
+        assert!(take(b"welcome\r\nSSH-2.0-x\r\n", false).is_err());
+    }
+
+    #[test]
+    fn half_a_line_waits_and_an_endless_one_is_refused() {
+        assert_eq!(take(b"SSH-2.0-Open", true), Ok(None));
+        assert!(take(&[b'x'; MAX_PREAMBLE + 1], true).is_err());
+        let mut long = b"SSH-2.0-".to_vec();
+        long.extend([b'x'; 300]);
+        assert!(take(&long, true).is_err());
+    }
+
+    #[test]
+    fn version_1_is_named() {
+        assert!(matches!(
+            take(b"SSH-1.5-old\n", true),
+            Err(Error::PeerIncompatible(PeerIncompatible::ProtocolVersion(
+                _
+            )))
+        ));
+    }
+
+    #[test]
+    fn versions_of_openssh_and_others() {
+        for (line, version) in [
+            ("OpenSSH_10.0", Some((10, 0))),
+            ("OpenSSH_8.4p1", Some((8, 4))),
+            ("OpenSSH_for_Windows_8.1", Some((8, 1))),
+            ("dropbear_2022.83", None),
+            ("Go", None),
+        ] {
+            assert_eq!(Ident::ours(line).openssh(), version, "{line}");
+        }
+    }
+}

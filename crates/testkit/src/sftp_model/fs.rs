@@ -1,0 +1,378 @@
+use std::collections::BTreeMap;
+
+use sftp::{Attrs, StatusCode};
+
+/// A file system in memory: names to inodes, so that a rename leaves open files open.
+#[derive(Clone, Debug)]
+pub struct Fs {
+    names: BTreeMap<Vec<u8>, u64>,
+    inodes: BTreeMap<u64, Node>,
+    next: u64,
+    /// Bytes that all files together may have.
+    pub capacity: u64,
+    /// Applied to what is created.
+    pub umask: u32,
+    /// The second that new times are set to.
+    pub clock: u32,
+}
+
+/// An inode.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// Access and modification time.
+    pub times: (u32, u32),
+}
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// With its data.
+    File(Vec<u8>),
+    /// A directory.
+    Dir,
+    /// With what it says.
+    Symlink(Vec<u8>),
+    /// A device that swallows what is written; with what was.
+    Device(Vec<u8>),
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "errno's own names")]
+pub enum Errno {
+    NoEnt,
+    Access,
+    Exist,
+    IsDir,
+    NotDir,
+    NoSpace,
+    NotEmpty,
+    Inval,
+    Loop,
+    NameTooLong,
+}
+
+impl Errno {
+    /// As sftp-server.c, errno_to_portable, maps it.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::NoEnt | Self::NotDir | Self::Loop => StatusCode::NO_SUCH_FILE,
+            Self::Access => StatusCode::PERMISSION_DENIED,
+            Self::Inval | Self::NameTooLong => StatusCode::BAD_MESSAGE,
+            Self::Exist | Self::IsDir | Self::NoSpace | Self::NotEmpty => StatusCode::FAILURE,
+        }
+    }
+}
+
+const HOME: &[u8] = b"/home/u";
+
+impl Default for Fs {
+    fn default() -> Self {
+        let mut fs = Self {
+            names: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            next: 1,
+            capacity: u64::MAX,
+            umask: 0o022,
+            clock: 1_000_000,
+        };
+        for dir in [b"/".as_slice(), b"/home", HOME, b"/dev"] {
+            fs.link(dir.to_vec(), Kind::Dir, 0o755);
+        }
+        fs.link(b"/dev/null".to_vec(), Kind::Device(Vec::new()), 0o666);
+        fs
+    }
+}
+
+impl Fs {
+    fn link(&mut self, path: Vec<u8>, kind: Kind, mode: u32) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let node = Node {
+            kind,
+            mode,
+            owner: (1000, 1000),
+            times: (self.clock, self.clock),
+        };
+        self.inodes.insert(id, node);
+        self.names.insert(path, id);
+        id
+    }
+
+    /// Puts something there for a test, whatever the permissions.
+    pub fn place(&mut self, path: &str, kind: Kind, mode: u32) {
+        let path = absolute(path.as_bytes());
+        self.link(path, kind, mode);
+    }
+
+    /// A file's data, following symlinks.
+    pub fn data(&self, path: &str) -> Option<&[u8]> {
+        match &self.at(path)?.kind {
+            Kind::File(data) | Kind::Device(data) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// What is there, following symlinks.
+    pub fn at(&self, path: &str) -> Option<&Node> {
+        let path = self.resolve(path.as_bytes(), true).ok()?;
+        self.inodes.get(self.names.get(&path)?)
+    }
+
+    /// What is there, to change it.
+    pub fn at_mut(&mut self, path: &str) -> Option<&mut Node> {
+        let path = self.resolve(path.as_bytes(), true).ok()?;
+        self.inodes.get_mut(self.names.get(&path)?)
+    }
+
+    /// All names below the home directory, relative to it.
+    pub fn names(&self) -> Vec<String> {
+        let prefix = [HOME, b"/"].concat();
+        self.names
+            .keys()
+            .filter_map(|n| n.strip_prefix(prefix.as_slice()))
+            .map(|n| String::from_utf8_lossy(n).into_owned())
+            .collect()
+    }
+
+    /// The canonical path; the last component may be missing.
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Vec<u8>, Errno> {
+        let full = absolute(path);
+        let mut left: Vec<Vec<u8>> = full
+            .split(|b| *b == b'/')
+            .filter(|c| !c.is_empty())
+            .rev()
+            .map(<[u8]>::to_vec)
+            .collect();
+        let mut at = b"/".to_vec();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            match name.as_slice() {
+                b"." => continue,
+                b".." => {
+                    at = parent(&at);
+                    continue;
+                }
+                _ => {}
+            }
+            if name.len() > 255 {
+                return Err(Errno::NameTooLong);
+            }
+            let next = join(&at, &name);
+            match self.kind(&next) {
+                Some(Kind::Symlink(to)) if follow || !left.is_empty() => {
+                    links += 1;
+                    if links > 16 {
+                        return Err(Errno::Loop);
+                    }
+                    if to.starts_with(b"/") {
+                        at = b"/".to_vec();
+                    }
+                    let parts = to.split(|b| *b == b'/').filter(|c| !c.is_empty());
+                    left.extend(parts.rev().map(<[u8]>::to_vec));
+                }
+                Some(Kind::Dir) => at = next,
+                Some(_) if left.is_empty() => at = next,
+                Some(_) => return Err(Errno::NotDir),
+                None if left.is_empty() => at = next,
+                None => return Err(Errno::NoEnt),
+            }
+        }
+        Ok(at)
+    }
+
+    fn kind(&self, path: &[u8]) -> Option<&Kind> {
+        Some(&self.inodes.get(self.names.get(path)?)?.kind)
+    }
+
+    pub(super) fn lookup(&self, path: &[u8], follow: bool) -> Result<u64, Errno> {
+        let path = self.resolve(path, follow)?;
+        self.names.get(&path).copied().ok_or(Errno::NoEnt)
+    }
+
+    pub(super) fn node(&mut self, inode: u64) -> Result<&mut Node, Errno> {
+        self.inodes.get_mut(&inode).ok_or(Errno::NoEnt)
+    }
+
+    pub(super) fn stat(&self, inode: u64) -> Result<Attrs, Errno> {
+        let node = self.inodes.get(&inode).ok_or(Errno::NoEnt)?;
+        let (kind, size) = match &node.kind {
+            Kind::File(data) => (0o100_000, data.len()),
+            Kind::Dir => (0o040_000, 4096),
+            Kind::Symlink(to) => (0o120_000, to.len()),
+            Kind::Device(_) => (0o020_000, 0),
+        };
+        Ok(Attrs {
+            size: Some(size as u64),
+            owner: Some(node.owner),
+            permissions: Some(kind | node.mode),
+            times: Some(node.times),
+        })
+    }
+
+    /// The path to create at: its directory must exist and be writable.
+    fn place_for(&self, path: &[u8], follow: bool) -> Result<Vec<u8>, Errno> {
+        let path = self.resolve(path, follow)?;
+        let dir = self.names.get(&parent(&path)).ok_or(Errno::NoEnt)?;
+        let dir = self.inodes.get(dir).ok_or(Errno::NoEnt)?;
+        if dir.kind != Kind::Dir {
+            return Err(Errno::NotDir);
+        }
+        if dir.mode & 0o200 == 0 {
+            return Err(Errno::Access);
+        }
+        Ok(path)
+    }
+
+    pub(super) fn open(
+        &mut self,
+        path: &[u8],
+        write: bool,
+        (create, truncate, exclusive): (bool, bool, bool),
+        mode: u32,
+    ) -> Result<u64, Errno> {
+        match self.lookup(path, !exclusive) {
+            Ok(_) if create && exclusive => Err(Errno::Exist),
+            Ok(inode) => {
+                let node = self.node(inode)?;
+                let needed = if write { 0o200 } else { 0o400 };
+                match &mut node.kind {
+                    Kind::Dir if write => return Err(Errno::IsDir),
+                    _ if node.mode & needed == 0 => return Err(Errno::Access),
+                    Kind::File(data) if truncate => data.clear(),
+                    _ => {}
+                }
+                Ok(inode)
+            }
+            Err(Errno::NoEnt) if create => {
+                let path = self.place_for(path, true)?;
+                let mode = mode & 0o7777 & !self.umask;
+                Ok(self.link(path, Kind::File(Vec::new()), mode))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let end = offset as usize + bytes.len();
+        let used: u64 = self.inodes.values().map(Node::size).sum();
+        let capacity = self.capacity;
+        match &mut self.node(inode)?.kind {
+            Kind::File(data) => {
+                let grows = end.saturating_sub(data.len()) as u64;
+                if used + grows > capacity {
+                    return Err(Errno::NoSpace);
+                }
+                if data.len() < end {
+                    data.resize(end, 0);
+                }
+                if let Some(place) = data.get_mut(offset as usize..end) {
+                    place.copy_from_slice(bytes);
+                }
+                Ok(())
+            }
+            Kind::Device(data) => {
+                data.extend_from_slice(bytes);
+                Ok(())
+            }
+            _ => Err(Errno::IsDir),
+        }
+    }
+
+    pub(super) fn set(&mut self, inode: u64, attrs: &Attrs) -> Result<(), Errno> {
+        let node = self.node(inode)?;
+        if let (Some(size), Kind::File(data)) = (attrs.size, &mut node.kind) {
+            data.resize(size as usize, 0);
+        }
+        if let Some(mode) = attrs.permissions {
+            node.mode = mode & 0o7777;
+        }
+        node.times = attrs.times.unwrap_or(node.times);
+        node.owner = attrs.owner.unwrap_or(node.owner);
+        Ok(())
+    }
+
+    pub(super) fn make(&mut self, path: &[u8], kind: Kind, mode: u32) -> Result<(), Errno> {
+        if self.lookup(path, false).is_ok() {
+            return Err(Errno::Exist);
+        }
+        let path = self.place_for(path, false)?;
+        let mode = mode & 0o7777 & !self.umask;
+        self.link(path, kind, mode);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &[u8], dir: bool) -> Result<(), Errno> {
+        let inode = self.lookup(path, false)?;
+        let is_dir = self.node(inode)?.kind == Kind::Dir;
+        match (dir, is_dir) {
+            (false, true) => return Err(Errno::IsDir),
+            (true, false) => return Err(Errno::NotDir),
+            _ => {}
+        }
+        let path = self.place_for(path, false)?;
+        if dir && !self.list(&path).is_empty() {
+            return Err(Errno::NotEmpty);
+        }
+        self.names.remove(&path);
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
+        let inode = self.lookup(from, false)?;
+        let (from, to) = (self.place_for(from, false)?, self.place_for(to, false)?);
+        match self.kind(&to) {
+            Some(_) if !replace => return Err(Errno::Exist),
+            Some(Kind::Dir) => return Err(Errno::IsDir),
+            _ => {}
+        }
+        self.names.remove(&from);
+        self.names.insert(to, inode);
+        Ok(())
+    }
+
+    /// Names in a directory.
+    pub(super) fn list(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        self.names
+            .keys()
+            .filter(|name| name.as_slice() != b"/" && parent(name) == dir)
+            .filter_map(|name| name.rsplit(|b| *b == b'/').next().map(<[u8]>::to_vec))
+            .collect()
+    }
+}
+
+impl Node {
+    fn size(&self) -> u64 {
+        match &self.kind {
+            Kind::File(data) => data.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+fn absolute(path: &[u8]) -> Vec<u8> {
+    match path {
+        [b'/', ..] => path.to_vec(),
+        _ => [HOME, b"/", path].concat(),
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    match dir {
+        b"/" => [b"/", name].concat(),
+        dir => [dir, b"/", name].concat(),
+    }
+}
+
+fn parent(path: &[u8]) -> Vec<u8> {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(0) | None => b"/".to_vec(),
+        Some(at) => path[..at].to_vec(),
+    }
+}

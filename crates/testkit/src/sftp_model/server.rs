@@ -1,0 +1,258 @@
+use bytes::Bytes;
+use sftp::{
+    Init, OPENSSH_EXTENSIONS, Piece, Request, RequestId, Response, Splitter, StatusCode,
+    StatusText, Version, frame,
+};
+use wire::{Field, Rest};
+
+use super::handles::Handles;
+use super::{Act, Fs, HandleStyle, Inject, Rng};
+
+/// Which server it is.
+#[derive(Clone, Debug)]
+pub struct Personality {
+    /// Announced extensions, name and data.
+    pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What its handles look like.
+    pub handles: HandleStyle,
+    /// Bytes a READ answers at most, whatever was asked.
+    pub read: u32,
+    /// SYMLINK's arguments in the draft's order.
+    pub draft_symlink: bool,
+    /// Answers to what arrives together leave in any order, as the draft allows (section 7).
+    pub shuffles: bool,
+    /// FSETSTAT and SETSTAT are not supported.
+    pub no_setstat: bool,
+}
+
+impl Personality {
+    /// OpenSSH 9.2.
+    pub fn openssh() -> Self {
+        Self {
+            extensions: OPENSSH_EXTENSIONS
+                .iter()
+                .map(|(n, d)| (n.as_bytes().to_vec(), d.as_bytes().to_vec()))
+                .collect(),
+            handles: HandleStyle::OpenSsh,
+            read: 255 * 1024,
+            draft_symlink: false,
+            shuffles: false,
+            no_setstat: false,
+        }
+    }
+
+    /// A server without extensions, with long random handles, that answers READs with at most
+    /// 64 KiB.
+    pub fn other() -> Self {
+        Self {
+            extensions: Vec::new(),
+            handles: HandleStyle::Random(32),
+            read: 64 * 1024,
+            draft_symlink: true,
+            shuffles: false,
+            no_setstat: false,
+        }
+    }
+}
+
+type Change = Box<dyn FnOnce(&mut Fs) + Send>;
+
+/// The server. Bytes in with [`SftpModel::handle_input`], bytes out with
+/// [`SftpModel::take_output`].
+pub struct SftpModel {
+    /// What it serves.
+    pub fs: Fs,
+    pub(super) personality: Personality,
+    splitter: Splitter,
+    greeted: bool,
+    pub(super) handles: Handles,
+    pub(super) out: Vec<u8>,
+    injects: Vec<(Inject, usize)>,
+    changes: Vec<(usize, Change)>,
+    pub(super) hostile: Vec<Vec<u8>>,
+    log: Vec<&'static str>,
+    pub(super) most_open: usize,
+    rng: Rng,
+}
+
+impl SftpModel {
+    /// A server that has just been started.
+    pub fn new(fs: Fs, personality: Personality) -> Self {
+        Self {
+            fs,
+            splitter: Splitter::new(256 * 1024),
+            greeted: false,
+            handles: Handles::new(personality.handles),
+            personality,
+            out: Vec::new(),
+            injects: Vec::new(),
+            changes: Vec::new(),
+            hostile: Vec::new(),
+            log: Vec::new(),
+            most_open: 0,
+            rng: Rng::new(5),
+        }
+    }
+
+    /// Lets a request go wrong.
+    pub fn inject(&mut self, inject: Inject) {
+        self.injects.push((inject, 0));
+    }
+
+    /// Changes the file system right before the `nth` request.
+    pub fn change_before(&mut self, nth: usize, change: impl FnOnce(&mut Fs) + Send + 'static) {
+        self.changes.push((nth, Box::new(change)));
+    }
+
+    /// Adds names to every listing.
+    pub fn add_hostile_names(&mut self, names: &[&[u8]]) {
+        self.hostile.extend(names.iter().map(|n| n.to_vec()));
+    }
+
+    /// The client comes again on a new channel.
+    pub fn reconnect(&mut self) {
+        self.splitter = Splitter::new(256 * 1024);
+        self.greeted = false;
+        self.handles = Handles::new(self.personality.handles);
+        self.out.clear();
+    }
+
+    /// The requests so far, by name.
+    pub fn log(&self) -> &[&'static str] {
+        &self.log
+    }
+
+    /// Handles that are open now, and the most there ever were.
+    pub fn open_handles(&self) -> (usize, usize) {
+        (self.handles.len(), self.most_open)
+    }
+
+    /// Takes bytes of the client; panics when it breaks the protocol.
+    pub fn handle_input(&mut self, bytes: &[u8]) {
+        let mut input = Bytes::copy_from_slice(bytes);
+        let mut answers: Vec<Vec<u8>> = Vec::new();
+        let before = std::mem::take(&mut self.out);
+        while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
+            if let Piece::Message(message) = piece {
+                self.message(&message);
+                answers.push(std::mem::take(&mut self.out));
+            }
+        }
+        self.out = before;
+        while !answers.is_empty() {
+            let next = match self.personality.shuffles {
+                true => self.rng.below(answers.len() as u64) as usize,
+                false => 0,
+            };
+            self.out.extend(answers.remove(next));
+        }
+    }
+
+    /// What it answers.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    fn message(&mut self, message: &[u8]) {
+        if !self.greeted {
+            let init = Init::decode(message).expect("INIT comes first");
+            assert_eq!(init.version, 3);
+            self.greeted = true;
+            let mut pairs = Vec::new();
+            for (name, data) in &self.personality.extensions {
+                name.as_slice().write(&mut pairs);
+                data.as_slice().write(&mut pairs);
+            }
+            let version = Version {
+                version: 3,
+                extensions: Rest(&pairs),
+            };
+            frame(&mut self.out, |out| version.encode(out));
+            return;
+        }
+        let (id, request) = Request::decode(message).expect("a sound request");
+        let number = self.log.len();
+        self.log.push(request.name());
+        while let Some(at) = self.changes.iter().position(|(n, _)| *n == number) {
+            let (_, change) = self.changes.remove(at);
+            change(&mut self.fs);
+        }
+        match self.act(request.name()) {
+            None => self.answer(id, request),
+            Some(Act::Status(code)) => {
+                // close(2) lets go of the descriptor even where it reports an error.
+                if let Request::Close { handle } = request {
+                    self.handles.remove(handle);
+                }
+                self.status(id, code);
+            }
+            Some(Act::Silence) => {}
+            Some(Act::OtherId) => self.answer(RequestId(id.0 ^ 0x4000_0000), request),
+            Some(act) => {
+                let start = self.out.len();
+                self.answer(id, request);
+                spoil(&mut self.out, start, &act);
+            }
+        }
+    }
+
+    fn act(&mut self, name: &str) -> Option<Act> {
+        let mut found = None;
+        for (inject, seen) in &mut self.injects {
+            if inject.kind.is_none_or(|k| k == name) {
+                if *seen == inject.nth {
+                    found = Some(inject.act.clone());
+                }
+                *seen += 1;
+            }
+        }
+        found
+    }
+
+    fn answer(&mut self, id: RequestId, request: Request<'_>) {
+        match self.serve(id, request) {
+            Ok(()) => {}
+            Err(code) => self.status(id, code),
+        }
+    }
+
+    fn status(&mut self, id: RequestId, code: StatusCode) {
+        let message: &[u8] = match code {
+            StatusCode::OK => b"Success",
+            StatusCode::EOF => b"End of file",
+            StatusCode::NO_SUCH_FILE => b"No such file",
+            StatusCode::PERMISSION_DENIED => b"Permission denied",
+            _ => b"Failure",
+        };
+        self.say(
+            id,
+            &Response::Status {
+                code,
+                text: StatusText { message },
+            },
+        );
+    }
+
+    pub(super) fn say(&mut self, id: RequestId, response: &Response<'_>) {
+        response.encode(id, &mut self.out);
+    }
+}
+
+/// Changes the answer that begins at `start`.
+fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
+    match act {
+        Act::OtherHandle => {
+            // Length, number, id, length of the handle; then its last byte.
+            if let (true, Some(last)) = (out.get(start + 4) == Some(&102), out.last_mut()) {
+                *last ^= 1;
+            }
+        }
+        Act::Truncated => {
+            out.pop();
+            let len = (out.len() - start - 4) as u32;
+            out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+        }
+        Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
+        Act::Status(_) | Act::OtherId | Act::Silence => {}
+    }
+}

@@ -1,0 +1,350 @@
+//! Client of an ssh-agent (draft-ietf-sshm-ssh-agent, OpenSSH's PROTOCOL.agent): keys stay
+//! there, signatures come from there.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use wire::{Field, Reader, Rest, WireError};
+
+use crate::escape;
+
+/// No message is longer (OpenSSH's AGENT_MAX_LEN).
+const MAX_MESSAGE: usize = 256 * 1024;
+/// More keys are an error in OpenSSH too (authfd.c MAX_AGENT_IDENTITIES).
+const MAX_KEYS: u32 = 2048;
+/// An agent that only lists needs no person.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// A signature may wait for a touch, a PIN or a confirmation.
+const SIGN_TIMEOUT: Duration = Duration::from_secs(300);
+
+const FAILURE: u8 = 5;
+const SUCCESS: u8 = 6;
+const EXTENSION_FAILURE: u8 = 28;
+
+wire::message! {
+    /// SSH_AGENTC_REQUEST_IDENTITIES.
+    pub struct RequestIdentities = 11 {}
+}
+wire::message! {
+    /// SSH_AGENT_IDENTITIES_ANSWER: `keys` pairs of blob and comment follow.
+    pub struct IdentitiesAnswer<'a> = 12 {
+        /// How many.
+        pub keys: u32,
+        /// The pairs.
+        pub pairs: Rest<'a>,
+    }
+}
+wire::message! {
+    /// SSH_AGENTC_SIGN_REQUEST.
+    pub struct SignRequest<'a> = 13 {
+        /// The public key or certificate to sign with.
+        pub blob: &'a [u8],
+        /// What to sign.
+        pub data: &'a [u8],
+        /// 2 asks for rsa-sha2-256, 4 for rsa-sha2-512.
+        pub flags: u32,
+    }
+}
+wire::message! {
+    /// SSH_AGENT_SIGN_RESPONSE.
+    pub struct SignResponse<'a> = 14 {
+        /// Algorithm and signature.
+        pub signature: &'a [u8],
+    }
+}
+wire::message! {
+    /// SSH_AGENTC_EXTENSION with `session-bind@openssh.com`: ties the agent's connection to one
+    /// SSH connection, so that keys restricted to hosts (ssh-add -h) can be used.
+    pub struct SessionBind<'a> = 27 {
+        /// The extension's name.
+        pub name: &'a [u8],
+        /// The server's host key.
+        pub host_key: &'a [u8],
+        /// The hash of the first key exchange.
+        pub session_id: &'a [u8],
+        /// The server's signature over it.
+        pub signature: &'a [u8],
+        /// The agent is forwarded, rather than used for this connection's authentication.
+        pub forwarding: bool,
+    }
+}
+
+/// Which agent (IdentityAgent).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AgentSocket {
+    /// The one that SSH_AUTH_SOCK names, if any.
+    #[default]
+    Environment,
+    /// None.
+    None,
+    /// The one at this socket.
+    Path(PathBuf),
+}
+
+impl AgentSocket {
+    /// Where its socket is; `None` when there is to be no agent or none is running.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Environment => std::env::var_os("SSH_AUTH_SOCK")
+                .filter(|s| !s.is_empty())
+                .map(PathBuf::from),
+            Self::None => None,
+            Self::Path(path) => Some(path.clone()),
+        }
+    }
+
+    /// Opens a raw connection, as agent forwarding passes it through; `None` without an agent.
+    pub fn open(&self) -> Result<Option<UnixStream>, AgentError> {
+        let Some(path) = self.path() else {
+            return Ok(None);
+        };
+        match UnixStream::connect(&path) {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) => Err(AgentError::new(&path, Why::Io(error))),
+        }
+    }
+}
+
+/// A key that the agent holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentKey {
+    /// The public key or certificate, in SSH's encoding.
+    pub blob: Vec<u8>,
+    /// What the user called it; bytes of anyone's choosing, escape it.
+    pub comment: Vec<u8>,
+}
+
+/// A connection to an agent.
+#[derive(Debug)]
+pub struct Agent {
+    stream: UnixStream,
+    path: PathBuf,
+}
+
+/// Why the agent did not do what was asked; the text names its socket.
+#[derive(Debug)]
+pub struct AgentError {
+    path: PathBuf,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Io(io::Error),
+    TooLong(usize),
+    Malformed(WireError),
+    TooManyKeys(u32),
+    Refused,
+    Unexpected(u8),
+    OtherAlgorithm(Vec<u8>),
+}
+
+impl Agent {
+    /// Connects to the agent; `None` when there is none.
+    pub fn connect(socket: &AgentSocket) -> Result<Option<Self>, AgentError> {
+        let (Some(path), Some(stream)) = (socket.path(), socket.open()?) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { stream, path }))
+    }
+
+    /// Its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The keys it holds, in its order.
+    pub fn keys(&mut self) -> Result<Vec<AgentKey>, AgentError> {
+        let reply = self.ask(&RequestIdentities {}.to_bytes(), LIST_TIMEOUT)?;
+        if reply.first() == Some(&FAILURE) {
+            return Err(self.error(Why::Refused));
+        }
+        let answer = IdentitiesAnswer::decode(&reply).map_err(|e| self.error(Why::Malformed(e)))?;
+        if answer.keys > MAX_KEYS {
+            return Err(self.error(Why::TooManyKeys(answer.keys)));
+        }
+        let mut reader = Reader::new(answer.pairs.0);
+        let read = |reader: &mut Reader<'_>| {
+            let mut keys = Vec::new();
+            for _ in 0..answer.keys {
+                keys.push(AgentKey {
+                    blob: reader.string()?.to_vec(),
+                    comment: reader.string()?.to_vec(),
+                });
+            }
+            Ok(keys)
+        };
+        let keys = read(&mut reader).and_then(|keys| reader.finish().map(|()| keys));
+        keys.map_err(|e| self.error(Why::Malformed(e)))
+    }
+
+    /// Has `data` signed with the key `blob` under the signature `algorithm`
+    /// (`rsa-sha2-512-cert-v01@openssh.com` counts as `rsa-sha2-512`); returns the signature in
+    /// SSH's encoding. Waits minutes, since a person may have to touch or confirm.
+    pub fn sign(
+        &mut self,
+        blob: &[u8],
+        data: &[u8],
+        algorithm: &str,
+    ) -> Result<Vec<u8>, AgentError> {
+        let algorithm = signature_algorithm(algorithm);
+        let flags = match algorithm {
+            "rsa-sha2-256" => 2,
+            "rsa-sha2-512" => 4,
+            _ => 0,
+        };
+        let request = SignRequest { blob, data, flags };
+        let reply = self.ask(&request.to_bytes(), SIGN_TIMEOUT)?;
+        match reply.first() {
+            Some(&FAILURE) => Err(self.error(Why::Refused)),
+            _ => {
+                let response = SignResponse::decode(&reply);
+                let response = response.map_err(|e| self.error(Why::Malformed(e)))?;
+                // An agent that knows no RFC 8332 answers with a SHA-1 signature.
+                let made = Reader::new(response.signature).string();
+                let made = made.map_err(|e| self.error(Why::Malformed(e)))?;
+                if made != algorithm.as_bytes() {
+                    return Err(self.error(Why::OtherAlgorithm(made.to_vec())));
+                }
+                Ok(response.signature.to_vec())
+            }
+        }
+    }
+
+    /// Tells the agent which connection it signs for (session-bind@openssh.com). `Ok(false)`
+    /// when it does not know the extension, which OpenSSH does not mind either.
+    pub fn bind(
+        &mut self,
+        host_key: &[u8],
+        session_id: &[u8],
+        signature: &[u8],
+        forwarding: bool,
+    ) -> Result<bool, AgentError> {
+        let request = SessionBind {
+            name: b"session-bind@openssh.com",
+            host_key,
+            session_id,
+            signature,
+            forwarding,
+        };
+        let reply = self.ask(&request.to_bytes(), LIST_TIMEOUT)?;
+        match reply.first() {
+            Some(&SUCCESS) => Ok(true),
+            Some(&(FAILURE | EXTENSION_FAILURE)) => Ok(false),
+            Some(&other) => Err(self.error(Why::Unexpected(other))),
+            None => Err(self.error(Why::TooLong(0))),
+        }
+    }
+
+    fn ask(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, AgentError> {
+        self.exchange(message, timeout)
+            .map_err(|why| self.error(why))
+    }
+
+    fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, Why> {
+        if message.len() > MAX_MESSAGE {
+            return Err(Why::TooLong(message.len()));
+        }
+        self.stream
+            .set_write_timeout(Some(LIST_TIMEOUT))
+            .map_err(Why::Io)?;
+        self.stream
+            .set_read_timeout(Some(timeout))
+            .map_err(Why::Io)?;
+        let mut framed = Vec::with_capacity(4 + message.len());
+        message.write(&mut framed);
+        self.stream.write_all(&framed).map_err(Why::Io)?;
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length).map_err(Why::Io)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length == 0 || length > MAX_MESSAGE {
+            return Err(Why::TooLong(length));
+        }
+        let mut reply = vec![0; length];
+        self.stream.read_exact(&mut reply).map_err(Why::Io)?;
+        Ok(reply)
+    }
+
+    fn error(&self, why: Why) -> AgentError {
+        AgentError::new(&self.path, why)
+    }
+}
+
+/// The algorithm of the signature itself: a certificate's algorithm without its ending.
+pub fn signature_algorithm(algorithm: &str) -> &str {
+    match algorithm {
+        "sk-ssh-ed25519-cert-v01@openssh.com" => "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256-cert-v01@openssh.com" => "sk-ecdsa-sha2-nistp256@openssh.com",
+        other => other.strip_suffix("-cert-v01@openssh.com").unwrap_or(other),
+    }
+}
+
+impl AgentError {
+    fn new(path: &Path, why: Why) -> Self {
+        Self {
+            path: path.to_owned(),
+            why,
+        }
+    }
+
+    /// The agent works and said no: the key is locked, not confirmed, or not for this host.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.why, Why::Refused)
+    }
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = escape::path(&self.path);
+        match &self.why {
+            Why::Io(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                write!(f, "the agent at {at} did not answer in time")
+            }
+            Why::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                write!(f, "the agent at {at} closed the connection")
+            }
+            Why::Io(e) => write!(f, "the agent at {at} cannot be reached: {e}"),
+            Why::TooLong(n) => write!(
+                f,
+                "a message of {n} bytes to or from the agent at {at}; 1 to {MAX_MESSAGE} are \
+                 possible"
+            ),
+            Why::Malformed(e) => write!(f, "the agent at {at} answered malformed: {e}"),
+            Why::TooManyKeys(n) => {
+                write!(
+                    f,
+                    "the agent at {at} says that it holds {n} keys; at most {MAX_KEYS} are \
+                           listed"
+                )
+            }
+            Why::Refused => write!(f, "the agent at {at} refused the operation"),
+            Why::Unexpected(n) => write!(f, "the agent at {at} answered with message {n}"),
+            Why::OtherAlgorithm(name) => write!(
+                f,
+                "the agent at {at} signed with {} instead of what the server takes",
+                escape::name(name)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AgentError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.why {
+            Why::Io(e) => Some(e),
+            Why::Malformed(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! One flag that ends a run, and that blocking waits can select on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+/// Asks a run to stop: it removes its temporaries at both ends and returns
+/// [`crate::report::Outcome::Interrupted`]. Clones are the same flag.
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    set: AtomicBool,
+    // Dropped by `cancel`, which makes `closed` ready in every select.
+    open: Mutex<Option<Sender<()>>>,
+    closed: Receiver<()>,
+}
+
+impl Default for Cancel {
+    fn default() -> Self {
+        let (open, closed) = bounded(0);
+        Self {
+            inner: Arc::new(Inner {
+                set: AtomicBool::new(false),
+                open: Mutex::new(Some(open)),
+                closed,
+            }),
+        }
+    }
+}
+
+impl Cancel {
+    /// Ends the run. Not for a signal handler itself: call it from the thread that waits for
+    /// signals.
+    pub fn cancel(&self) {
+        self.inner.set.store(true, Ordering::SeqCst);
+        self.inner
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
+    /// Whether [`Cancel::cancel`] was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.set.load(Ordering::SeqCst)
+    }
+
+    /// Becomes disconnected with [`Cancel::cancel`]; to select on.
+    pub fn receiver(&self) -> &Receiver<()> {
+        &self.inner.closed
+    }
+}

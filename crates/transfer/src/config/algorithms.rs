@@ -1,0 +1,164 @@
+use super::ConfigError;
+
+/// A list of algorithms: what somebody chose, or nobody did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Algorithms {
+    /// Nobody chose: what we support, in our order.
+    #[default]
+    Ours,
+    /// Somebody chose.
+    Chosen(Chosen),
+}
+
+/// A chosen list in the form that tells what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// For messages: `Ciphers`.
+    option: &'static str,
+    /// `^`: these first.
+    head: Vec<String>,
+    /// What is left of OpenSSH's defaults. Nobody chose their order, so ours holds for them:
+    /// `Ciphers -chacha20-poly1305@openssh.com` must not make aes128-ctr the favourite.
+    defaults: Vec<String>,
+    /// `+`, or a list of its own: in this order.
+    tail: Vec<String>,
+}
+
+impl Algorithms {
+    /// From `list` as OpenSSH made it of a choice, beside its default list.
+    pub(super) fn chosen(option: &'static str, list: &str, default: Option<&str>) -> Self {
+        let list: Vec<String> = split(list);
+        let default: Vec<String> = default.map(split).unwrap_or_default();
+        // `^x` gives x, then the rest of the defaults; `+x` all of them, then x; `-x` what is
+        // left. Anything else is a list in an order that somebody meant.
+        for head in 0..=list.len() {
+            let (first, rest) = list.split_at(head);
+            let mut kept = default.clone();
+            kept.retain(|d| !first.contains(d));
+            if !kept.is_empty()
+                && kept.len() >= default.len().div_ceil(2)
+                && rest.starts_with(&kept)
+            {
+                return Self::Chosen(Chosen {
+                    option,
+                    head: first.to_vec(),
+                    tail: rest[kept.len()..].to_vec(),
+                    defaults: kept,
+                });
+            }
+        }
+        let mut left = default.iter();
+        let is_subset_in_order = list.iter().all(|name| left.any(|d| d == name));
+        if is_subset_in_order && list.len() * 2 >= default.len().max(4) {
+            return Self::Chosen(Chosen {
+                option,
+                head: Vec::new(),
+                defaults: list,
+                tail: Vec::new(),
+            });
+        }
+        Self::Chosen(Chosen {
+            option,
+            head: Vec::new(),
+            defaults: Vec::new(),
+            tail: list,
+        })
+    }
+
+    /// What to offer out of `supported`, which is in our order of preference.
+    ///
+    /// What we do not have is left out quietly; when nothing is left, that is an error which
+    /// names the option and what there is.
+    pub fn within(&self, supported: &[&str]) -> Result<Vec<String>, ConfigError> {
+        let Self::Chosen(chosen) = self else {
+            return Ok(supported.iter().map(|s| (*s).to_owned()).collect());
+        };
+        let have = |name: &&String| supported.contains(&name.as_str());
+        let mut offer: Vec<String> = chosen.head.iter().filter(have).cloned().collect();
+        let ours = supported.iter().map(|s| (*s).to_owned());
+        offer.extend(ours.filter(|s| chosen.defaults.contains(s)));
+        offer.extend(chosen.tail.iter().filter(have).cloned());
+        let mut seen = Vec::new();
+        offer.retain(|name| {
+            let new = !seen.contains(name);
+            seen.push(name.clone());
+            new
+        });
+        if offer.is_empty() {
+            return Err(ConfigError::new(format!(
+                "{} allows nothing that is supported here; supported are {}",
+                chosen.option,
+                supported.join(",")
+            )));
+        }
+        Ok(offer)
+    }
+
+    /// Whether `name` may be used, for names that need no order (signatures of a CA).
+    pub fn allows(&self, name: &str) -> bool {
+        match self {
+            Self::Ours => true,
+            Self::Chosen(c) => [&c.head, &c.defaults, &c.tail]
+                .iter()
+                .any(|part| part.iter().any(|n| n == name)),
+        }
+    }
+}
+
+fn split(list: &str) -> Vec<String> {
+    list.split(',')
+        .map(str::trim)
+        .filter(|n| !n.is_empty())
+        .map(Into::into)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: &str = "chacha,ctr128,ctr192,ctr256,gcm128,gcm256";
+    const OURS: &[&str] = &["gcm128", "gcm256", "chacha", "ctr128", "old"];
+
+    fn offer(list: &str) -> Result<String, ConfigError> {
+        let chosen = Algorithms::chosen("Ciphers", list, Some(DEFAULT));
+        chosen.within(OURS).map(|o| o.join(","))
+    }
+
+    #[test]
+    fn an_explicit_order_holds_and_one_that_nobody_chose_is_ours() {
+        let table = [
+            // An explicit list, longest to shortest.
+            ("ctr128,gcm256", "ctr128,gcm256"),
+            ("ctr128,nothing,gcm128", "ctr128,gcm128"),
+            ("gcm256", "gcm256"),
+            // +old, ^old, ^gcm256, -chacha
+            (
+                "chacha,ctr128,ctr192,ctr256,gcm128,gcm256,old",
+                "gcm128,gcm256,chacha,ctr128,old",
+            ),
+            (
+                "old,chacha,ctr128,ctr192,ctr256,gcm128,gcm256",
+                "old,gcm128,gcm256,chacha,ctr128",
+            ),
+            (
+                "gcm256,chacha,ctr128,ctr192,ctr256,gcm128",
+                "gcm256,gcm128,chacha,ctr128",
+            ),
+            ("ctr128,ctr192,ctr256,gcm128,gcm256", "gcm128,gcm256,ctr128"),
+        ];
+        for (list, wanted) in table {
+            assert_eq!(offer(list).as_deref(), Ok(wanted), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_choice_that_leaves_nothing_names_the_option_and_what_there_is() {
+        let error = offer("3des,blowfish").unwrap_err().to_string();
+        assert!(
+            error.contains("Ciphers") && error.contains("gcm128,gcm256"),
+            "{error}"
+        );
+        assert_eq!(Algorithms::Ours.within(OURS).unwrap(), OURS);
+    }
+}

@@ -1,0 +1,133 @@
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::{AddressFamily, ConfigError, Evaluated, Query};
+use crate::escape;
+
+/// Has OpenSSH evaluate its configuration; `None` when it is not installed or too old for `-G`
+/// (6.8, 2015).
+pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> {
+    let program = query.ssh.clone().unwrap_or_else(|| "ssh".into());
+    // Side by side: each takes some milliseconds.
+    let asked = spawn(&program, &arguments(query));
+    let defaults = spawn(
+        &program,
+        &["-G", "-T", "-F", "/dev/null", "--", &query.host].map(Into::into),
+    );
+    let (asked, defaults) = match (asked, defaults) {
+        (Ok(asked), Ok(defaults)) => (asked, defaults),
+        (Err(e), _) | (_, Err(e)) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        (Err(e), _) | (_, Err(e)) => return Err(not_run(&program, &e)),
+    };
+    let asked = asked
+        .wait_with_output()
+        .map_err(|e| not_run(&program, &e))?;
+    let defaults = defaults
+        .wait_with_output()
+        .map_err(|e| not_run(&program, &e))?;
+    if !defaults.status.success() && !asked.status.success() {
+        // Nothing but the host was asked: this ssh has no -G.
+        return Ok(None);
+    }
+    if !asked.status.success() {
+        let said = complaints(&asked).join("; ");
+        return Err(ConfigError::new(format!(
+            "{}: the configuration cannot be used: {said}",
+            escape::os(&program)
+        )));
+    }
+    Ok(Some(Evaluated {
+        lines: lines(&asked),
+        defaults: lines(&defaults),
+        warnings: complaints(&asked),
+    }))
+}
+
+fn spawn(program: &OsStr, arguments: &[OsString]) -> io::Result<Child> {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
+    ConfigError::new(format!("{} cannot be run: {error}", escape::os(program)))
+}
+
+/// ssh's own flags, in scp's order: the first value of an option wins.
+fn arguments(query: &Query) -> Vec<OsString> {
+    // -T: no word about a terminal that is not there.
+    let mut arguments: Vec<OsString> = vec!["-G".into(), "-T".into()];
+    let mut flag = |name: &str, value: &OsStr| {
+        arguments.push(name.into());
+        arguments.push(value.into());
+    };
+    if let Some(file) = &query.file {
+        flag("-F", file.as_os_str());
+    }
+    if let Some(port) = query.port {
+        flag("-p", port.to_string().as_ref());
+    }
+    if let Some(user) = &query.user {
+        flag("-l", user.as_ref());
+    }
+    if let Some(jump) = &query.jump {
+        flag("-J", jump.as_ref());
+    }
+    if let Some(cipher) = &query.cipher {
+        flag("-c", cipher.as_ref());
+    }
+    for identity in &query.identities {
+        flag("-i", identity.as_os_str());
+    }
+    for option in query.all_options() {
+        flag("-o", option.as_ref());
+    }
+    match query.family {
+        AddressFamily::Any => {}
+        AddressFamily::Inet => arguments.push("-4".into()),
+        AddressFamily::Inet6 => arguments.push("-6".into()),
+    }
+    if query.compression {
+        arguments.push("-C".into());
+    }
+    arguments.push("--".into());
+    arguments.push(query.host.clone().into());
+    arguments
+}
+
+impl Query {
+    /// `-o`, with the flags that scp makes options of.
+    pub(super) fn all_options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        if self.batch {
+            options.push("BatchMode=yes".into());
+        }
+        if self.forward_agent {
+            options.push("ForwardAgent=yes".into());
+        }
+        options.extend(self.options.iter().cloned());
+        options
+    }
+}
+
+fn lines(output: &Output) -> Vec<(String, String)> {
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(keyword, value)| (keyword.to_ascii_lowercase(), value.to_owned()))
+        .collect()
+}
+
+/// What ssh said, without its debug output (LogLevel DEBUG).
+fn complaints(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("debug"))
+        .map(|line| escape::name(line.as_bytes()).to_string())
+        .collect()
+}

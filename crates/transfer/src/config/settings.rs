@@ -1,0 +1,370 @@
+use std::path::PathBuf;
+
+use super::value::{Parsed, boolean, number, paths, size, time, words};
+use super::{
+    AddressFamily, Algorithms, ConfigError, Evaluated, ForwardAgent, HostConfig, IdentityFile,
+    LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens,
+};
+use crate::agent::AgentSocket;
+use crate::escape;
+use crate::operand::Destination;
+
+/// Smaller RSA keys are refused whatever RequiredRSASize says (its default was 1024 until 9.x).
+const MIN_RSA_BITS: u32 = 2048;
+
+/// An option, and how its values (one per line of `ssh -G`) become a field.
+struct Setting {
+    keyword: &'static str,
+    set: fn(&mut HostConfig, &[&str]) -> Parsed<()>,
+}
+
+macro_rules! settings {
+    ($($keyword:literal => |$config:ident, $values:ident| $body:expr;)*) => {
+        &[$(Setting {
+            keyword: $keyword,
+            set: |$config, $values| { $body; Ok(()) },
+        }),*]
+    };
+}
+
+const SETTINGS: &[Setting] = settings! {
+    "hostname" => |c, v| c.host_name = one(v)?.into();
+    "port" => |c, v| c.port = port(one(v)?)?;
+    "user" => |c, v| c.user = one(v)?.into();
+    "proxyjump" => |c, v| if let Some(hops) = jump(one(v)?)? { c.proxy = Proxy::Jump(hops) };
+    "proxycommand" => |c, v| if one(v)? != "none" { c.proxy = Proxy::Command(one(v)?.into()) };
+    "addressfamily" => |c, v| c.family = family(one(v)?)?;
+    "bindaddress" => |c, v| c.bind_address = Some(one(v)?.into());
+    "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?;
+    "connectionattempts" => |c, v| c.connection_attempts = number(one(v)?)?;
+    "tcpkeepalive" => |c, v| c.tcp_keep_alive = boolean(one(v)?)?;
+    "serveraliveinterval" => |c, v| c.alive_interval = time(one(v)?)?;
+    "serveralivecountmax" => |c, v| c.alive_count_max = number(one(v)?)?;
+    "requiredrsasize" => |c, v| c.required_rsa_size = number(one(v)?)?.max(MIN_RSA_BITS);
+    "rekeylimit" => |c, v| c.rekey = rekey(one(v)?)?;
+    "compression" => |c, v| c.compression = boolean(one(v)?)?;
+    "userknownhostsfile" => |c, v| c.user_known_hosts = all_paths(v);
+    "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
+    "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
+    "hashknownhosts" => |c, v| c.hash_known_hosts = boolean(one(v)?)?;
+    "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
+    "revokedhostkeys" => |c, v| c.revoked_host_keys = each_path(v);
+    "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
+    "certificatefile" => |c, v| c.certificate_files = each_path(v);
+    "identitiesonly" => |c, v| c.identities_only = boolean(one(v)?)?;
+    "identityagent" => |c, v| c.agent = agent(one(v)?);
+    "forwardagent" => |c, v| c.forward_agent = forward(one(v)?);
+    "preferredauthentications" => |c, v| c.preferred_authentications = Some(comma(one(v)?));
+    "pubkeyauthentication" => |c, v| c.pubkey_authentication = pubkey(one(v)?)?;
+    "passwordauthentication" => |c, v| c.password_authentication = boolean(one(v)?)?;
+    "kbdinteractiveauthentication" => |c, v| {
+        c.kbd_interactive_authentication = boolean(one(v)?)?
+    };
+    "numberofpasswordprompts" => |c, v| c.password_prompts = number(one(v)?)?;
+    "batchmode" => |c, v| c.batch_mode = boolean(one(v)?)?;
+    "sendenv" => |c, v| c.send_env = send_env(v);
+    // The name it had until 8.7.
+    "challengeresponseauthentication" => |c, v| {
+        c.kbd_interactive_authentication = boolean(one(v)?)?
+    };
+    "setenv" => |c, v| c.set_env = v.iter().flat_map(|v| set_env(v)).collect();
+    "loglevel" => |c, v| c.log_level = one(v)?.to_ascii_uppercase();
+};
+
+type List = (
+    &'static str,
+    &'static str,
+    fn(&mut HostConfig) -> &mut Algorithms,
+);
+
+const LISTS: &[List] = &[
+    ("ciphers", "Ciphers", |c| &mut c.ciphers),
+    ("macs", "MACs", |c| &mut c.macs),
+    ("kexalgorithms", "KexAlgorithms", |c| &mut c.kex),
+    ("hostkeyalgorithms", "HostKeyAlgorithms", |c| {
+        &mut c.host_key_algorithms
+    }),
+    (
+        "pubkeyacceptedalgorithms",
+        "PubkeyAcceptedAlgorithms",
+        |c| &mut c.pubkey_algorithms,
+    ),
+    ("casignaturealgorithms", "CASignatureAlgorithms", |c| {
+        &mut c.ca_algorithms
+    }),
+];
+
+/// Keywords that have an effect.
+pub(super) fn is_known(keyword: &str) -> bool {
+    SETTINGS.iter().any(|s| s.keyword == keyword) || LISTS.iter().any(|l| l.0 == keyword)
+}
+
+/// Applies every line, then expands tokens, which need the host, port and user known.
+pub(super) fn apply(
+    query: &Query,
+    user: &LocalUser,
+    evaluated: &Evaluated,
+) -> Result<HostConfig, ConfigError> {
+    let mut config = defaults(query, user);
+    for setting in SETTINGS {
+        let values: Vec<&str> = evaluated.values(setting.keyword).collect();
+        if values.is_empty() {
+            continue;
+        }
+        (setting.set)(&mut config, &values).map_err(|why| {
+            let values = values.join(" ");
+            let values = escape::name(values.as_bytes());
+            ConfigError::new(format!("{} {values} {why}", setting.keyword))
+        })?;
+    }
+    for (keyword, option, field) in LISTS {
+        // 8.4 and older call it PubkeyAcceptedKeyTypes.
+        let old = (*keyword == "pubkeyacceptedalgorithms").then_some("pubkeyacceptedkeytypes");
+        for keyword in [*keyword].into_iter().chain(old) {
+            let value = evaluated.values(keyword).next();
+            if let (Some(list), true) = (value, evaluated.is_chosen(keyword)) {
+                *field(&mut config) =
+                    Algorithms::chosen(option, list, evaluated.default_of(keyword));
+            }
+        }
+    }
+    let usual = !evaluated.is_chosen("identityfile");
+    config
+        .identity_files
+        .iter_mut()
+        .for_each(|f| f.explicit = !usual);
+    expand(query, user, evaluated, &mut config)?;
+    Ok(config)
+}
+
+fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
+    let ssh = |names: &[&str]| {
+        names
+            .iter()
+            .map(|n| PathBuf::from(format!("~/.ssh/{n}")))
+            .collect()
+    };
+    let usual: Vec<PathBuf> = ssh(&["id_ed25519", "id_ecdsa", "id_rsa"]);
+    HostConfig {
+        host: query.host.clone(),
+        host_name: query.host.clone(),
+        port: query.port.unwrap_or(22),
+        user: query.user.clone().unwrap_or_else(|| user.name.clone()),
+        proxy: Proxy::Direct,
+        family: query.family,
+        bind_address: None,
+        connect_timeout: None,
+        connection_attempts: 1,
+        tcp_keep_alive: true,
+        alive_interval: None,
+        alive_count_max: 3,
+        ciphers: Algorithms::Ours,
+        macs: Algorithms::Ours,
+        kex: Algorithms::Ours,
+        host_key_algorithms: Algorithms::Ours,
+        pubkey_algorithms: Algorithms::Ours,
+        ca_algorithms: Algorithms::Ours,
+        required_rsa_size: MIN_RSA_BITS,
+        rekey: RekeyLimit::default(),
+        compression: query.compression,
+        user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
+        global_known_hosts: ["", "2"]
+            .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
+            .into(),
+        strict: StrictHostKeyChecking::Ask,
+        hash_known_hosts: false,
+        host_key_alias: None,
+        revoked_host_keys: Vec::new(),
+        identity_files: usual.into_iter().map(explicit).collect(),
+        certificate_files: Vec::new(),
+        identities_only: false,
+        agent: AgentSocket::Environment,
+        forward_agent: ForwardAgent::No,
+        preferred_authentications: None,
+        pubkey_authentication: true,
+        password_authentication: true,
+        kbd_interactive_authentication: true,
+        password_prompts: 3,
+        batch_mode: query.batch,
+        send_env: Vec::new(),
+        set_env: Vec::new(),
+        log_level: "INFO".into(),
+        warnings: Vec::new(),
+        notes: Vec::new(),
+        tokens: Tokens::default(),
+    }
+}
+
+/// `ssh -G` expands some options and leaves others as written (9.2: HostName and
+/// UserKnownHostsFile are done, IdentityFile, CertificateFile and ProxyCommand are not).
+/// Expanding what is done already changes nothing, as long as no path holds a `%`.
+fn expand(
+    query: &Query,
+    user: &LocalUser,
+    evaluated: &Evaluated,
+    config: &mut HostConfig,
+) -> Result<(), ConfigError> {
+    let mut tokens = Tokens {
+        asked: query.host.clone(),
+        host: query.host.clone(),
+        port: config.port,
+        user: config.user.clone(),
+        alias: query.host.clone(),
+        jump: evaluated
+            .values("proxyjump")
+            .next()
+            .unwrap_or_default()
+            .into(),
+        local: user.clone(),
+    };
+    if config.host_name != query.host {
+        config.host_name = tokens.percent("HostName", &config.host_name)?;
+    }
+    tokens.host.clone_from(&config.host_name);
+    if let Some(alias) = &mut config.host_key_alias {
+        tokens.alias.clone_from(alias);
+    }
+    if let Proxy::Command(command) = &mut config.proxy {
+        *command = tokens.percent("ProxyCommand", command)?;
+    }
+    let lists = [
+        ("UserKnownHostsFile", &mut config.user_known_hosts),
+        ("GlobalKnownHostsFile", &mut config.global_known_hosts),
+        ("CertificateFile", &mut config.certificate_files),
+        ("RevokedHostKeys", &mut config.revoked_host_keys),
+    ];
+    for (option, list) in lists {
+        for path in list {
+            *path = tokens.path(option, path)?;
+        }
+    }
+    for file in &mut config.identity_files {
+        file.path = tokens.path("IdentityFile", &file.path)?;
+    }
+    if let AgentSocket::Path(path) = &mut config.agent {
+        *path = tokens.path("IdentityAgent", path)?;
+    }
+    if let ForwardAgent::Socket(AgentSocket::Path(path)) = &mut config.forward_agent {
+        *path = tokens.path("ForwardAgent", path)?;
+    }
+    config.tokens = tokens;
+    Ok(())
+}
+
+fn one<'a>(values: &[&'a str]) -> Parsed<&'a str> {
+    values.first().copied().ok_or_else(|| "has no value".into())
+}
+
+fn explicit(path: PathBuf) -> IdentityFile {
+    IdentityFile {
+        path,
+        explicit: true,
+    }
+}
+
+fn all_paths(values: &[&str]) -> Vec<PathBuf> {
+    values.iter().flat_map(|v| paths(v)).collect()
+}
+
+/// One path to a line, blanks and all.
+fn each_path(values: &[&str]) -> Vec<PathBuf> {
+    let wanted = values.iter().filter(|v| !v.eq_ignore_ascii_case("none"));
+    wanted.map(|v| PathBuf::from(v.trim_matches('"'))).collect()
+}
+
+fn port(text: &str) -> Parsed<u16> {
+    match text.parse() {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err("is not a port".into()),
+    }
+}
+
+fn jump(text: &str) -> Parsed<Option<Vec<Destination>>> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    let hops: Result<_, _> = text
+        .split(',')
+        .map(|hop| Destination::parse(hop.trim()))
+        .collect();
+    hops.map(Some)
+        .map_err(|e| format!("is not a list of hosts: {e}"))
+}
+
+fn family(text: &str) -> Parsed<AddressFamily> {
+    match text.to_ascii_lowercase().as_str() {
+        "any" => Ok(AddressFamily::Any),
+        "inet" => Ok(AddressFamily::Inet),
+        "inet6" => Ok(AddressFamily::Inet6),
+        _ => Err("is none of any, inet, inet6".into()),
+    }
+}
+
+fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
+    match text.to_ascii_lowercase().as_str() {
+        "ask" => Ok(StrictHostKeyChecking::Ask),
+        "accept-new" => Ok(StrictHostKeyChecking::AcceptNew),
+        "yes" | "true" => Ok(StrictHostKeyChecking::Yes),
+        "no" | "off" | "false" => Ok(StrictHostKeyChecking::No),
+        _ => Err("is none of ask, accept-new, yes, no".into()),
+    }
+}
+
+fn rekey(text: &str) -> Parsed<RekeyLimit> {
+    let mut parts = text.split_whitespace();
+    Ok(RekeyLimit {
+        bytes: size(parts.next().unwrap_or("default"))?,
+        time: time(parts.next().unwrap_or("none"))?,
+    })
+}
+
+/// `unbound` and `host-bound` differ only in which of the two signatures is made.
+fn pubkey(text: &str) -> Parsed<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "unbound" | "host-bound" => Ok(true),
+        other => boolean(other),
+    }
+}
+
+fn agent(text: &str) -> AgentSocket {
+    let path = || AgentSocket::Path(PathBuf::from(text));
+    match text.strip_prefix('$') {
+        _ if text.eq_ignore_ascii_case("none") => AgentSocket::None,
+        _ if text == "SSH_AUTH_SOCK" => AgentSocket::Environment,
+        Some(name) if !name.starts_with('{') => match std::env::var_os(name) {
+            Some(value) if !value.is_empty() => AgentSocket::Path(value.into()),
+            _ => AgentSocket::None,
+        },
+        _ => path(),
+    }
+}
+
+fn forward(text: &str) -> ForwardAgent {
+    match boolean(text) {
+        Ok(true) => ForwardAgent::Yes,
+        Ok(false) => ForwardAgent::No,
+        Err(_) => ForwardAgent::Socket(agent(text)),
+    }
+}
+
+fn comma(text: &str) -> Vec<String> {
+    let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+    names.map(Into::into).collect()
+}
+
+/// `-pattern` takes back the names before it that it matches.
+fn send_env(values: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for word in values.iter().flat_map(|v| words(v)) {
+        match word.strip_prefix('-') {
+            Some(back) => names.retain(|n| !crate::known_hosts::matches_pattern(n, back)),
+            None => names.push(word),
+        }
+    }
+    names
+}
+
+fn set_env(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.trim_matches('"').split_once('=')?;
+    Some((name.into(), value.trim_matches('"').into()))
+}

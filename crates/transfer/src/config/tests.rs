@@ -1,0 +1,304 @@
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::*;
+use crate::agent::AgentSocket;
+
+const CIPHERS: &[&str] = &[
+    "aes128-gcm@openssh.com",
+    "aes256-gcm@openssh.com",
+    "chacha20-poly1305@openssh.com",
+    "aes128-ctr",
+];
+
+fn user(home: &Path) -> LocalUser {
+    LocalUser {
+        name: "me".into(),
+        uid: 1000,
+        home: Some(home.into()),
+        host: "here.example.org".into(),
+    }
+}
+
+/// With OpenSSH where it is installed, and without it.
+fn both(text: &str, query: &Query, check: impl Fn(HostConfig, bool)) {
+    for result in both_results(text, query) {
+        let (config, with_ssh) = result;
+        check(config.unwrap(), with_ssh);
+    }
+}
+
+fn both_results(text: &str, query: &Query) -> Vec<(Result<HostConfig, ConfigError>, bool)> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config");
+    fs::write(&file, text.replace("DIR", dir.path().to_str().unwrap())).unwrap();
+    fs::write(dir.path().join("included"), "Host inc*\n  Port 2201\n").unwrap();
+    let mut query = query.clone();
+    query.file = Some(file);
+    let mut results = Vec::new();
+    if Command::new("ssh").arg("-V").output().is_ok() {
+        results.push((query.resolve(&user(Path::new("/home/me"))), true));
+    } else {
+        eprintln!("skipped in part: ssh is not installed");
+    }
+    query.ssh = Some("/nonexistent/ssh".into());
+    results.push((query.resolve(&user(Path::new("/home/me"))), false));
+    results
+}
+
+fn host(name: &str) -> Query {
+    Query {
+        host: name.into(),
+        ..Query::default()
+    }
+}
+
+#[test]
+fn nothing_configured_means_our_own_choices_and_no_word() {
+    both("", &host("h"), |config, with_ssh| {
+        assert_eq!(config.warnings, [""; 0]);
+        assert_eq!(config.notes, [""; 0]);
+        assert_eq!((config.host_name.as_str(), config.port), ("h", 22));
+        assert_eq!(config.ciphers.within(CIPHERS).unwrap(), CIPHERS);
+        assert_eq!(config.proxy, Proxy::Direct);
+        assert_eq!(config.strict, StrictHostKeyChecking::Ask);
+        assert_eq!(config.agent, AgentSocket::Environment);
+        assert_eq!(config.rekey, RekeyLimit::default());
+        assert_eq!(config.connect_timeout, None);
+        assert_eq!(config.required_rsa_size, 2048);
+        assert!(config.identity_files.iter().all(|f| !f.explicit) || !with_ssh);
+        let usual = Path::new("/home/me/.ssh/id_ed25519");
+        assert!(config.identity_files.iter().any(|f| f.path == usual));
+        assert!(config.user_known_hosts[0].ends_with(".ssh/known_hosts"));
+    });
+}
+
+#[test]
+fn options_reach_their_fields() {
+    let text = "Host h\n HostName real.%h\n Port 2222\n User bob\n IdentityFile ~/.ssh/%r@%h\n \
+                IdentitiesOnly yes\n CertificateFile ~/c-cert.pub\n IdentityAgent none\n \
+                StrictHostKeyChecking accept-new\n HashKnownHosts yes\n HostKeyAlias al\n \
+                UserKnownHostsFile /k/1 /k/2\n ServerAliveInterval 15\n ServerAliveCountMax 7\n \
+                ConnectTimeout 90\n ConnectionAttempts 2\n BindAddress 127.0.0.1\n AddressFamily \
+                inet\n RekeyLimit 1G 1h\n Compression yes\n LogLevel VERBOSE\n \
+                NumberOfPasswordPrompts 1\n PasswordAuthentication no\n PreferredAuthentications \
+                publickey,password\n ForwardAgent yes\n BatchMode yes\n ProxyCommand nc %h %p\n";
+    both(text, &host("h"), |config, _| {
+        assert_eq!(config.host_name, "real.h");
+        assert_eq!((config.port, config.user.as_str()), (2222, "bob"));
+        let identity = IdentityFile {
+            path: "/home/me/.ssh/bob@real.h".into(),
+            explicit: true,
+        };
+        assert_eq!(config.identity_files, [identity]);
+        assert!(config.identities_only);
+        assert_eq!(config.certificate_files, [Path::new("/home/me/c-cert.pub")]);
+        assert_eq!(config.agent, AgentSocket::None);
+        assert_eq!(config.strict, StrictHostKeyChecking::AcceptNew);
+        assert!(config.hash_known_hosts && config.compression && config.batch_mode);
+        assert_eq!(config.host_key_name(), "al");
+        assert_eq!(
+            config.user_known_hosts,
+            [Path::new("/k/1"), Path::new("/k/2")]
+        );
+        assert_eq!(config.alive_interval, Some(Duration::from_secs(15)));
+        assert_eq!(config.alive_count_max, 7);
+        assert_eq!(config.connect_timeout, Some(Duration::from_secs(90)));
+        assert_eq!(config.connection_attempts, 2);
+        assert_eq!(config.bind_address.as_deref(), Some("127.0.0.1"));
+        assert_eq!(config.family, AddressFamily::Inet);
+        let rekey = RekeyLimit {
+            bytes: Some(1 << 30),
+            time: Some(Duration::from_secs(3600)),
+        };
+        assert_eq!(config.rekey, rekey);
+        assert_eq!(config.log_level, "VERBOSE");
+        assert_eq!(config.password_prompts, 1);
+        assert!(!config.password_authentication && config.kbd_interactive_authentication);
+        let preferred = config.preferred_authentications.as_deref();
+        assert_eq!(
+            preferred,
+            Some(&["publickey".into(), "password".into()][..])
+        );
+        assert_eq!(config.forward_agent, ForwardAgent::Yes);
+        assert_eq!(config.proxy, Proxy::Command("nc real.h 2222".into()));
+        assert_eq!(config.warnings, [""; 0]);
+    });
+}
+
+#[test]
+fn the_command_line_wins_over_files() {
+    let query = Query {
+        user: Some("me2".into()),
+        port: Some(23),
+        options: vec!["ConnectTimeout=5".into(), "Ciphers=aes128-ctr".into()],
+        jump: Some("u@j1:22,j2".into()),
+        cipher: Some("aes256-gcm@openssh.com".into()),
+        compression: true,
+        family: AddressFamily::Inet6,
+        batch: true,
+        ..host("h")
+    };
+    let text = "User bob\nPort 99\nConnectTimeout 90\nProxyJump none\nBatchMode no\n";
+    both(text, &query, |config, _| {
+        assert_eq!((config.port, config.user.as_str()), (23, "me2"));
+        assert_eq!(config.connect_timeout, Some(Duration::from_secs(5)));
+        assert_eq!(
+            config.ciphers.within(CIPHERS).unwrap(),
+            ["aes256-gcm@openssh.com"]
+        );
+        assert!(config.compression && config.batch_mode);
+        assert_eq!(config.family, AddressFamily::Inet6);
+        let Proxy::Jump(hops) = config.proxy else {
+            panic!("a jump was asked for");
+        };
+        let shown: Vec<String> = hops.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["u@j1:22", "j2"]);
+    });
+}
+
+#[test]
+fn include_is_followed_and_match_is_openssh_s_or_said_to_be_skipped() {
+    let text =
+        "Include DIR/included\nMatch host m* exec \"true\"\n  Port 2202\nHost *\n  Port 2203\n";
+    both(text, &host("inc1"), |config, _| {
+        assert_eq!(config.port, 2201)
+    });
+    both(text, &host("m1"), |config, with_ssh| {
+        assert_eq!(config.port, if with_ssh { 2202 } else { 2203 });
+        let warned = config.warnings.iter().any(|w| w.contains("Match"));
+        assert_eq!(warned, !with_ssh);
+    });
+}
+
+#[test]
+fn what_would_weaken_or_change_the_connection_is_named() {
+    let text = "VerifyHostKeyDNS yes\nBindInterface lo\nControlMaster auto\n\
+                GSSAPIAuthentication yes\nIPQoS af21\nLocalForward 1 h:2\n";
+    both(text, &host("h"), |config, _| {
+        let mut warnings = config.warnings;
+        warnings.sort();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with("BindInterface"));
+        assert!(warnings[1].starts_with("VerifyHostKeyDNS"));
+        assert!(config.notes.iter().any(|n| n.starts_with("ControlMaster")));
+        assert!(
+            config
+                .notes
+                .iter()
+                .any(|n| n.starts_with("GSSAPIAuthentication"))
+        );
+        assert!(
+            !config
+                .notes
+                .iter()
+                .any(|n| n.to_lowercase().contains("ipqos"))
+        );
+    });
+    both(
+        "VerifyHostKeyDNS no\nTunnel no\n",
+        &host("h"),
+        |config, _| {
+            assert_eq!(config.warnings, [""; 0]);
+        },
+    );
+}
+
+#[test]
+fn a_choice_of_algorithms_that_leaves_nothing_is_an_error_that_names_it() {
+    both("Ciphers 3des-cbc\n", &host("h"), |config, _| {
+        let error = config.ciphers.within(CIPHERS).unwrap_err().to_string();
+        assert!(
+            error.starts_with("Ciphers") && error.contains("aes128-gcm"),
+            "{error}"
+        );
+    });
+    both(
+        "Ciphers -chacha20-poly1305@openssh.com\n",
+        &host("h"),
+        |config, _| {
+            let offer = config.ciphers.within(CIPHERS).unwrap();
+            assert_eq!(
+                offer,
+                [
+                    "aes128-gcm@openssh.com",
+                    "aes256-gcm@openssh.com",
+                    "aes128-ctr"
+                ]
+            );
+        },
+    );
+}
+
+#[test]
+fn what_openssh_rejects_is_an_error_in_its_words() {
+    for (result, with_ssh) in both_results("Port none\n", &host("h")) {
+        let error = result.unwrap_err().to_string();
+        assert!(!with_ssh || error.contains("line 1"), "{error}");
+    }
+    let missing = Query {
+        file: Some("/nonexistent/config".into()),
+        ..host("h")
+    };
+    assert!(missing.resolve(&user(Path::new("/home/me"))).is_err());
+}
+
+#[test]
+fn tokens_and_variables() {
+    let tokens = Tokens {
+        asked: "n".into(),
+        host: "h".into(),
+        port: 22,
+        user: "r".into(),
+        alias: "k".into(),
+        jump: "j".into(),
+        local: user(Path::new("/home/me")),
+    };
+    let percent = |text| tokens.percent("X", text);
+    let wanted = "n h 22 r k j me 1000 /home/me here.example.org here %";
+    assert_eq!(
+        percent("%n %h %p %r %k %j %u %i %d %l %L %%").unwrap(),
+        wanted
+    );
+    assert_eq!(percent("%C").unwrap().len(), 40);
+    assert!(percent("%z").is_err() && percent("x%").is_err());
+    let path = |text: &str| {
+        tokens
+            .path("X", Path::new(text))
+            .map(|p| p.display().to_string())
+    };
+    assert_eq!(path("~/a").unwrap(), "/home/me/a");
+    assert_eq!(path("~").unwrap(), "/home/me");
+    assert_eq!(path("a~/b").unwrap(), "a~/b");
+    assert_eq!(
+        path("/x/${PATH}/y").unwrap(),
+        format!("/x/{}/y", std::env::var("PATH").unwrap())
+    );
+    assert!(path("~bob/x").is_err() && path("${NOT_SET_HERE}").is_err() && path("${x").is_err());
+}
+
+#[test]
+fn send_env_takes_back_the_names_before() {
+    let text = "SendEnv LANG LC_ALL X? -LC_*\n";
+    both(text, &host("h"), |config, _| {
+        assert!(config.sends("LANG") && config.sends("XY"));
+        assert!(!config.sends("LC_ALL") && !config.sends("PATH") && !config.sends("X"));
+    });
+}
+
+#[test]
+fn rsa_keys_have_to_be_long_enough() {
+    both("RequiredRSASize 4096\n", &host("h"), |config, _| {
+        let rsa = ssh::key::PrivateKey::generate_rsa().unwrap();
+        let why = config.check_size(rsa.public()).unwrap_err();
+        assert!(why.contains("3072") && why.contains("4096"), "{why}");
+        let ed25519 = ssh::key::PrivateKey::generate_ed25519().unwrap();
+        assert_eq!(config.check_size(ed25519.public()), Ok(()));
+    });
+    both("", &host("h"), |config, _| {
+        let rsa = ssh::key::PrivateKey::generate_rsa().unwrap();
+        assert_eq!(config.check_size(rsa.public()), Ok(()));
+    });
+}

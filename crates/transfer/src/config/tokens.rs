@@ -1,0 +1,121 @@
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+
+use super::{ConfigError, LocalUser};
+
+/// What `%h` and its kin stand for (TOKENS of ssh_config(5)).
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    /// `%n`: the host as it was asked for.
+    pub asked: String,
+    /// `%h`.
+    pub host: String,
+    /// `%p`.
+    pub port: u16,
+    /// `%r`.
+    pub user: String,
+    /// `%k`: HostKeyAlias, or the host as it was asked for.
+    pub alias: String,
+    /// `%j`: ProxyJump as written.
+    pub jump: String,
+    /// `%d %i %l %L %u` and `~`.
+    pub local: LocalUser,
+}
+
+impl Tokens {
+    /// Replaces `%` tokens. `option` is named in the error for an unknown one.
+    pub fn percent(&self, option: &str, text: &str) -> Result<String, ConfigError> {
+        let mut out = String::with_capacity(text.len());
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            if c != '%' {
+                out.push(c);
+                continue;
+            }
+            match chars.next() {
+                Some('%') => out.push('%'),
+                Some('C') => out.push_str(&self.connection_hash()),
+                Some('d') => out.push_str(&self.home(option)?.to_string_lossy()),
+                Some('h') => out.push_str(&self.host),
+                Some('i') => out.push_str(&self.local.uid.to_string()),
+                Some('j') => out.push_str(&self.jump),
+                Some('k') => out.push_str(&self.alias),
+                Some('L') => out.push_str(self.local.host.split('.').next().unwrap_or_default()),
+                Some('l') => out.push_str(&self.local.host),
+                Some('n') => out.push_str(&self.asked),
+                Some('p') => out.push_str(&self.port.to_string()),
+                Some('r') => out.push_str(&self.user),
+                Some('u') => out.push_str(&self.local.name),
+                Some(other) => {
+                    return Err(ConfigError::new(format!(
+                        "{option} has the unknown token %{}",
+                        other.escape_default()
+                    )));
+                }
+                None => return Err(ConfigError::new(format!("{option} ends in a lone %"))),
+            }
+        }
+        Ok(out)
+    }
+
+    /// A path: `~`, `%` tokens and `${VARIABLE}`, as OpenSSH expands IdentityFile and its kin.
+    pub fn path(&self, option: &str, text: &Path) -> Result<PathBuf, ConfigError> {
+        let Some(text) = text.to_str() else {
+            // ssh_config has no way to write tokens into what is not text.
+            return Ok(text.to_owned());
+        };
+        let text = self.variables(option, &self.percent(option, text)?)?;
+        match text.strip_prefix('~') {
+            Some("") => Ok(self.home(option)?.to_owned()),
+            Some(rest) if rest.starts_with('/') => {
+                Ok(self.home(option)?.join(rest.trim_start_matches('/')))
+            }
+            Some(_) => Err(ConfigError::new(format!(
+                "{option}: the home directory of another user (~NAME) is not looked up; write it \
+                 in full"
+            ))),
+            None => Ok(PathBuf::from(text)),
+        }
+    }
+
+    fn variables(&self, option: &str, text: &str) -> Result<String, ConfigError> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            out.push_str(before);
+            let Some((name, tail)) = after.split_once('}') else {
+                return Err(ConfigError::new(format!("{option}: '${{' is not closed")));
+            };
+            match std::env::var(name) {
+                Ok(value) => out.push_str(&value),
+                Err(_) => {
+                    return Err(ConfigError::new(format!(
+                        "{option}: the environment variable {} is not set",
+                        name.escape_default()
+                    )));
+                }
+            }
+            rest = tail;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn home(&self, option: &str) -> Result<&Path, ConfigError> {
+        self.local
+            .home
+            .as_deref()
+            .ok_or_else(|| ConfigError::new(format!("{option}: this user has no home directory")))
+    }
+
+    /// `%C` (misc.c `ssh_connection_hash`).
+    fn connection_hash(&self) -> String {
+        let text = format!(
+            "{}{}{}{}{}",
+            self.local.host, self.host, self.port, self.user, self.jump
+        );
+        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+        hash.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    }
+}

@@ -1,0 +1,137 @@
+use super::{ConfigError, Evaluated, HostConfig};
+use crate::escape;
+
+/// A setting that has no effect here.
+struct Unsupported {
+    keyword: &'static str,
+    /// Values that ask for nothing.
+    harmless: &'static [&'static str],
+    how: How,
+}
+
+enum How {
+    /// The connection is weaker or other than asked for: said once per run.
+    Warn(&'static str),
+    /// Of no use to a copy: for `-v`.
+    Note(&'static str),
+    /// scp switches it off or has no use for it either.
+    Silent,
+}
+use How::{Note, Silent, Warn};
+
+const OFF: &[&str] = &["no", "false", "none", "0"];
+
+macro_rules! table {
+    ($($keyword:literal $harmless:expr => $how:expr;)*) => {
+        &[$(Unsupported { keyword: $keyword, harmless: $harmless, how: $how }),*]
+    };
+}
+
+const TABLE: &[Unsupported] = table! {
+    "verifyhostkeydns" OFF => Warn("VerifyHostKeyDNS is not supported: host keys are checked \
+        against known_hosts only");
+    "knownhostscommand" OFF => Warn("KnownHostsCommand is not supported: host keys are checked \
+        against known_hosts only");
+    "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not \
+        supported: the host key is checked all the same");
+    "pkcs11provider" OFF => Warn("PKCS11Provider is not supported: load its keys into an \
+        ssh-agent (ssh-add -s)");
+    "bindinterface" OFF => Warn("BindInterface is not supported: the system chooses the \
+        interface; BindAddress is");
+    "proxyusefdpass" OFF => Warn("ProxyUseFdpass is not supported: the ProxyCommand has to pass \
+        the data on itself");
+    "tunnel" OFF => Warn("Tunnel is not supported: no tunnel device is opened");
+    "permitlocalcommand" OFF => Warn("PermitLocalCommand is not supported: LocalCommand is not \
+        run");
+    "hostbasedauthentication" OFF => Note("HostbasedAuthentication is not supported");
+    "gssapiauthentication" OFF => Note("GSSAPIAuthentication is not supported; -S ssh uses the \
+        system's ssh, which may be able to");
+    "gssapikeyexchange" OFF => Note("GSSAPIKeyExchange is not supported");
+    "checkhostip" OFF => Note("CheckHostIP is not supported: keys are looked up by name");
+    "updatehostkeys" OFF => Note("UpdateHostKeys is not supported: known_hosts is not updated");
+    "addkeystoagent" OFF => Note("AddKeysToAgent is not supported");
+    "controlmaster" OFF => Note("ControlMaster is not used: this is a connection of its own");
+    "controlpath" OFF => Note("ControlPath is not used: this is a connection of its own");
+    "visualhostkey" OFF => Note("VisualHostKey is not supported");
+    "fingerprinthash" &["SHA256", "sha256"] => Note("FingerprintHash is not supported: \
+        fingerprints are SHA256");
+    "remotecommand" OFF => Note("RemoteCommand does not apply to a copy");
+    "securitykeyprovider" &["internal"] => Note("SecurityKeyProvider is not supported: hardware \
+        keys are used through an ssh-agent");
+    "localcommand" &[] => Silent;
+    "canonicaldomains" &[] => Silent;
+    "canonicalizehostname" &[] => Silent;
+    "canonicalizefallbacklocal" &[] => Silent;
+    "canonicalizemaxdots" &[] => Silent;
+    "canonicalizepermittedcnames" &[] => Silent;
+    "clearallforwardings" &[] => Silent;
+    "controlpersist" &[] => Silent;
+    "dynamicforward" &[] => Silent;
+    "enableescapecommandline" &[] => Silent;
+    "enablesshkeysign" &[] => Silent;
+    "escapechar" &[] => Silent;
+    "exitonforwardfailure" &[] => Silent;
+    "forkafterauthentication" &[] => Silent;
+    "forwardx11" &[] => Silent;
+    "forwardx11timeout" &[] => Silent;
+    "forwardx11trusted" &[] => Silent;
+    "gatewayports" &[] => Silent;
+    "gssapidelegatecredentials" &[] => Silent;
+    "gssapikexalgorithms" &[] => Silent;
+    "gssapirenewalforcesrekey" &[] => Silent;
+    "gssapitrustdns" &[] => Silent;
+    "host" &[] => Silent;
+    "hostbasedacceptedalgorithms" &[] => Silent;
+    // `ssh -G` cannot tell a choice from OpenSSH's own marks; ours are set with --dscp.
+    "ipqos" &[] => Silent;
+    "localforward" &[] => Silent;
+    "logverbose" &[] => Silent;
+    "obscurekeystroketiming" &[] => Silent;
+    "permitremoteopen" &[] => Silent;
+    // Taken up with the lists of algorithms, under its new name.
+    "pubkeyacceptedkeytypes" &[] => Silent;
+    "remoteforward" &[] => Silent;
+    "requesttty" &[] => Silent;
+    "sessiontype" &[] => Silent;
+    "stdinnull" &[] => Silent;
+    "streamlocalbindmask" &[] => Silent;
+    "streamlocalbindunlink" &[] => Silent;
+    "syslogfacility" &[] => Silent;
+    "tunneldevice" &[] => Silent;
+    "xauthlocation" &[] => Silent;
+};
+
+/// Adds to `config` what must be said about settings that have no effect. RefuseConnection
+/// (OpenSSH 10) is an error, as it is there.
+pub(super) fn judge(evaluated: &Evaluated, config: &mut HostConfig) -> Result<(), ConfigError> {
+    if let Some(why) = evaluated.values("refuseconnection").next() {
+        return Err(ConfigError::new(format!(
+            "the configuration refuses connections to {}: {}",
+            config.host,
+            escape::name(why.as_bytes())
+        )));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (keyword, value) in &evaluated.lines {
+        if seen.contains(&keyword.as_str())
+            || super::settings::is_known(keyword)
+            || !evaluated.is_chosen(keyword)
+        {
+            continue;
+        }
+        seen.push(keyword);
+        match TABLE.iter().find(|u| u.keyword == keyword) {
+            Some(known) if known.harmless.contains(&value.as_str()) => {}
+            Some(known) => match known.how {
+                Warn(text) => config.warnings.push(text.into()),
+                Note(text) => config.notes.push(text.into()),
+                Silent => {}
+            },
+            None => config.notes.push(format!(
+                "{} is not known here",
+                escape::name(keyword.as_bytes())
+            )),
+        }
+    }
+    Ok(())
+}

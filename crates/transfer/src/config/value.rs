@@ -1,0 +1,150 @@
+//! The kinds of value that ssh_config(5) knows.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) type Parsed<T> = Result<T, String>;
+
+pub(super) fn boolean(text: &str) -> Parsed<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err("is neither yes nor no".into()),
+    }
+}
+
+pub(super) fn number(text: &str) -> Parsed<u32> {
+    text.parse().map_err(|_| "is not a number".into())
+}
+
+/// TIME FORMATS of sshd_config(5): `90`, `1h30m`; `none` and 0 are `None`.
+pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    let bad = || String::from("is not a time such as 90, 5m or 1h30m");
+    let (mut seconds, mut digits) = (0u64, String::new());
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            continue;
+        }
+        let unit = match c.to_ascii_lowercase() {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 604_800,
+            _ => return Err(bad()),
+        };
+        let count: u64 = digits.parse().map_err(|_| bad())?;
+        digits.clear();
+        let part = count.checked_mul(unit).ok_or_else(bad)?;
+        seconds = seconds.checked_add(part).ok_or_else(bad)?;
+    }
+    if !digits.is_empty() {
+        let rest: u64 = digits.parse().map_err(|_| bad())?;
+        seconds = seconds.checked_add(rest).ok_or_else(bad)?;
+    } else if text.is_empty() {
+        return Err(bad());
+    }
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
+}
+
+/// Bytes with K, M or G; `default`, `none` and 0 are `None`.
+pub(super) fn size(text: &str) -> Parsed<Option<u64>> {
+    let bad = || String::from("is not a size such as 500M or 1G");
+    if text.eq_ignore_ascii_case("default") || text.eq_ignore_ascii_case("none") {
+        return Ok(None);
+    }
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..).unwrap_or_default() {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        _ => return Err(bad()),
+    };
+    let count: u64 = digits.parse().map_err(|_| bad())?;
+    let bytes = count.checked_mul(1 << shift).ok_or_else(bad)?;
+    Ok((bytes > 0).then_some(bytes))
+}
+
+/// Words, quoted ones whole.
+pub(super) fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut open, mut quoted) = (String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            '"' => {
+                open = !open;
+                quoted = true;
+            }
+            c if c.is_whitespace() && !open => {
+                if quoted || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                quoted = false;
+            }
+            c => word.push(c),
+        }
+    }
+    if quoted || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Paths in one value. `ssh -G` prints them without quotes, so that a blank in a path looks like
+/// the end of it: a word that cannot start a path belongs to the one before.
+pub(super) fn paths(text: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<String> = Vec::new();
+    for word in words(text) {
+        let starts = word.starts_with(['/', '~', '$', '%', '.']);
+        match paths.last_mut() {
+            Some(last) if !starts && last.as_str() != "none" => {
+                last.push(' ');
+                last.push_str(&word);
+            }
+            _ => paths.push(word),
+        }
+    }
+    paths.retain(|p| !p.eq_ignore_ascii_case("none"));
+    paths.into_iter().map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes() {
+        let secs = |n| Ok(Some(Duration::from_secs(n)));
+        assert_eq!(time("90"), secs(90));
+        assert_eq!(time("1h30m"), secs(5400));
+        assert_eq!(time("1w2d3"), secs(604_800 + 2 * 86_400 + 3));
+        assert_eq!(time("0"), Ok(None));
+        assert_eq!(time("none"), Ok(None));
+        assert!(time("h").is_err() && time("1x").is_err() && time("").is_err());
+        assert!(time("99999999999999999999").is_err() && time("9999999999999999999w").is_err());
+        assert_eq!(size("1G"), Ok(Some(1 << 30)));
+        assert_eq!(size("500"), Ok(Some(500)));
+        assert_eq!(size("default"), Ok(None));
+        assert!(size("1T").is_err() && size("G").is_err() && size("99999999999999999G").is_err());
+    }
+
+    #[test]
+    fn paths_with_blanks_stay_whole() {
+        let list = |t: &str| {
+            let paths = paths(t);
+            paths
+                .iter()
+                .map(|p| p.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(list("/a/b /c"), ["/a/b", "/c"]);
+        assert_eq!(list("/a b/c ~/d"), ["/a b/c", "~/d"]);
+        assert_eq!(list("\"/a b\" \"/c d\""), ["/a b", "/c d"]);
+        assert_eq!(list("none"), [""; 0]);
+    }
+}

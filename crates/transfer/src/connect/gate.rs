@@ -1,0 +1,106 @@
+//! What a connection asks on its way to being open.
+
+use sftp::ServerInfo;
+use ssh::auth::{AuthConfig, Identity, Method, Prompt};
+use zeroize::Zeroizing;
+
+/// What a connection is bound to: for the agent (session-bind@openssh.com).
+#[derive(Clone, Copy, Debug)]
+pub struct Binding<'a> {
+    /// The server's host key blob.
+    pub host_key: &'a [u8],
+    /// The first exchange hash.
+    pub session_id: &'a [u8],
+    /// The server's signature over it.
+    pub signature: &'a [u8],
+}
+
+/// Answers what a connection asks before it is open: whether to trust the host, who the user is.
+///
+/// Calls may wait for a person. An `Err` is one sentence that ends the connection.
+pub trait Gate: Send {
+    /// Whether to go on with a server that proved to own this key.
+    fn host_key(&mut self, blob: &[u8]) -> Result<(), String>;
+
+    /// User name, methods and keys, after the host key was taken.
+    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String>;
+
+    /// Signs with the key at `identity` of [`Credentials::identities`]; `None` when it cannot, and
+    /// the next one is tried.
+    fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>>;
+
+    /// A password; `None` gives up.
+    fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>>;
+
+    /// Answers to prompts of the server, which are escaped already; `None` gives up.
+    fn answers(
+        &mut self,
+        name: &str,
+        instruction: &str,
+        prompts: &[Prompt],
+    ) -> Option<Vec<Zeroizing<String>>>;
+
+    /// A greeting, escaped already.
+    fn banner(&mut self, text: &str);
+
+    /// What kept keys from being offered, each one sentence: worth telling on refusal.
+    fn refusal(&self) -> Vec<String>;
+
+    /// Authentication has succeeded; `key` with this identity and algorithm alone if so.
+    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit);
+
+    /// The SFTP server has said what it is.
+    fn server(&mut self, info: &ServerInfo);
+
+    /// What was sent early was refused, and the connection begins again step by step.
+    fn forget(&mut self);
+}
+
+/// What to remember of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Visit {
+    /// Its identification.
+    pub banner: String,
+    /// The kex that was negotiated; first on its list.
+    pub kex: String,
+    /// The host key algorithm that is first on its list.
+    pub host_key_algorithm: String,
+    /// Its host key blob.
+    pub host_key: Vec<u8>,
+}
+
+/// Who the user is.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The account.
+    pub user: String,
+    /// In the order to try.
+    pub methods: Vec<Method>,
+    /// In the order to offer.
+    pub identities: Vec<Identity>,
+    /// The first identity has worked alone on this host key before, so that what follows
+    /// authentication need not wait for it.
+    pub proven: bool,
+    /// Times to ask for a password.
+    pub max_prompts: u32,
+}
+
+impl Credentials {
+    /// As the engine takes it.
+    pub(super) fn config(
+        self,
+        binding: Binding<'_>,
+        extensions: &ssh::transport::Extensions,
+    ) -> AuthConfig {
+        AuthConfig {
+            user: self.user,
+            methods: self.methods,
+            identities: self.identities,
+            session_id: bytes::Bytes::copy_from_slice(binding.session_id),
+            host_key: bytes::Bytes::copy_from_slice(binding.host_key),
+            hostbound: extensions.hostbound,
+            signature_algorithms: extensions.sig_algs.clone(),
+            max_prompts: self.max_prompts,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A host as ssh_config and the command line describe it, reached and ready for a session.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use sftp::ServerInfo;
+use ssh::ConnectionConfig;
+use ssh::channel::ChannelsConfig;
+use ssh::cipher::{MACS, preferred_order};
+use ssh::kex::KEX_METHODS;
+use ssh::key::HOST_KEY_ALGORITHMS;
+use ssh::transport::{Proposal, TransportConfig};
+use sys::Tuning;
+use tracing::{debug, warn};
+
+use super::host_gate::{HostGate, SharedPrompt};
+use super::jump;
+use super::ssh_link::{LinkConfig, Opener, SshLink};
+use super::stream::Stream;
+use super::tcp::{Dial, Family};
+use crate::config::{AddressFamily, HostConfig, Proxy};
+use crate::escape;
+use crate::known_hosts::{KnownHosts, RevokedKeys};
+use crate::memory::{HostMemory, Memories};
+use crate::operand::Destination;
+
+/// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
+const MAX_HOPS: usize = 16;
+
+/// What all hosts of a run share.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Who is asked.
+    pub prompt: SharedPrompt,
+    /// What is remembered of hosts.
+    pub memories: Option<Memories>,
+    /// The mark on packets, 0 to 63.
+    pub dscp: u8,
+    /// The configuration of a host of ProxyJump.
+    pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
+}
+
+/// Connects to a host.
+///
+/// Where everything that is needed has been learned on an earlier visit, the link comes back
+/// before the host has answered, so that the first requests can leave in one flight with
+/// authentication; it fails later if it must. Otherwise it comes back authenticated.
+pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
+    let link = start(config, around, 0)?;
+    let (mut link, proven) = link;
+    if !proven {
+        link.establish().map_err(|e| e.0)?;
+    }
+    Ok(link)
+}
+
+fn start(
+    config: HostConfig,
+    around: &Surroundings,
+    hops: usize,
+) -> Result<(SshLink, bool), String> {
+    if hops > MAX_HOPS {
+        return Err(format!(
+            "{}: more than {MAX_HOPS} hops (ProxyJump)",
+            config.host
+        ));
+    }
+    for warning in &config.warnings {
+        warn_user(around, warning);
+    }
+    for note in &config.notes {
+        debug!("{note}");
+    }
+    let files = config
+        .user_known_hosts
+        .iter()
+        .chain(&config.global_known_hosts);
+    let mut known = KnownHosts::load(files);
+    if !config.revoked_host_keys.is_empty() {
+        known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
+    }
+    for warning in &known.warnings {
+        warn_user(around, warning);
+    }
+    let memory = around.memories.as_ref().and_then(|m| {
+        m.load(
+            &config.host_name,
+            config.port,
+            &config.user,
+            SystemTime::now(),
+        )
+    });
+    let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
+    let link = LinkConfig {
+        name: escape::name(config.host.as_bytes()).to_string(),
+        connection: ConnectionConfig {
+            transport: TransportConfig {
+                software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
+                proposal,
+                guess,
+                rekey_bytes: config.rekey.bytes,
+                rekey_time: config.rekey.time,
+                host_keys: Vec::new(),
+            },
+            channels: ChannelsConfig::default(),
+            alive_interval: config.alive_interval,
+            alive_count: config.alive_count_max,
+        },
+        remembered: memory.as_ref().and_then(remembered),
+        env: environment(&config),
+        timeout: config.connect_timeout,
+    };
+    let open = opener(&config, around, hops)?;
+    let gate = HostGate::new(
+        config,
+        known,
+        around.prompt.clone(),
+        around.memories.clone(),
+        memory,
+    );
+    let link = SshLink::connect(link, open, Box::new(gate)).map_err(|e| e.0)?;
+    Ok((link, proven))
+}
+
+fn warn_user(around: &Surroundings, text: &str) {
+    warn!("{text}");
+    if let Ok(mut prompt) = around.prompt.lock() {
+        prompt.show(&format!("Warning: {text}"));
+    }
+}
+
+/// What to offer, and whether to guess the server's choice.
+fn propose(
+    config: &HostConfig,
+    known: &KnownHosts,
+    memory: Option<&HostMemory>,
+) -> Result<(Proposal, bool), String> {
+    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+    let ciphers = preferred_order(has_aes());
+    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
+    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
+    let host_keys: Vec<&str> = HOST_KEY_ALGORITHMS
+        .iter()
+        .map(|a| a.name)
+        .filter(|name| !name.starts_with("sk-"))
+        .collect();
+    let offered = config
+        .host_key_algorithms
+        .within(&host_keys)
+        .map_err(text)?;
+    let mut host_key = known.prefer(&HostGate::name(config), &offered);
+    let mut kex = config.kex.within(&kex).map_err(text)?;
+    // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
+    // good enough, so the server's favourite may as well stand first, and of host keys any whose
+    // type is known already.
+    let guess = memory.is_some_and(|m| {
+        let equal = known.equally_preferred(&HostGate::name(config), &offered);
+        let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
+        to_front(&mut kex, &m.kex, |_| true) && key
+    });
+    let proposal = Proposal {
+        kex,
+        host_key,
+        ciphers: config.ciphers.within(&ciphers).map_err(text)?,
+        macs: config.macs.within(&macs).map_err(text)?,
+        compress: config.compression,
+    };
+    Ok((proposal, guess))
+}
+
+/// Moves `name` to the front if it is there and may stand there; whether it now does.
+fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {
+    match names.iter().position(|n| n == name) {
+        Some(0) => true,
+        Some(at) if may(&names[at]) => {
+            let name = names.remove(at);
+            names.insert(0, name);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether the processor has AES instructions, without which chacha20 is faster.
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    false
+}
+
+fn remembered(memory: &HostMemory) -> Option<(String, ServerInfo)> {
+    let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
+    (!memory.sftp_extensions.is_empty()).then(|| {
+        let info = ServerInfo {
+            version: 3,
+            extensions: memory.sftp_extensions.iter().map(bytes).collect(),
+            limits: None,
+        };
+        (memory.banner.clone(), info)
+    })
+}
+
+fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
+    use std::os::unix::ffi::OsStringExt;
+    let sent = std::env::vars_os()
+        .filter(|(name, _)| name.to_str().is_some_and(|n| config.sends(n)))
+        .map(|(name, value)| (name.into_vec(), value.into_vec()));
+    let set = config
+        .set_env
+        .iter()
+        .map(|(n, v)| (n.clone().into_bytes(), v.clone().into_bytes()));
+    sent.chain(set).collect()
+}
+
+/// How the socket is opened, each time anew.
+fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Opener, String> {
+    let name = escape::name(config.host.as_bytes()).to_string();
+    let (host, port) = (config.host_name.clone(), config.port);
+    match config.proxy.clone() {
+        Proxy::Direct => {
+            let bind = match &config.bind_address {
+                Some(text) => Some(
+                    text.parse()
+                        .map_err(|_| format!("{name}: BindAddress {text} is no address"))?,
+                ),
+                None => None,
+            };
+            let dial = Dial {
+                family: match config.family {
+                    AddressFamily::Any => Family::Any,
+                    AddressFamily::Inet => Family::V4,
+                    AddressFamily::Inet6 => Family::V6,
+                },
+                bind,
+                timeout: config.connect_timeout,
+                attempts: config.connection_attempts,
+                tuning: Tuning {
+                    dscp: around.dscp,
+                    keepalive: config.tcp_keep_alive,
+                },
+            };
+            Ok(Box::new(move || {
+                let stream = dial.connect(&host, port);
+                stream
+                    .map(Stream::Tcp)
+                    .map_err(|e| format!("cannot connect to {name} port {port}: {e}"))
+            }))
+        }
+        Proxy::Command(command) => Ok(Box::new(move || run_proxy(&name, &command))),
+        Proxy::Jump(through) => {
+            let around = around.clone();
+            Ok(Box::new(move || {
+                jump_through(&through, &host, port, &around, hops)
+            }))
+        }
+    }
+}
+
+/// ProxyCommand: a shell runs it, with a socket as its standard input and output.
+fn run_proxy(name: &str, command: &str) -> Result<Stream, String> {
+    let fail = |e: std::io::Error| format!("{name}: ProxyCommand cannot be run: {e}");
+    let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+    let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
+    let output = OwnedFd::from(theirs.try_clone().map_err(fail)?);
+    let child = Command::new(shell.unwrap_or_else(|| "/bin/sh".into()))
+        .arg("-c")
+        .arg(format!("exec {command}"))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(output))
+        .spawn()
+        .map_err(fail)?;
+    Ok(Stream::Command(ours, child))
+}
+
+/// ProxyJump: each hop carries the connection to the next.
+fn jump_through(
+    hops: &[Destination],
+    host: &str,
+    port: u16,
+    around: &Surroundings,
+    depth: usize,
+) -> Result<Stream, String> {
+    let Some((last, before)) = hops.split_last() else {
+        return Err(format!("{host}: ProxyJump names no host"));
+    };
+    let mut config = (around.hop)(last)?;
+    if !before.is_empty() {
+        // As `ssh -J`: the hops before lead to the last one, whatever is configured for it.
+        config.proxy = Proxy::Jump(before.to_vec());
+    }
+    let (mut outer, _) = start(config, around, depth + 1)?;
+    outer.establish().map_err(|e| e.0)?;
+    jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
+}

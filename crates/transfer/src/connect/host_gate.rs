@@ -1,0 +1,341 @@
+//! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sftp::ServerInfo;
+use ssh::auth::{Identity, Method, Prompt as Question};
+use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
+use tracing::debug;
+use zeroize::Zeroizing;
+
+use super::gate::{Binding, Credentials, Gate, Visit};
+use crate::config::HostConfig;
+use crate::escape;
+use crate::identity::Identities;
+use crate::known_hosts::{self, HostName, KnownHosts};
+use crate::memory::{AcceptedKey, HostMemory, Memories};
+use crate::prompt::{Kind, Prompt};
+
+/// A prompt that several hosts of a run share: one question at a time.
+pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
+
+/// See [`Gate`].
+pub(super) struct HostGate {
+    pub(super) config: HostConfig,
+    pub(super) known: KnownHosts,
+    pub(super) prompt: SharedPrompt,
+    pub(super) memories: Option<Memories>,
+    pub(super) memory: Option<HostMemory>,
+    identities: Option<Identities>,
+    /// Which offer of `identities` each identity given to the engine is.
+    offered: Vec<usize>,
+    distrusted: bool,
+    fingerprint: String,
+}
+
+impl HostGate {
+    pub(super) fn new(
+        config: HostConfig,
+        known: KnownHosts,
+        prompt: SharedPrompt,
+        memories: Option<Memories>,
+        memory: Option<HostMemory>,
+    ) -> Self {
+        Self {
+            config,
+            known,
+            prompt,
+            memories,
+            memory,
+            identities: None,
+            offered: Vec::new(),
+            distrusted: false,
+            fingerprint: String::new(),
+        }
+    }
+
+    pub(super) fn name(config: &HostConfig) -> HostName {
+        HostName::new(
+            &config.host_name,
+            config.port,
+            config.host_key_alias.as_deref(),
+        )
+    }
+
+    fn show(&self, text: &str) {
+        lock(&self.prompt).show(text);
+    }
+
+    fn methods(&self) -> Vec<Method> {
+        let asks = !self.config.batch_mode && !self.distrusted;
+        let on = |method: &Method| match method {
+            Method::PublicKey => self.config.pubkey_authentication,
+            Method::KeyboardInteractive => self.config.kbd_interactive_authentication && asks,
+            Method::Password => self.config.password_authentication && asks,
+        };
+        let all = [
+            Method::PublicKey,
+            Method::KeyboardInteractive,
+            Method::Password,
+        ];
+        let order: Vec<Method> = match &self.config.preferred_authentications {
+            None => all.to_vec(),
+            Some(names) => names
+                .iter()
+                .filter_map(|name| all.iter().find(|m| m.name() == name).copied())
+                .collect(),
+        };
+        order.into_iter().filter(on).collect()
+    }
+
+    fn save(&self, memory: &HostMemory) {
+        let Some(memories) = &self.memories else {
+            return;
+        };
+        let c = &self.config;
+        if let Err(e) = memories.store(&c.host_name, c.port, &c.user, memory, SystemTime::now()) {
+            debug!("{}: cannot be remembered: {e}", c.host);
+        }
+    }
+
+    /// What the user types into a question of the server, whose words are escaped.
+    fn ask(&self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+        lock(&self.prompt).ask(question, kind).ok()
+    }
+}
+
+impl Gate for HostGate {
+    fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+        let host = escape::name(self.config.host.as_bytes()).to_string();
+        let key = PublicKey::from_blob(blob).map_err(|e| format!("{host}: its host key: {e}"))?;
+        let name = Self::name(&self.config);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        let checked = self
+            .known
+            .check(&name, &key, now, &self.config.ca_algorithms);
+        let accepted = known_hosts::decide(
+            self.config.strict,
+            &checked,
+            (&name, None),
+            &key,
+            &self.known,
+            &mut *lock(&self.prompt),
+        )
+        .map_err(|e| e.to_string())?;
+        for warning in &accepted.warnings {
+            self.show(warning);
+        }
+        self.distrusted = accepted.distrusted;
+        self.fingerprint = key.fingerprint();
+        if let (true, Some(file)) = (accepted.record, self.config.user_known_hosts.first()) {
+            let recorded =
+                known_hosts::record(file, &name, key.plain(), self.config.hash_known_hosts);
+            self.show(&match recorded {
+                Ok(()) => format!(
+                    "Warning: permanently added '{}' ({}) to the list of known hosts.",
+                    escape::name(name.entry().as_bytes()),
+                    key.plain().key_type(),
+                ),
+                Err(e) => format!("Warning: {} cannot be written: {e}", escape::path(file)),
+            });
+        }
+        Ok(())
+    }
+
+    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+        let mut identities = Identities::gather(&self.config);
+        if let Some(agent) = identities.agent() {
+            let Binding {
+                host_key,
+                session_id,
+                signature,
+            } = binding;
+            if let Err(e) = agent.bind(host_key, session_id, signature, false) {
+                debug!("{}: {e}", self.config.host);
+            }
+        }
+        let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
+        let allowed = self
+            .config
+            .pubkey_algorithms
+            .within(&names)
+            .map_err(|e| e.to_string())?;
+        // A key that has worked before comes first: the others would cost a round trip each.
+        let worked = self
+            .memory
+            .as_ref()
+            .filter(|m| m.host_key == self.fingerprint && !self.distrusted)
+            .and_then(|m| m.accepted_key.as_ref());
+        let mut keys: Vec<(usize, Identity, bool)> = Vec::new();
+        for index in 0..identities.offers().len() {
+            if identities.offers()[index].public.is_none()
+                && let Err(e) = identities.unlock(index, &mut *lock(&self.prompt))
+            {
+                identities.warnings.push(e.to_string());
+            }
+            let ready = identities.is_ready(index);
+            let offer = &identities.offers()[index];
+            let Some(public) = &offer.public else {
+                continue;
+            };
+            let algorithms: Vec<String> = offer
+                .algorithms(&allowed, None)
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            if algorithms.is_empty() {
+                continue;
+            }
+            let proven = worked.is_some_and(|w| {
+                w.sufficient
+                    && w.fingerprint == public.fingerprint()
+                    && algorithms.contains(&w.algorithm)
+            });
+            // A hardware key wants a touch, and a touch must not be asked for in vain.
+            let touch = public.key_type().starts_with("sk-");
+            let direct = ready && !touch && (!offer.is_in_agent() || keys.is_empty());
+            let identity = Identity {
+                blob: public.blob().to_vec(),
+                algorithms,
+                direct: direct || proven && ready,
+            };
+            keys.push((index, identity, proven));
+        }
+        keys.sort_by_key(|(_, _, proven)| !proven);
+        let proven = keys
+            .first()
+            .is_some_and(|(_, identity, proven)| *proven && identity.direct);
+        self.offered = keys.iter().map(|(index, _, _)| *index).collect();
+        self.identities = Some(identities);
+        Ok(Credentials {
+            user: self.config.user.clone(),
+            methods: self.methods(),
+            identities: keys.into_iter().map(|(_, identity, _)| identity).collect(),
+            proven,
+            max_prompts: self.config.password_prompts.max(1),
+        })
+    }
+
+    fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
+        let offer = *self.offered.get(identity)?;
+        let identities = self.identities.as_mut()?;
+        match identities.sign(offer, algorithm, data, &mut *lock(&self.prompt)) {
+            Ok(signature) => Some(signature),
+            Err(e) => {
+                lock(&self.prompt).show(&e.to_string());
+                None
+            }
+        }
+    }
+
+    fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>> {
+        if attempt > 1 {
+            self.show("Permission denied, please try again.");
+        }
+        let question = format!("{}@{}'s password: ", self.config.user, self.config.host);
+        self.ask(&question, Kind::Secret)
+    }
+
+    fn answers(
+        &mut self,
+        name: &str,
+        instruction: &str,
+        prompts: &[Question],
+    ) -> Option<Vec<Zeroizing<String>>> {
+        for text in [name, instruction] {
+            if !text.is_empty() {
+                self.show(text);
+            }
+        }
+        let who = format!("({}@{}) ", self.config.user, self.config.host);
+        let ask = |prompt: &Question| {
+            let kind = if prompt.echo {
+                Kind::Visible
+            } else {
+                Kind::Secret
+            };
+            self.ask(&format!("{who}{}", prompt.text), kind)
+        };
+        prompts.iter().map(ask).collect()
+    }
+
+    fn banner(&mut self, text: &str) {
+        if !matches!(self.config.log_level.as_str(), "QUIET" | "FATAL" | "ERROR") {
+            self.show(text);
+        }
+    }
+
+    fn refusal(&self) -> Vec<String> {
+        self.identities
+            .as_ref()
+            .map(|i| i.warnings.clone())
+            .unwrap_or_default()
+    }
+
+    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit) {
+        if self.distrusted {
+            return;
+        }
+        let fingerprint = |identity: usize| {
+            let offer = self
+                .identities
+                .as_ref()?
+                .offers()
+                .get(*self.offered.get(identity)?)?;
+            Some(offer.public.as_ref()?.fingerprint())
+        };
+        let accepted_key = key.and_then(|(identity, algorithm)| {
+            Some(AcceptedKey {
+                fingerprint: fingerprint(identity)?,
+                algorithm: algorithm.to_owned(),
+                sufficient: true,
+            })
+        });
+        let same = self.memory.as_ref().filter(|m| m.banner == visit.banner);
+        let memory = HostMemory {
+            banner: visit.banner.clone(),
+            kex: visit.kex.clone(),
+            host_key_algorithm: visit.host_key_algorithm.clone(),
+            host_key: self.fingerprint.clone(),
+            accepted_key,
+            sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
+            ..HostMemory::default()
+        };
+        if self.memory.as_ref() != Some(&memory) {
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn server(&mut self, info: &ServerInfo) {
+        let Some(mut memory) = self.memory.clone() else {
+            return;
+        };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let extensions: Option<Vec<_>> = info
+            .extensions
+            .iter()
+            .map(|(n, d)| Some((text(n)?, text(d)?)))
+            .collect();
+        let Some(extensions) = extensions else { return };
+        if memory.sftp_extensions != extensions {
+            memory.sftp_extensions = extensions;
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.memory = None;
+        if let Some(memories) = &self.memories {
+            memories.forget(&self.config.host_name, self.config.port, &self.config.user);
+        }
+    }
+}
+
+fn lock(prompt: &SharedPrompt) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {
+    prompt.lock().unwrap_or_else(PoisonError::into_inner)
+}

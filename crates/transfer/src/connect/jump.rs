@@ -1,0 +1,120 @@
+//! ProxyJump: an authenticated connection that carries another one in a channel.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sftp::Output;
+use tracing::debug;
+
+use super::ssh_link::SshLink;
+use super::stream::Stream;
+use crate::session::{ChannelId, Link, LinkEvent, Segments};
+
+/// Bytes held for the inner connection before the outer one is no longer read.
+const HELD: usize = 4 << 20;
+
+/// Has `outer` connect to `host` and `port`, and carries that on a thread. What the far end says
+/// against it shows when the inner connection reads.
+pub(super) fn through(mut outer: SshLink, host: &str, port: u16) -> io::Result<Stream> {
+    let (inner, local) = UnixStream::pair()?;
+    local.set_nonblocking(true)?;
+    let channel = outer.open_direct_tcpip(host, port);
+    let thread: JoinHandle<()> = std::thread::Builder::new()
+        .name("jump".to_owned())
+        .spawn(move || carry(outer, channel, &local))?;
+    Ok(Stream::Jump(inner, Some(thread)))
+}
+
+/// Moves bytes until either side ends.
+fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
+    let mut segments = Segments::default();
+    let mut held: Vec<Bytes> = Vec::new();
+    let mut events = Vec::new();
+    loop {
+        let now = Instant::now();
+        let waiting: usize = held.iter().map(Bytes::len).sum();
+        let room = outer.room(channel);
+        let mut inner_flags = PollFlags::empty();
+        inner_flags.set(PollFlags::IN, room > 0);
+        inner_flags.set(PollFlags::OUT, waiting > 0);
+        let mut outer_flags = PollFlags::empty();
+        outer_flags.set(PollFlags::IN, waiting < HELD);
+        outer_flags.set(PollFlags::OUT, outer.has_output());
+        let until = outer
+            .poll_timeout()
+            .map(|at| at.saturating_duration_since(now));
+        let timeout = until.and_then(|d| Timespec::try_from(d).ok());
+        let mut fds = [
+            PollFd::new(local, inner_flags),
+            PollFd::new(outer.stream(), outer_flags),
+        ];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return debug!("jump: {e}"),
+        }
+        let (inner_ready, outer_ready) = (fds[0].revents(), fds[1].revents());
+        if inner_ready.intersects(PollFlags::IN | PollFlags::HUP) && room > 0 {
+            match segments.read(local, 0) {
+                Ok(0) => break,
+                Ok(_) => {
+                    let bytes = segments.received().split().to_vec();
+                    outer.send(channel, Output::Bytes(bytes));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        outer.ready(
+            mio::Token(0),
+            outer_ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            outer_ready.contains(PollFlags::OUT),
+        );
+        let moved = match waiting < HELD {
+            true => outer.receive(now, &mut events),
+            false => Ok(false),
+        };
+        let done = moved
+            .and_then(|_| outer.handle_timeout(now))
+            .and_then(|()| outer.flush(now).map(|_| ()));
+        let mut over = done.inspect_err(|e| debug!("jump: {e}")).is_err();
+        for event in events.drain(..) {
+            match event {
+                LinkEvent::Data(_, bytes) => held.push(bytes),
+                LinkEvent::Closed(_, why) => {
+                    debug!("jump: {}", why.unwrap_or_default());
+                    over = true;
+                }
+                LinkEvent::Says(text) => debug!("jump: {text}"),
+            }
+        }
+        if !write_held(local, &mut held) || over {
+            break;
+        }
+    }
+    Box::new(outer).finish();
+}
+
+/// False when the inner connection is gone.
+fn write_held(mut local: &UnixStream, held: &mut Vec<Bytes>) -> bool {
+    let mut done = 0;
+    for bytes in held.iter_mut() {
+        while !bytes.is_empty() {
+            match local.write(bytes) {
+                Ok(n) => bytes.advance(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    held.drain(..done);
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+        done += 1;
+    }
+    held.clear();
+    true
+}

@@ -1,0 +1,103 @@
+//! The socket beneath a connection: TCP, or a socketpair to a ProxyCommand or an outer
+//! connection.
+
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::thread::JoinHandle;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+/// A connected byte stream, non-blocking.
+#[derive(Debug)]
+pub enum Stream {
+    /// Straight to the host.
+    Tcp(TcpStream),
+    /// To the child (ProxyCommand), which is ended with it.
+    Command(UnixStream, Child),
+    /// To a thread that carries it through another connection (ProxyJump).
+    Jump(UnixStream, Option<JoinHandle<()>>),
+}
+
+impl Stream {
+    /// Makes reads and writes return instead of wait.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.set_nonblocking(true),
+            Self::Command(s, _) | Self::Jump(s, _) => s.set_nonblocking(true),
+        }
+    }
+
+    /// Registers for reading and writing, edge-triggered.
+    pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        let fd = self.as_fd().as_raw_fd();
+        registry.register(
+            &mut SourceFd(&fd),
+            token,
+            Interest::READABLE | Interest::WRITABLE,
+        )
+    }
+
+    /// Ends the registration.
+    pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
+    }
+
+    /// Writes what it takes of `slices`.
+    pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            match rustix::io::writev(self, slices) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    /// Where a TCP connection leads to.
+    pub fn address(&self) -> Option<String> {
+        match self {
+            Self::Tcp(s) => s.peer_addr().ok().map(|a| a.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The path's round trip as the kernel measures it; `None` where it cannot tell.
+    pub fn rtt(&self) -> Option<std::time::Duration> {
+        match self {
+            Self::Tcp(s) => sys::tcp_rtt(s),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(s) => s.as_fd(),
+            Self::Command(s, _) | Self::Jump(s, _) => s.as_fd(),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        match self {
+            Self::Tcp(_) => {}
+            Self::Command(stream, child) => {
+                // Its input ends, and it should too; ssh kills its ProxyCommand likewise.
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Self::Jump(stream, thread) => {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+                if let Some(thread) = thread.take() {
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+}

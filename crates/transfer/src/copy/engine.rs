@@ -1,0 +1,529 @@
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crossbeam_channel::{Select, TryRecvError};
+use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
+
+use super::file::{FileId, FileTask, Role};
+use super::guess::TargetIs;
+use super::source::{Root, WalkId, Walks};
+use super::tree::{DirKey, Held, Tree};
+use super::{Connect, CopyOptions};
+use crate::cancel::Cancel;
+use crate::report::{Event, FAILURES_KEPT, Failure, Name, Outcome, Progress, Summary};
+use crate::session::{Session, SessionEvent};
+use crate::walk::{Answer, DirId};
+
+/// Jobs and held items under way before sources are asked for more. Lanes take up to 4,096; the
+/// path of a gigabit at 114 ms holds some 3,500 files of 4 KiB.
+const WINDOW: usize = 4096;
+/// Events taken before the others get their turn.
+const BATCH: usize = 1024;
+/// How long jobs may take to clean up after a cancel before the run ends without them.
+const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
+
+/// An end of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Source,
+    Target,
+}
+
+/// A remote end.
+pub(super) struct Side {
+    pub(super) session: Session,
+    pub(super) name: String,
+    lost: bool,
+}
+
+impl Side {
+    pub(super) fn new(session: Session, name: String) -> Self {
+        Self {
+            session,
+            name,
+            lost: false,
+        }
+    }
+}
+
+/// What a job is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// Somebody waits for the answer in [`Engine::ask`].
+    Ask,
+    /// What a root is, or its canonical path.
+    Root(WalkId),
+    /// A question of a walk.
+    Walk(WalkId, u64),
+    MakeDir(DirKey),
+    FinishDir(DirKey),
+    File(FileId, Role),
+    /// Whether a guessed target is a directory.
+    Guess(FileId),
+    /// The size, for the progress of a file that is already on its way.
+    Size(FileId),
+    ReadSymlink(Held),
+    MakeSymlink(Held),
+    /// May be refused without failing anything.
+    Owner(Name),
+    /// The same; many systems have no times of symlinks to set.
+    SymlinkTimes,
+}
+
+/// What came of an [`Engine::ask`].
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) attributes: Option<Attributes>,
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) entries: Vec<(Vec<u8>, Attributes)>,
+    over: Option<Result<(), String>>,
+}
+
+/// A run from one source end to the target end: keeps jobs under way until nothing is left.
+pub(super) struct Engine<'a> {
+    pub(super) options: &'a CopyOptions,
+    pub(super) connect: &'a dyn Connect,
+    pub(super) progress: &'a Progress,
+    events: &'a mut dyn FnMut(Event),
+    pub(super) cancel: &'a Cancel,
+    pub(super) source: Option<Side>,
+    pub(super) target: Option<Side>,
+    next_job: u64,
+    jobs: BTreeMap<JobId, (End, Purpose)>,
+    asks: BTreeMap<JobId, Asked>,
+    pub(super) files: BTreeMap<FileId, FileTask>,
+    pub(super) next_file: u64,
+    pub(super) tree: Tree,
+    pub(super) walks: Walks,
+    pub(super) roots: VecDeque<Root>,
+    /// Bytes that relays may hold for the files under way.
+    pub(super) relayed: u64,
+    /// Owners were refused once: not tried again.
+    pub(super) owners_refused: bool,
+    pub(super) summary: Summary,
+    /// Why the run ends early.
+    pub(super) lost: Option<String>,
+    cancelled: bool,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        options: &'a CopyOptions,
+        connect: &'a dyn Connect,
+        progress: &'a Progress,
+        events: &'a mut dyn FnMut(Event),
+        cancel: &'a Cancel,
+    ) -> Self {
+        Self {
+            options,
+            connect,
+            progress,
+            events,
+            cancel,
+            source: None,
+            target: None,
+            next_job: 1,
+            jobs: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            files: BTreeMap::new(),
+            next_file: 1,
+            tree: Tree::default(),
+            walks: Walks::default(),
+            roots: VecDeque::new(),
+            relayed: 0,
+            owners_refused: false,
+            summary: Summary::default(),
+            lost: None,
+            cancelled: false,
+        }
+    }
+
+    /// Copies the roots that wait; returns when all is done or nothing more can be.
+    pub(super) fn copy(&mut self) {
+        loop {
+            self.check_cancel();
+            while !self.stopped() && self.has_room() && self.feed() {}
+            self.ask_for_walks();
+            if self.jobs.is_empty() && (self.stopped() || !self.has_more()) {
+                return;
+            }
+            if !self.wait() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the run ends without doing the rest.
+    pub(super) fn stopped(&self) -> bool {
+        self.lost.is_some() || self.cancelled
+    }
+
+    /// Ends the sessions and tells what the run came to.
+    pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
+        self.source = None;
+        self.target = None;
+        self.summary.elapsed = elapsed;
+        self.summary.synced = self.options.fsync && self.summary.files > 0;
+        self.summary.outcome = match self.lost {
+            _ if self.cancel.is_cancelled() => Outcome::Interrupted,
+            Some(why) => Outcome::NoConnection(why),
+            None if self.summary.failed > 0 => Outcome::Partial,
+            None => Outcome::Complete,
+        };
+        self.summary
+    }
+
+    fn has_room(&self) -> bool {
+        self.jobs.len() + self.tree.held() < WINDOW && self.relay_has_room()
+    }
+
+    /// Asks `end` something and waits for the answer, while everything else goes on.
+    pub(super) fn ask(&mut self, end: End, kind: JobKind) -> Result<Asked, String> {
+        let Some(id) = self.submit(end, kind, Purpose::Ask) else {
+            return Err(self.why_stopped());
+        };
+        self.asks.insert(id, Asked::default());
+        loop {
+            self.check_cancel();
+            if let Some(Asked { over: Some(_), .. }) = self.asks.get(&id) {
+                let mut asked = self.asks.remove(&id).unwrap_or_default();
+                return match asked.over.take() {
+                    Some(Err(what)) => Err(what),
+                    _ => Ok(asked),
+                };
+            }
+            if !self.wait() {
+                self.asks.remove(&id);
+                return Err(self.why_stopped());
+            }
+        }
+    }
+
+    fn why_stopped(&self) -> String {
+        match &self.lost {
+            Some(why) => why.clone(),
+            None => "interrupted".to_owned(),
+        }
+    }
+
+    /// Gives a job to the session at `end`; `None` when there is none any more.
+    pub(super) fn submit(&mut self, end: End, kind: JobKind, purpose: Purpose) -> Option<JobId> {
+        self.submit_with(end, purpose, |session, id| session.submit(Job { id, kind }))
+    }
+
+    pub(super) fn submit_with(
+        &mut self,
+        end: End,
+        purpose: Purpose,
+        submit: impl FnOnce(&Session, JobId),
+    ) -> Option<JobId> {
+        if self.stopped() {
+            return None;
+        }
+        let id = JobId(self.next_job);
+        let side = self.side(end)?;
+        if side.lost {
+            return None;
+        }
+        submit(&side.session, id);
+        self.next_job += 1;
+        self.jobs.insert(id, (end, purpose));
+        Some(id)
+    }
+
+    pub(super) fn side(&self, end: End) -> Option<&Side> {
+        match end {
+            End::Source => self.source.as_ref(),
+            End::Target => self.target.as_ref(),
+        }
+    }
+
+    /// `host:path`, or the path alone at this end.
+    pub(super) fn shown(&self, end: End, path: &[u8]) -> Name {
+        match self.side(end) {
+            Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
+            None => Name(path.to_vec()),
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        (self.events)(event);
+    }
+
+    /// Something was not copied.
+    pub(super) fn fail(&mut self, id: Option<u64>, path: Name, reason: String) {
+        if self.cancelled {
+            return;
+        }
+        self.summary.failed += 1;
+        if self.summary.failures.len() < FAILURES_KEPT {
+            self.summary.failures.push(Failure {
+                path: path.clone(),
+                reason: reason.clone(),
+            });
+        }
+        self.tell(Event::Failed { id, path, reason });
+    }
+
+    pub(super) fn warn(&mut self, path: Option<Name>, message: String) {
+        self.tell(Event::Warning { path, message });
+    }
+
+    fn check_cancel(&mut self) {
+        if !self.cancel.is_cancelled() || self.cancelled {
+            return;
+        }
+        self.cancelled = true;
+        self.drop_what_waits();
+        for side in [&self.source, &self.target].into_iter().flatten() {
+            side.session.cancel("interrupted");
+        }
+    }
+
+    fn drop_what_waits(&mut self) {
+        self.roots.clear();
+        self.walks.clear();
+        self.tree.drop_held();
+    }
+
+    /// Waits for events and handles them; false when there is nothing to wait for.
+    fn wait(&mut self) -> bool {
+        let mut batch = self.take_events();
+        if batch.is_empty() {
+            if self.jobs.is_empty() || !self.wait_ready() {
+                return false;
+            }
+            batch = self.take_events();
+        }
+        for (end, event) in batch {
+            match event {
+                Some(SessionEvent::Lane(event)) => self.on_lane(event),
+                Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
+                Some(SessionEvent::Says(line)) => {
+                    let line = Name(line.into_bytes()).to_string();
+                    self.warn(None, line);
+                }
+                Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
+                None => self.on_lost(end, "the session ended unexpectedly".to_owned()),
+            }
+        }
+        true
+    }
+
+    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
+        let mut batch = Vec::new();
+        for end in [End::Source, End::Target] {
+            let Some(side) = self.side(end).filter(|side| !side.lost) else {
+                continue;
+            };
+            for _ in 0..BATCH {
+                match side.session.events().try_recv() {
+                    Ok(event) => batch.push((end, Some(event))),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        batch.push((end, None));
+                        break;
+                    }
+                }
+            }
+        }
+        batch
+    }
+
+    /// Blocks until a session has an event or the run is cancelled; false if cleaning up after a
+    /// cancel takes too long.
+    fn wait_ready(&self) -> bool {
+        let mut select = Select::new();
+        let mut any = false;
+        for side in [&self.source, &self.target].into_iter().flatten() {
+            if !side.lost {
+                select.recv(side.session.events());
+                any = true;
+            }
+        }
+        if self.cancelled {
+            return any && select.ready_timeout(LONGEST_CLEANUP).is_ok();
+        }
+        select.recv(self.cancel.receiver());
+        if any {
+            select.ready();
+        }
+        any
+    }
+
+    fn on_lost(&mut self, end: End, why: String) {
+        let side = match end {
+            End::Source => &mut self.source,
+            End::Target => &mut self.target,
+        };
+        let Some(side) = side else { return };
+        side.lost = true;
+        let why = format!("{}: {why}", side.name);
+        self.lost.get_or_insert_with(|| why.clone());
+        self.drop_what_waits();
+        let orphans: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, (at, _))| *at == end)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in orphans {
+            let what = why.clone();
+            self.on_lane(LaneEvent::Failed(id, Fault { what, remote: true }));
+        }
+        for side in [&self.source, &self.target].into_iter().flatten() {
+            if !side.lost {
+                side.session.cancel(&why);
+            }
+        }
+    }
+
+    fn on_lane(&mut self, event: LaneEvent) {
+        match event {
+            LaneEvent::Done(id) => self.on_over(id, Ok(())),
+            LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
+            LaneEvent::Warning(id, message) => self.on_warning(id, message),
+            LaneEvent::Progress(id, n) => {
+                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id) {
+                    let (file, role) = (*file, *role);
+                    self.on_progress(file, role, n);
+                }
+            }
+            LaneEvent::State(id, state) => {
+                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
+                    && *role != Role::RelayGet
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.state = Some(state);
+                }
+            }
+            LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
+                Some((_, Purpose::Walk(walk, tag))) => {
+                    let (walk, tag) = (*walk, *tag);
+                    self.walks.handle(walk, tag, Answer::Entries(entries));
+                }
+                _ => {
+                    if let Some(asked) = self.asks.get_mut(&id) {
+                        asked.entries.extend(entries);
+                    }
+                }
+            },
+            LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
+            LaneEvent::Path(id, path) => self.on_path(id, path),
+        }
+    }
+
+    fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
+        match self.jobs.get(&id) {
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Attributes(attributes));
+            }
+            Some((_, Purpose::Root(walk))) => {
+                let walk = *walk;
+                self.walks.root_is(walk, attributes);
+            }
+            Some((_, Purpose::MakeDir(dir))) => self.tree.existed(*dir),
+            Some((_, Purpose::Guess(file))) => {
+                let (file, is) = (*file, TargetIs::of(&attributes));
+                self.on_guessed(file, is);
+            }
+            Some((_, Purpose::Size(file))) => {
+                let file = *file;
+                self.on_size(file, attributes.size);
+            }
+            _ => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.attributes = Some(attributes);
+                }
+            }
+        }
+    }
+
+    fn on_path(&mut self, id: JobId, path: Vec<u8>) {
+        match self.jobs.get_mut(&id) {
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Path(path));
+            }
+            Some((_, Purpose::Root(walk))) => {
+                let walk = *walk;
+                self.walks.root_really(walk, path);
+            }
+            Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
+            _ => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.path = Some(path);
+                }
+            }
+        }
+    }
+
+    fn on_over(&mut self, id: JobId, result: Result<(), Fault>) {
+        let Some((end, purpose)) = self.jobs.remove(&id) else {
+            return;
+        };
+        let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
+        match purpose {
+            Purpose::Ask => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.over = Some(said);
+                }
+            }
+            Purpose::Root(walk) => self.on_root(walk, said),
+            Purpose::Walk(walk, tag) => {
+                let answer = match said {
+                    Ok(()) => Answer::Done,
+                    Err(what) => Answer::Failed(what),
+                };
+                self.walks.handle(walk, tag, answer);
+            }
+            Purpose::MakeDir(dir) => self.on_made(dir, said),
+            Purpose::FinishDir(dir) => self.on_finished(dir, said),
+            Purpose::File(file, role) => self.on_file(file, role, result),
+            Purpose::Guess(file) => {
+                if said.is_err() {
+                    self.on_guessed(file, TargetIs::Missing);
+                }
+            }
+            Purpose::Size(_) => {}
+            Purpose::ReadSymlink(held) => match said {
+                Ok(()) => self.make_symlink(held),
+                Err(what) => self.symlink_over(&held, Err(what), End::Source),
+            },
+            Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
+            Purpose::Owner(path) => {
+                if let Err(what) = said {
+                    self.on_owner_refused(path, &what);
+                }
+            }
+            Purpose::SymlinkTimes => {}
+        }
+    }
+
+    fn on_warning(&mut self, id: JobId, message: String) {
+        let path = match self.jobs.get(&id) {
+            Some((_, Purpose::File(file, _))) => {
+                self.files.get(file).map(|t| t.source_name.clone())
+            }
+            Some((_, Purpose::Owner(path))) => Some(path.clone()),
+            _ => None,
+        };
+        self.warn(path, message);
+    }
+
+    fn on_restarted(&mut self, id: JobId) {
+        if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+            && let Some(task) = self.files.get_mut(file)
+        {
+            self.progress.take_back(std::mem::take(&mut task.confirmed));
+            task.state = None;
+        }
+    }
+
+    /// A directory of a walk, as the tree knows it.
+    pub(super) fn key(walk: WalkId, dir: DirId) -> DirKey {
+        DirKey { walk, dir }
+    }
+}

@@ -1,0 +1,516 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plan::{Attributes, Fault, FileMeta, FileState, Job, JobKind, PutOptions, RemotePath};
+
+use super::engine::{End, Engine, Purpose};
+use super::guess::{Guess, TargetIs, Verdict};
+use super::local;
+use super::names::basename;
+use super::tree::{DirKey, Held};
+use crate::disk::Relay;
+use crate::report::{Event, Name};
+use crate::walk::{join, local_path};
+
+/// Memory that relays may hold for all files between two hosts.
+const RELAY_BUDGET: u64 = 256 << 20;
+/// What one file counts for at most, and one whose size is unknown.
+const RELAY_SHARE: u64 = 64 << 20;
+const RELAY_FILES: usize = 512;
+
+/// A file of the run, as events name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId(pub(super) u64);
+
+/// What a job does for its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// All of it.
+    Whole,
+    /// Reads it from one host into the relay.
+    RelayGet,
+    /// Writes it from the relay to the other.
+    RelayPut,
+}
+
+/// A file under way.
+#[derive(Debug)]
+pub(super) struct FileTask {
+    source: Vec<u8>,
+    target: Vec<u8>,
+    pub(super) source_name: Name,
+    dir: Option<DirKey>,
+    attributes: Option<Attributes>,
+    size: Option<u64>,
+    pub(super) confirmed: u64,
+    pub(super) state: Option<FileState>,
+    relay: Option<RelayTask>,
+    guess: Option<Guessing>,
+}
+
+struct RelayTask {
+    relay: Arc<Relay>,
+    share: u64,
+    jobs: u8,
+    fault: Option<Fault>,
+    put_done: bool,
+}
+
+impl std::fmt::Debug for RelayTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RelayTask")
+            .field("jobs", &self.jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Guessing {
+    guess: Guess,
+    /// As the user wrote it.
+    target: Vec<u8>,
+    is: Option<TargetIs>,
+    fault: Option<Fault>,
+}
+
+impl Engine<'_> {
+    pub(super) fn relay_has_room(&self) -> bool {
+        self.relayed < RELAY_BUDGET
+            && (self.source.is_none() || self.target.is_none() || self.files.len() < RELAY_FILES)
+    }
+
+    /// A file goes to a target that may be a directory: both are tried at once.
+    pub(super) fn begin_guessed(&mut self, item: Held, target: Vec<u8>) {
+        let name = basename(&item.entry.path).to_vec();
+        let guess = Guess::new(&target, &name);
+        let path = place(guess, &target, &name);
+        let stat = JobKind::Stat {
+            path: RemotePath(target.clone()),
+            follow: true,
+        };
+        let id = FileId(self.next_file);
+        // In front of the upload, so that its answer is there when that fails.
+        self.submit(End::Target, stat, Purpose::Guess(id));
+        let guessing = Guessing {
+            guess,
+            target,
+            is: None,
+            fault: None,
+        };
+        self.begin_file_with(
+            Held {
+                target: path,
+                ..item
+            },
+            Some(guessing),
+        );
+    }
+
+    pub(super) fn begin_file(&mut self, item: Held) {
+        self.begin_file_with(item, None);
+    }
+
+    fn begin_file_with(&mut self, item: Held, guess: Option<Guessing>) {
+        let id = FileId(self.next_file);
+        self.next_file += 1;
+        let attributes = item.entry.attributes;
+        // A root that was not looked at has no mode yet.
+        let known = attributes.mode.is_some();
+        let task = FileTask {
+            source_name: self.shown(End::Source, &item.entry.path),
+            source: item.entry.path,
+            target: item.target,
+            dir: item.dir,
+            attributes: known.then_some(attributes),
+            size: attributes.size,
+            confirmed: 0,
+            state: None,
+            relay: None,
+            guess,
+        };
+        self.progress.add_file(task.size);
+        let started = Event::FileStarted {
+            id: id.0,
+            source: task.source_name.clone(),
+            target: self.shown(End::Target, &task.target),
+            size: task.size,
+        };
+        self.files.insert(id, task);
+        self.tell(started);
+        self.start_file(id);
+    }
+
+    fn start_file(&mut self, id: FileId) {
+        let Some(task) = self.files.get(&id) else {
+            return;
+        };
+        let options = PutOptions {
+            preserve: self.options.preserve || self.options.archive,
+            inplace: self.options.inplace,
+            fsync: self.options.fsync,
+            fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+        };
+        let (source, target) = (task.source.clone(), task.target.clone());
+        match (self.source.is_some(), self.target.is_some()) {
+            (false, false) => self.copy_here(id),
+            (false, true) => {
+                let kind = JobKind::Put {
+                    source: local_path(&source),
+                    target: RemotePath(target),
+                    options,
+                };
+                self.submit_file(End::Target, kind, id);
+            }
+            (true, false) => {
+                let known = task.attributes;
+                if known.is_none() {
+                    let path = RemotePath(source.clone());
+                    let kind = JobKind::Stat { path, follow: true };
+                    self.submit(End::Source, kind, Purpose::Size(id));
+                }
+                let kind = JobKind::Get {
+                    source: RemotePath(source),
+                    target: local_path(&target),
+                    known,
+                    options,
+                };
+                self.submit_file(End::Source, kind, id);
+            }
+            (true, true) => self.start_relayed(id, options),
+        }
+    }
+
+    fn submit_file(&mut self, end: End, kind: JobKind, id: FileId) {
+        let purpose = Purpose::File(id, Role::Whole);
+        if self.submit(end, kind, purpose).is_none() {
+            // The run is ending; what ended it was or will be said.
+            self.files.remove(&id);
+        }
+    }
+
+    fn start_relayed(&mut self, id: FileId, options: PutOptions) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let attributes = task.attributes.unwrap_or_default();
+        let share = task.size.unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
+        let relay = Relay::new(FileMeta {
+            attributes,
+            stream: attributes.size.is_none(),
+        });
+        let (source, target) = (
+            RemotePath(task.source.clone()),
+            RemotePath(task.target.clone()),
+        );
+        task.relay = Some(RelayTask {
+            relay: Arc::clone(&relay),
+            share,
+            jobs: 2,
+            fault: None,
+            put_done: false,
+        });
+        self.relayed += share;
+        let get = JobKind::Get {
+            source,
+            target: PathBuf::new(),
+            known: Some(attributes),
+            options: PutOptions {
+                fsync: false,
+                ..options.clone()
+            },
+        };
+        let put = JobKind::Put {
+            source: PathBuf::new(),
+            target,
+            options,
+        };
+        let bound = Arc::clone(&relay);
+        self.submit_with(
+            End::Source,
+            Purpose::File(id, Role::RelayGet),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: get }, bound);
+            },
+        );
+        self.submit_with(
+            End::Target,
+            Purpose::File(id, Role::RelayPut),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: put }, relay);
+            },
+        );
+    }
+
+    fn copy_here(&mut self, id: FileId) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let (source, target) = (local_path(&task.source), local_path(&task.target));
+        let progress = self.progress;
+        progress.set_current(&task.source_name);
+        let result = local::copy_file(&source, &target, self.options, self.cancel, &mut |n| {
+            task.confirmed += n;
+            progress.add_bytes(n);
+        });
+        match result {
+            Ok((_, state)) => {
+                task.state = Some(state);
+                self.file_done(id);
+            }
+            Err((reading, what)) => {
+                let end = if reading { End::Source } else { End::Target };
+                self.file_failed(id, end, what);
+            }
+        }
+    }
+
+    pub(super) fn on_progress(&mut self, id: FileId, role: Role, n: u64) {
+        if role == Role::RelayGet {
+            return;
+        }
+        if let Some(task) = self.files.get_mut(&id) {
+            task.confirmed += n;
+            self.progress.add_bytes(n);
+            self.progress.set_current(&task.source_name);
+        }
+    }
+
+    pub(super) fn on_size(&mut self, id: FileId, size: Option<u64>) {
+        if let Some(task) = self.files.get_mut(&id)
+            && task.size.is_none()
+        {
+            task.size = size;
+            self.progress.add_size(size);
+        }
+    }
+
+    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs) {
+        let Some(guessing) = self.files.get_mut(&id).and_then(|t| t.guess.as_mut()) else {
+            return;
+        };
+        guessing.is = Some(is);
+        if let Some(fault) = guessing.fault.take() {
+            self.judge(id, fault);
+        }
+    }
+
+    /// The upload to a guessed target failed.
+    fn judge(&mut self, id: FileId, fault: Fault) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(mut guessing) = task.guess.take() else {
+            return;
+        };
+        let Some(is) = guessing.is else {
+            guessing.fault = Some(fault);
+            task.guess = Some(guessing);
+            return;
+        };
+        match guessing.guess.judge(&guessing.target, is) {
+            Verdict::Stands => self.file_fault(id, fault),
+            Verdict::Again(guess) => {
+                task.target = place(guess, &guessing.target, basename(&task.source));
+                self.progress.take_back(std::mem::take(&mut task.confirmed));
+                self.start_file(id);
+            }
+            Verdict::NoDirectory => {
+                let what = match is {
+                    TargetIs::Missing => "no such directory",
+                    _ => "not a directory",
+                };
+                task.target = guessing.target;
+                self.file_failed(id, End::Target, what.to_owned());
+            }
+        }
+    }
+
+    /// A job of a file is over.
+    pub(super) fn on_file(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(relay) = &mut task.relay else {
+            return match result {
+                Ok(()) => self.file_done(id),
+                Err(fault) if task.guess.is_some() => self.judge(id, fault),
+                Err(fault) => self.file_fault(id, fault),
+            };
+        };
+        relay.jobs -= 1;
+        match (role, result) {
+            (Role::RelayGet, Err(fault)) => {
+                relay.relay.break_off(fault.clone());
+                relay.fault.get_or_insert(fault);
+            }
+            (_, Err(fault)) => {
+                relay.relay.abandon();
+                relay.fault.get_or_insert(fault);
+            }
+            (Role::RelayPut, Ok(())) => relay.put_done = true,
+            (_, Ok(())) => {}
+        }
+        if relay.jobs > 0 {
+            return;
+        }
+        let (done, fault) = (relay.put_done, relay.fault.take());
+        self.relayed -= relay.share;
+        match fault {
+            _ if done => self.file_done(id),
+            Some(fault) => self.file_fault(id, fault),
+            None => self.file_failed(id, End::Source, "it was not copied".to_owned()),
+        }
+    }
+
+    fn file_fault(&mut self, id: FileId, fault: Fault) {
+        // Between two hosts nothing is local, and what failed speaks for itself.
+        let end = match (self.source.is_some(), fault.remote) {
+            (true, remote) if remote == self.target.is_none() => End::Source,
+            (false, false) => End::Source,
+            _ => End::Target,
+        };
+        self.file_failed(id, end, fault.what);
+    }
+
+    fn file_failed(&mut self, id: FileId, end: End, what: String) {
+        let Some(task) = self.files.remove(&id) else {
+            return;
+        };
+        self.progress.file_done();
+        let name = match end {
+            End::Source => task.source_name,
+            End::Target => self.shown(End::Target, &task.target),
+        };
+        self.fail(Some(id.0), name, what);
+        self.item_over(task.dir);
+    }
+
+    fn file_done(&mut self, id: FileId) {
+        let Some(task) = self.files.remove(&id) else {
+            return;
+        };
+        self.progress.file_done();
+        let state = task.state.unwrap_or(FileState::Written);
+        self.summary.files += 1;
+        self.summary.bytes += task.confirmed;
+        self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
+        if let Some(attributes) = task.attributes {
+            self.keep_owner(&task.target, attributes);
+        }
+        self.tell(Event::FileDone {
+            id: id.0,
+            source: task.source_name,
+            target: self.shown(End::Target, &task.target),
+            bytes: task.confirmed,
+            state,
+            synced: self.options.fsync,
+        });
+        self.item_over(task.dir);
+    }
+
+    /// With `-a`, gives the owner at the target, where that is permitted.
+    pub(super) fn keep_owner(&mut self, target: &[u8], attributes: Attributes) {
+        if !self.options.archive || self.owners_refused || attributes.owner.is_none() {
+            return;
+        }
+        let name = self.shown(End::Target, target);
+        if self.target.is_none() {
+            if let Err(e) = local::set_owner(&local_path(target), &attributes) {
+                self.on_owner_refused(name, &crate::disk::os_words(&e));
+            }
+            return;
+        }
+        let kind = JobKind::SetAttributes {
+            path: RemotePath(target.to_vec()),
+            attributes: Attributes {
+                owner: attributes.owner,
+                ..Attributes::default()
+            },
+            follow: true,
+        };
+        self.submit(End::Target, kind, Purpose::Owner(name));
+    }
+
+    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
+        if !std::mem::replace(&mut self.owners_refused, true) {
+            let message = format!("the owner could not be kept ({what}); not tried for the rest");
+            self.warn(Some(path), message);
+        }
+    }
+
+    pub(super) fn begin_symlink(&mut self, held: Held) {
+        if self.source.is_some() {
+            let path = RemotePath(held.entry.path.clone());
+            self.submit(
+                End::Source,
+                JobKind::ReadSymlink { path },
+                Purpose::ReadSymlink(held),
+            );
+            return;
+        }
+        match std::fs::read_link(local_path(&held.entry.path)) {
+            Ok(path) => {
+                use std::os::unix::ffi::OsStringExt;
+                let points_to = Some(path.into_os_string().into_vec());
+                self.make_symlink(Held { points_to, ..held });
+            }
+            Err(e) => {
+                let what = crate::disk::os_words(&e);
+                self.symlink_over(&held, Err(what), End::Source);
+            }
+        }
+    }
+
+    pub(super) fn make_symlink(&mut self, held: Held) {
+        let points_to = held.points_to.clone().unwrap_or_default();
+        let times = held.entry.attributes.times;
+        if self.target.is_some() {
+            let path = RemotePath(held.target.clone());
+            let kind = JobKind::MakeSymlink { path, points_to };
+            self.submit(End::Target, kind, Purpose::MakeSymlink(held));
+            return;
+        }
+        let path = local_path(&held.target);
+        let made = local::make_symlink(&path, &points_to, times);
+        self.symlink_over(&held, made, End::Target);
+    }
+
+    /// At the far end; here that was done with the symlink.
+    fn keep_symlink_times(&mut self, held: &Held) {
+        let times = held.entry.attributes.times;
+        if self.target.is_some() && times.is_some() {
+            let kind = JobKind::SetAttributes {
+                path: RemotePath(held.target.clone()),
+                attributes: Attributes {
+                    times,
+                    ..Attributes::default()
+                },
+                follow: false,
+            };
+            self.submit(End::Target, kind, Purpose::SymlinkTimes);
+        }
+    }
+
+    pub(super) fn symlink_over(&mut self, held: &Held, result: Result<(), String>, end: End) {
+        let name = match end {
+            End::Source => self.shown(end, &held.entry.path),
+            End::Target => self.shown(end, &held.target),
+        };
+        match result {
+            Ok(()) => {
+                self.summary.symlinks += 1;
+                self.keep_symlink_times(held);
+                self.tell(Event::SymlinkDone { target: name });
+            }
+            Err(what) => self.fail(None, name, what),
+        }
+        self.item_over(held.dir);
+    }
+}
+
+fn place(guess: Guess, target: &[u8], name: &[u8]) -> Vec<u8> {
+    match guess {
+        Guess::Itself => target.to_vec(),
+        Guess::Into => join(target, name),
+    }
+}

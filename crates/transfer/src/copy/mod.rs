@@ -1,0 +1,91 @@
+//! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
+//! about it. Sessions and disk do the work.
+
+mod engine;
+mod file;
+mod guess;
+mod local;
+mod names;
+mod pattern;
+mod resolve;
+mod source;
+mod tree;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use self::engine::Engine;
+use crate::cancel::Cancel;
+use crate::report::{Event, Progress, Summary};
+use crate::session::Session;
+
+/// A host of the run: an index into the caller's own table of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub usize);
+
+/// A source or the target of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine.
+    Local(PathBuf),
+    /// On a host; the path as the user wrote it: relative to the login directory, perhaps with
+    /// `~`, and in a source perhaps with the `*`, `?` and `[...]` of glob(3).
+    Remote {
+        /// Where.
+        host: HostId,
+        /// Bytes, not always UTF-8; empty is the login directory.
+        path: Vec<u8>,
+    },
+}
+
+/// How to copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Directories with all they contain (`-r`).
+    pub recursive: bool,
+    /// Keep times and all mode bits (`-p`).
+    pub preserve: bool,
+    /// Recursive, preserving, symlinks as symlinks, owners where permitted.
+    pub archive: bool,
+    /// Write under the final name at once.
+    pub inplace: bool,
+    /// Make each file durable before its rename.
+    pub fsync: bool,
+}
+
+/// What to copy where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyRequest {
+    /// At least one.
+    pub sources: Vec<Place>,
+    /// Where to.
+    pub target: Place,
+    /// How.
+    pub options: CopyOptions,
+}
+
+/// Opens sessions: over our own engine, or over a program that was given for it.
+pub trait Connect {
+    /// A session with `host`, verified and authenticated, or one sentence why there is none.
+    /// Called at most once for each host and side, on the thread of the run.
+    fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String>;
+
+    /// The host as the user wrote it, for messages (`user@host`).
+    fn name(&self, host: HostId) -> String;
+}
+
+/// Runs a copy to its end on this thread. `events` is called on this thread; `progress` may be
+/// read from any.
+pub fn run(
+    request: CopyRequest,
+    connect: &dyn Connect,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &Cancel,
+) -> Summary {
+    let start = Instant::now();
+    let options = request.options.clone();
+    let mut engine = Engine::new(&options, connect, progress, events, cancel);
+    engine.run(request);
+    engine.into_summary(start.elapsed())
+}

@@ -1,0 +1,78 @@
+//! What paths say by themselves, as scp reads them.
+
+/// The last component; trailing slashes do not count. `/` and nothing are `/`.
+pub(super) fn basename(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
+    let path = &path[..end];
+    let start = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    if path.is_empty() {
+        b"/"
+    } else {
+        &path[start..]
+    }
+}
+
+/// The name a source gets inside the target directory; `None` for `.`, `..` and `/`, whose
+/// content goes into the target itself.
+pub(super) fn name_in_target(source: &[u8]) -> Option<&[u8]> {
+    match basename(source) {
+        b"." | b".." | b"/" => None,
+        name => Some(name),
+    }
+}
+
+/// A remote path as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Goes to the server like this: a session begins in the login directory.
+    Plain(Vec<u8>),
+    /// The server has to expand a `~user`.
+    Home(Vec<u8>),
+}
+
+/// As scp's prepare_remote_path.
+pub(super) fn written(path: &[u8]) -> Written {
+    let plain = |path: &[u8]| Written::Plain(path.to_vec());
+    match path {
+        b"" | b"~" => plain(b"."),
+        [b'~', b'/', rest @ ..] => {
+            let skip = rest.iter().take_while(|b| **b == b'/').count();
+            let rest = &rest[skip..];
+            plain(if rest.is_empty() { b"." } else { rest })
+        }
+        [b'~', ..] => Written::Home(path.to_vec()),
+        _ => plain(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_component_is_found() {
+        for (path, name) in [
+            (&b"a/b"[..], &b"b"[..]),
+            (b"a/b//", b"b"),
+            (b"b", b"b"),
+            (b"/", b"/"),
+            (b"", b"/"),
+            (b"a/..", b".."),
+        ] {
+            assert_eq!(basename(path), name);
+        }
+        assert_eq!(name_in_target(b"a/.."), None);
+        assert_eq!(name_in_target(b"x/"), Some(&b"x"[..]));
+    }
+
+    #[test]
+    fn the_login_directory_needs_no_question() {
+        let plain = |p: &[u8]| Written::Plain(p.to_vec());
+        assert_eq!(written(b""), plain(b"."));
+        assert_eq!(written(b"~"), plain(b"."));
+        assert_eq!(written(b"~//"), plain(b"."));
+        assert_eq!(written(b"~//a b"), plain(b"a b"));
+        assert_eq!(written(b"/x/~"), plain(b"/x/~"));
+        assert_eq!(written(b"~joe/x"), Written::Home(b"~joe/x".to_vec()));
+    }
+}

@@ -1,0 +1,153 @@
+//! Remote patterns as glob(3) reads them: `*`, `?` and `[...]` within a component, `\` before a
+//! character that means itself; a leading dot is matched by a dot only.
+
+/// A component of a remote path that may be a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Component {
+    /// A name.
+    Name(Vec<u8>),
+    /// Matches names; as [`fast_glob`] reads it.
+    Pattern(Pattern),
+}
+
+/// A pattern for one component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    glob: Vec<u8>,
+    dot: bool,
+}
+
+impl Pattern {
+    /// Whether it matches `name`.
+    pub(super) fn matches(&self, name: &[u8]) -> bool {
+        (self.dot || !name.starts_with(b".")) && fast_glob::glob_match(&self.glob, name)
+    }
+}
+
+/// Splits `path` at its slashes; `None` if there is no pattern in it. An absolute path begins
+/// with an empty name.
+pub(super) fn parse(path: &[u8]) -> Option<Vec<Component>> {
+    let components: Vec<Component> = path.split(|b| *b == b'/').map(component).collect();
+    components
+        .iter()
+        .any(|c| matches!(c, Component::Pattern(_)))
+        .then_some(components)
+}
+
+/// `path` without the backslashes that only protected its characters.
+pub(super) fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut bytes = path.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => plain.push(*bytes.next().unwrap_or(byte)),
+            _ => plain.push(*byte),
+        }
+    }
+    plain
+}
+
+fn component(text: &[u8]) -> Component {
+    if !is_pattern(text) {
+        return Component::Name(unescape(text));
+    }
+    let mut glob = Vec::with_capacity(text.len() + 4);
+    let mut bytes = text.iter().copied().peekable();
+    let mut in_class = false;
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => {
+                glob.push(b'\\');
+                glob.push(bytes.next().unwrap_or(b'\\'));
+            }
+            // Two stars would match across slashes, of which there are none; and cost more.
+            b'*' if !in_class => {
+                while bytes.next_if_eq(&b'*').is_some() {}
+                glob.push(b'*');
+            }
+            b'[' => {
+                in_class = true;
+                glob.push(byte);
+            }
+            b']' => {
+                in_class = false;
+                glob.push(byte);
+            }
+            // Alternatives and negation are fast-glob's own, not glob(3)'s.
+            b'{' | b'}' if !in_class => glob.extend([b'\\', byte]),
+            b'!' if glob.is_empty() => glob.extend([b'\\', byte]),
+            byte => glob.push(byte),
+        }
+    }
+    let dot = text.starts_with(b".");
+    Component::Pattern(Pattern { glob, dot })
+}
+
+fn is_pattern(text: &[u8]) -> bool {
+    let mut open = false;
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => {
+                bytes.next();
+            }
+            b'*' | b'?' => return true,
+            b'[' => open = true,
+            b']' if open => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, name: &str) -> bool {
+        match component(pattern.as_bytes()) {
+            Component::Pattern(pattern) => pattern.matches(name.as_bytes()),
+            Component::Name(own) => own == name.as_bytes(),
+        }
+    }
+
+    #[test]
+    fn patterns_are_those_of_glob() {
+        for (pattern, name, does) in [
+            ("*", "a", true),
+            ("*", ".a", false),
+            (".*", ".a", true),
+            ("**.c", "x.c", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("{a,b}*", "a", false),
+            ("{a,b}*", "{a,b}c", true),
+            ("!*", "a", false),
+            ("!*", "!a", true),
+            ("a\\*", "a*", true),
+            ("a\\*", "ab", false),
+            ("a[1", "a[1", true),
+            ("\\[*", "[x", true),
+        ] {
+            assert_eq!(matches(pattern, name), does, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_match() {
+        let Component::Pattern(pattern) = component(b"\xff*") else {
+            panic!("a pattern");
+        };
+        assert!(pattern.matches(b"\xff\xfe"));
+        assert!(!pattern.matches(b"\xfe"));
+    }
+
+    #[test]
+    fn a_plain_path_is_no_pattern() {
+        assert_eq!(parse(b"/a/b\\*c"), None);
+        assert_eq!(unescape(b"/a/b\\*c\\"), b"/a/b*c\\");
+        assert_eq!(parse(b"/a/*").map(|c| c.len()), Some(3));
+    }
+}

@@ -1,0 +1,376 @@
+//! What goes where: sources and target as the user wrote them become roots.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use plan::{EntryKind, JobKind, RemotePath};
+
+use super::engine::{End, Engine, Side};
+use super::guess::{TargetIs, is_directory_by_name};
+use super::names::{Written, written};
+use super::pattern::{self, Component};
+use super::source::{Avoid, Onto, Root};
+use super::{CopyRequest, HostId, Place};
+use crate::disk::os_words;
+use crate::walk::{join, local_path};
+
+/// The target, looked at as far as it was needed.
+struct Target {
+    onto: Onto,
+    /// It is there, and no directory.
+    is_file: bool,
+}
+
+/// Sources that are at the same end, one after the other.
+struct Group {
+    host: Option<HostId>,
+    paths: Vec<Vec<u8>>,
+}
+
+impl Engine<'_> {
+    /// Copies all that was asked for.
+    pub(super) fn run(&mut self, request: CopyRequest) {
+        let many = request.sources.len() > 1;
+        let groups = group(request.sources);
+        let only_local = groups.iter().all(|g| g.host.is_none());
+        if only_local && !self.some_source_is_there(&groups) {
+            return;
+        }
+        let target_host = match &request.target {
+            Place::Remote { host, .. } => {
+                let Some(side) = self.connect_to(*host) else {
+                    return;
+                };
+                self.target = Some(side);
+                Some(*host)
+            }
+            Place::Local(_) => None,
+        };
+        let mut target = None;
+        for group in groups {
+            if self.stopped() {
+                return;
+            }
+            if let Some(host) = group.host {
+                let Some(side) = self.connect_to(host) else {
+                    return;
+                };
+                self.source = Some(side);
+            }
+            let resolved = match target.take() {
+                Some(target) => Some(target),
+                None => self.resolve(&request.target, &group, many),
+            };
+            let Some(resolved) = resolved else { return };
+            self.avoid_target(&resolved, group.host, target_host);
+            self.copy_group(group, &resolved);
+            self.source = None;
+            target = Some(resolved);
+        }
+    }
+
+    fn connect_to(&mut self, host: HostId) -> Option<Side> {
+        match self.connect.connect(host, self.cancel) {
+            Ok(session) => Some(Side::new(session, self.connect.name(host))),
+            Err(why) => {
+                self.lost = Some(why);
+                None
+            }
+        }
+    }
+
+    /// Without any source there is no need to connect: each that is missing is said.
+    fn some_source_is_there(&mut self, groups: &[Group]) -> bool {
+        let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|g| &g.paths).collect();
+        if paths.iter().any(|p| fs::metadata(local_path(p)).is_ok()) {
+            return true;
+        }
+        for path in paths {
+            if let Err(e) = fs::metadata(local_path(path)) {
+                let name = self.shown(End::Source, path);
+                self.fail(None, name, os_words(&e));
+            }
+        }
+        false
+    }
+
+    fn copy_group(&mut self, group: Group, target: &Target) {
+        if group.host.is_none() {
+            let onto = &target.onto;
+            let root = |path| Root {
+                path,
+                onto: onto.clone(),
+            };
+            self.roots = group.paths.into_iter().map(root).collect();
+            return self.copy();
+        }
+        let mut roots = VecDeque::new();
+        for path in group.paths {
+            let Some(found) = self.expand(&path) else {
+                continue;
+            };
+            let Some(onto) = self.place_for(found.len(), target) else {
+                return;
+            };
+            let root = |path| Root {
+                path,
+                onto: onto.clone(),
+            };
+            roots.extend(found.into_iter().map(root));
+        }
+        self.roots = roots;
+        self.copy();
+    }
+
+    /// Several matches of a pattern need a directory, which is made if there is nothing.
+    fn place_for(&mut self, found: usize, target: &Target) -> Option<Onto> {
+        match &target.onto {
+            Onto::Exactly(path) if found > 1 => {
+                let what = if target.is_file {
+                    "several files match, and the target is not a directory".to_owned()
+                } else if self.target.is_some() {
+                    "several files match, and there is no such directory".to_owned()
+                } else {
+                    match fs::create_dir(local_path(path)) {
+                        Ok(()) => return Some(Onto::Into(path.clone())),
+                        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                            return Some(Onto::Into(path.clone()));
+                        }
+                        Err(e) => format!("cannot create the directory: {}", os_words(&e)),
+                    }
+                };
+                let name = self.shown(End::Target, path);
+                self.fail(None, name, what);
+                None
+            }
+            onto => Some(onto.clone()),
+        }
+    }
+
+    fn resolve(&mut self, target: &Place, group: &Group, many: bool) -> Option<Target> {
+        match target {
+            Place::Local(path) => self.resolve_local(path, many),
+            Place::Remote { path, .. } => self.resolve_remote(path, group, many),
+        }
+    }
+
+    fn resolve_local(&mut self, path: &Path, many: bool) -> Option<Target> {
+        let bytes = path.as_os_str().as_bytes().to_vec();
+        let meta = fs::metadata(path);
+        let is_dir = meta.as_ref().is_ok_and(fs::Metadata::is_dir);
+        if many && !is_dir {
+            let what = match meta {
+                Ok(_) => "not a directory".to_owned(),
+                Err(e) => os_words(&e),
+            };
+            let name = self.shown(End::Target, &bytes);
+            self.fail(None, name, what);
+            return None;
+        }
+        Some(Target {
+            is_file: meta.is_ok() && !is_dir,
+            onto: if is_dir {
+                Onto::Into(bytes)
+            } else {
+                Onto::Exactly(bytes)
+            },
+        })
+    }
+
+    fn resolve_remote(&mut self, path: &[u8], group: &Group, many: bool) -> Option<Target> {
+        let path = self.written(End::Target, path)?;
+        if !many
+            && let ([source], None) = (&group.paths[..], group.host)
+            && fs::metadata(local_path(source)).is_ok_and(|m| m.is_file())
+        {
+            let (onto, is_file) = (Onto::Guess(path), false);
+            return Some(Target { onto, is_file });
+        }
+        let is = self.look_at(End::Target, &path);
+        if self.stopped() {
+            return None;
+        }
+        let onto = match is {
+            TargetIs::Directory => Onto::Into(path),
+            TargetIs::Missing if many && group.host.is_none() => {
+                // As scp: several files go to a directory, which is made.
+                let kind = JobKind::MakeDir {
+                    path: RemotePath(path.clone()),
+                    mode: 0o777,
+                };
+                if let Err(what) = self.ask(End::Target, kind) {
+                    let name = self.shown(End::Target, &path);
+                    self.fail(None, name, format!("cannot create the directory: {what}"));
+                    return None;
+                }
+                Onto::Into(path)
+            }
+            _ if many => {
+                let name = self.shown(End::Target, &path);
+                self.fail(None, name, "not a directory".to_owned());
+                return None;
+            }
+            _ => Onto::Exactly(path),
+        };
+        let is_file = is == TargetIs::SomethingElse;
+        Some(Target { onto, is_file })
+    }
+
+    fn look_at(&mut self, end: End, path: &[u8]) -> TargetIs {
+        let kind = JobKind::Stat {
+            path: RemotePath(path.to_vec()),
+            follow: true,
+        };
+        match self.ask(end, kind) {
+            Ok(asked) => match asked.attributes {
+                Some(attributes) => TargetIs::of(&attributes),
+                None => TargetIs::Missing,
+            },
+            Err(_) => TargetIs::Missing,
+        }
+    }
+
+    /// The path for the server; asks it only to expand `~user`.
+    fn written(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+        match written(path) {
+            Written::Plain(path) => Some(path),
+            Written::Home(path) => {
+                let kind = JobKind::RealPath {
+                    path: RemotePath(path.clone()),
+                };
+                match self.ask(end, kind) {
+                    Ok(asked) => Some(asked.path.unwrap_or(path)),
+                    Err(what) => {
+                        let name = self.shown(end, &path);
+                        self.fail(None, name, what);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where source and target are one host, a tree must not be copied into itself.
+    fn avoid_target(&mut self, target: &Target, source: Option<HostId>, host: Option<HostId>) {
+        self.walks.avoid = None;
+        if source.is_none() || source != host {
+            return;
+        }
+        let (path, into) = match &target.onto {
+            Onto::Into(path) => (path, true),
+            Onto::Exactly(path) | Onto::Guess(path) => (path, false),
+        };
+        let kind = JobKind::RealPath {
+            path: RemotePath(path.clone()),
+        };
+        if let Ok(asked) = self.ask(End::Target, kind) {
+            self.walks.avoid = asked.path.map(|path| Avoid { path, into });
+        }
+    }
+
+    /// A remote source with its patterns expanded; `None` when nothing is there, which was said.
+    fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let path = self.written(End::Source, path)?;
+        let Some(components) = pattern::parse(&path) else {
+            return Some(vec![pattern::unescape(&path)]);
+        };
+        let mut found = vec![Vec::new()];
+        let last = components.len() - 1;
+        let mut matched = false;
+        for (at, component) in components.into_iter().enumerate() {
+            found = match component {
+                Component::Name(name) if at == 0 && name.is_empty() => vec![b"/".to_vec()],
+                Component::Name(name) => {
+                    let below = found.into_iter().map(|dir| join(&dir, &name)).collect();
+                    if matched {
+                        self.those_there(below)
+                    } else {
+                        below
+                    }
+                }
+                Component::Pattern(pattern) => {
+                    matched = true;
+                    self.matches(found, &pattern, at < last)
+                }
+            };
+        }
+        if found.is_empty() && !self.stopped() {
+            // As glob(3) with GLOB_NOCHECK: it may be a name with such characters.
+            let itself = pattern::unescape(&path);
+            if self.look_at(End::Source, &itself) != TargetIs::Missing {
+                return Some(vec![itself]);
+            }
+            let name = self.shown(End::Source, &path);
+            self.fail(None, name, "no such file or directory".to_owned());
+            return None;
+        }
+        Some(found)
+    }
+
+    fn matches(
+        &mut self,
+        dirs: Vec<Vec<u8>>,
+        pattern: &pattern::Pattern,
+        only_dirs: bool,
+    ) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        for dir in dirs {
+            let path = if dir.is_empty() {
+                b".".to_vec()
+            } else {
+                dir.clone()
+            };
+            let kind = JobKind::List {
+                path: RemotePath(path),
+            };
+            // A directory that cannot be read matches nothing, as in glob(3).
+            let Ok(asked) = self.ask(End::Source, kind) else {
+                continue;
+            };
+            let mut names: Vec<Vec<u8>> = asked
+                .entries
+                .into_iter()
+                .filter(|(_, a)| !only_dirs || a.kind() != EntryKind::File)
+                .map(|(name, _)| name)
+                .filter(|name| pattern.matches(name))
+                .collect();
+            names.sort();
+            found.extend(names.iter().map(|name| join(&dir, name)));
+        }
+        found
+    }
+
+    fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut there = Vec::new();
+        for path in paths {
+            // `pattern/` keeps what is a directory.
+            let by_name = is_directory_by_name(&path);
+            match self.look_at(End::Source, &path) {
+                TargetIs::Missing => {}
+                TargetIs::SomethingElse if by_name => {}
+                _ => there.push(path),
+            }
+        }
+        there
+    }
+}
+
+fn group(sources: Vec<Place>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for source in sources {
+        let (host, path) = match source {
+            Place::Local(path) => (None, path.as_os_str().as_bytes().to_vec()),
+            Place::Remote { host, path } => (Some(host), path),
+        };
+        match groups.last_mut() {
+            Some(group) if group.host == host => group.paths.push(path),
+            _ => groups.push(Group {
+                host,
+                paths: vec![path],
+            }),
+        }
+    }
+    groups
+}

@@ -1,0 +1,358 @@
+use std::collections::BTreeMap;
+
+use plan::{Attributes, JobKind, RemotePath};
+
+use super::engine::{End, Engine, Purpose};
+use super::local;
+use super::source::WalkId;
+use crate::report::Event;
+use crate::walk::{DirId, Entry, local_path};
+
+/// A directory of the copy: of which walk, and which of its directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DirKey {
+    pub(super) walk: WalkId,
+    pub(super) dir: DirId,
+}
+
+/// The target directories that are not complete. A directory is made before what is in it, and
+/// gets its mode and times when that is done.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    dirs: BTreeMap<DirKey, Dir>,
+    held: usize,
+}
+
+#[derive(Debug)]
+struct Dir {
+    parent: Option<DirKey>,
+    target: Vec<u8>,
+    attributes: Attributes,
+    state: DirState,
+    existed: bool,
+    /// The walk has no more entries of it.
+    listed: bool,
+    /// What is in it and not done.
+    open: usize,
+    /// What waits for it to be made.
+    held: Vec<Held>,
+    /// Directories that wait for it to be made.
+    held_dirs: Vec<DirKey>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DirState {
+    /// Its parent is being made.
+    Waiting,
+    Making,
+    Ready,
+    /// It could not be made, which was said; nothing in it is copied.
+    Failed,
+    Finishing,
+}
+
+/// A file or symlink whose directory may still be in the making.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) entry: Entry,
+    pub(super) target: Vec<u8>,
+    pub(super) dir: Option<DirKey>,
+    pub(super) symlink: bool,
+    pub(super) points_to: Option<Vec<u8>>,
+}
+
+/// What to do with an item for a directory.
+enum Place {
+    Now,
+    Later,
+    Never,
+}
+
+impl Tree {
+    /// Items that wait for their directory.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Nothing more is begun.
+    pub(super) fn drop_held(&mut self) {
+        self.dirs.clear();
+        self.held = 0;
+    }
+
+    /// Where a directory goes.
+    pub(super) fn target(&self, dir: DirKey) -> Option<&[u8]> {
+        self.dirs.get(&dir).map(|d| d.target.as_slice())
+    }
+
+    /// The directory stood there before.
+    pub(super) fn existed(&mut self, dir: DirKey) {
+        if let Some(dir) = self.dirs.get_mut(&dir) {
+            dir.existed = true;
+        }
+    }
+
+    /// Whether this run created the directory.
+    pub(super) fn is_fresh(&self, dir: DirKey) -> bool {
+        self.dirs
+            .get(&dir)
+            .is_some_and(|d| d.state == DirState::Ready && !d.existed)
+    }
+
+    fn place(&mut self, dir: DirKey, held: &Held) -> Place {
+        let Some(dir) = self.dirs.get_mut(&dir) else {
+            return Place::Never;
+        };
+        match dir.state {
+            DirState::Waiting | DirState::Making => {
+                dir.open += 1;
+                dir.held.push(held.clone());
+                self.held += 1;
+                Place::Later
+            }
+            DirState::Ready => {
+                dir.open += 1;
+                Place::Now
+            }
+            DirState::Failed | DirState::Finishing => Place::Never,
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// A directory was found: it is made, at once where that needs no waiting. False when it
+    /// could not be, and nothing in it need be looked at.
+    pub(super) fn begin_dir(
+        &mut self,
+        key: DirKey,
+        parent: Option<DirKey>,
+        target: Vec<u8>,
+        attributes: Attributes,
+    ) -> bool {
+        let mut state = DirState::Making;
+        if let Some(parent) = parent {
+            let in_order = self.server_works_in_order();
+            let Some(above) = self.tree.dirs.get_mut(&parent) else {
+                return false;
+            };
+            match above.state {
+                DirState::Failed | DirState::Finishing => return false,
+                DirState::Waiting => state = DirState::Waiting,
+                DirState::Making if !in_order => state = DirState::Waiting,
+                DirState::Making | DirState::Ready => {}
+            }
+            above.open += 1;
+            if state == DirState::Waiting {
+                above.held_dirs.push(key);
+            }
+        }
+        self.tree.dirs.insert(
+            key,
+            Dir {
+                parent,
+                target,
+                attributes,
+                state,
+                existed: false,
+                listed: false,
+                open: 0,
+                held: Vec::new(),
+                held_dirs: Vec::new(),
+            },
+        );
+        if state == DirState::Making {
+            self.make_dir(key);
+        }
+        self.tree
+            .dirs
+            .get(&key)
+            .is_some_and(|d| d.state != DirState::Failed)
+    }
+
+    /// OpenSSH's server answers one request after the other: a directory may be made in one
+    /// whose own making is not answered yet.
+    fn server_works_in_order(&self) -> bool {
+        self.target
+            .as_ref()
+            .and_then(|side| side.session.server_info())
+            .is_some_and(sftp::ServerInfo::is_openssh_set)
+    }
+
+    fn make_dir(&mut self, key: DirKey) {
+        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+            return;
+        };
+        dir.state = DirState::Making;
+        // Without the server's word, what a new directory has before the umask.
+        let mode = dir.attributes.mode.unwrap_or(0o777);
+        if self.target.is_some() {
+            let path = RemotePath(dir.target.clone());
+            // The owner must be able to fill it.
+            let mode = (mode & 0o1777) | 0o300;
+            let kind = JobKind::MakeDir { path, mode };
+            self.submit(End::Target, kind, Purpose::MakeDir(key));
+            return;
+        }
+        match local::make_directory(&local_path(&dir.target), mode) {
+            Ok(created) => {
+                dir.existed = !created;
+                self.on_made(key, Ok(()));
+            }
+            Err(what) => self.on_made(key, Err(what)),
+        }
+    }
+
+    pub(super) fn on_made(&mut self, key: DirKey, result: Result<(), String>) {
+        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+            return;
+        };
+        let held = std::mem::take(&mut dir.held);
+        let held_dirs = std::mem::take(&mut dir.held_dirs);
+        self.tree.held -= held.len();
+        match result {
+            Ok(()) => {
+                dir.state = DirState::Ready;
+                for below in held_dirs {
+                    self.make_dir(below);
+                }
+                for item in held {
+                    self.begin_placed(item);
+                }
+                self.check_dir(Some(key));
+            }
+            Err(what) => {
+                dir.state = DirState::Failed;
+                dir.open -= held.len();
+                let target = dir.target.clone();
+                let parent_failed = dir.parent.is_some_and(|p| {
+                    self.tree
+                        .dirs
+                        .get(&p)
+                        .is_some_and(|d| d.state == DirState::Failed)
+                });
+                if !parent_failed {
+                    let target = self.shown(End::Target, &target);
+                    let what = format!("cannot create the directory: {what}");
+                    self.fail(None, target, what);
+                }
+                for below in held_dirs {
+                    self.on_made(below, Err("its directory was not made".to_owned()));
+                }
+                self.check_dir(Some(key));
+            }
+        }
+    }
+
+    /// Begins an item, or keeps it until its directory is made.
+    pub(super) fn begin_item(&mut self, item: Held) {
+        let place = match item.dir {
+            Some(dir) => self.tree.place(dir, &item),
+            None => Place::Now,
+        };
+        if let Place::Now = place {
+            self.begin_placed(item);
+        }
+    }
+
+    fn begin_placed(&mut self, item: Held) {
+        if item.symlink {
+            self.begin_symlink(item);
+        } else {
+            self.begin_file(item);
+        }
+    }
+
+    /// The walk has no more entries of a directory.
+    pub(super) fn listed(&mut self, key: DirKey) {
+        if let Some(dir) = self.tree.dirs.get_mut(&key) {
+            dir.listed = true;
+        }
+        self.check_dir(Some(key));
+    }
+
+    /// Something in `dir` is done.
+    pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
+        if let Some(found) = dir.and_then(|key| self.tree.dirs.get_mut(&key)) {
+            found.open -= 1;
+            self.check_dir(dir);
+        }
+    }
+
+    /// Finishes `dir` if all in it is done.
+    fn check_dir(&mut self, key: Option<DirKey>) {
+        let mut next = key;
+        while let Some(key) = next {
+            next = None;
+            let Some(dir) = self.tree.dirs.get_mut(&key) else {
+                return;
+            };
+            if !dir.listed || dir.open > 0 {
+                return;
+            }
+            match dir.state {
+                DirState::Ready => {
+                    dir.state = DirState::Finishing;
+                    self.finish_dir(key);
+                }
+                DirState::Failed => {
+                    let parent = dir.parent;
+                    self.tree.dirs.remove(&key);
+                    if let Some(above) = parent.and_then(|p| self.tree.dirs.get_mut(&p)) {
+                        above.open -= 1;
+                        next = parent;
+                    }
+                }
+                DirState::Waiting | DirState::Making | DirState::Finishing => return,
+            }
+        }
+    }
+
+    fn finish_dir(&mut self, key: DirKey) {
+        let preserve = self.options.preserve || self.options.archive;
+        let Some(dir) = self.tree.dirs.get(&key) else {
+            return;
+        };
+        if self.target.is_none() {
+            let path = local_path(&dir.target);
+            let result = local::finish_directory(&path, &dir.attributes, !dir.existed, preserve);
+            let (attributes, target) = (dir.attributes, dir.target.clone());
+            self.keep_owner(&target, attributes);
+            self.on_finished(key, result);
+            return;
+        }
+        // As scp: a new directory has its source's bits whatever the server's umask says.
+        let attributes = Attributes {
+            size: None,
+            mode: dir.attributes.mode.map(|m| m & 0o1777),
+            owner: None,
+            times: dir.attributes.times.filter(|_| preserve),
+        };
+        let (full, target) = (dir.attributes, dir.target.clone());
+        if (dir.existed && !preserve) || (attributes.mode, attributes.times) == (None, None) {
+            self.on_finished(key, Ok(()));
+            return;
+        }
+        self.keep_owner(&target, full);
+        let kind = JobKind::SetAttributes {
+            path: RemotePath(target),
+            attributes,
+            follow: true,
+        };
+        self.submit(End::Target, kind, Purpose::FinishDir(key));
+    }
+
+    pub(super) fn on_finished(&mut self, key: DirKey, result: Result<(), String>) {
+        let Some(dir) = self.tree.dirs.remove(&key) else {
+            return;
+        };
+        let target = self.shown(End::Target, &dir.target);
+        match result {
+            Ok(()) => {
+                self.summary.directories += 1;
+                self.tell(Event::DirectoryDone { target });
+            }
+            Err(what) => self.fail(None, target, format!("cannot set mode and times: {what}")),
+        }
+        self.item_over(dir.parent);
+    }
+}

@@ -1,0 +1,18 @@
+//! Local file operations for lanes, on a few threads that may block.
+//!
+//! [`DiskPool`] takes [`plan::DiskRequest`]s and gives [`plan::DiskReply`]s. A job's file is a
+//! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
+
+mod error;
+mod pool;
+mod relay;
+mod source;
+mod target;
+mod temp_name;
+
+pub use error::{local_fault, os_words};
+pub use pool::DiskPool;
+pub use relay::Relay;
+pub(crate) use source::{Source, attributes, open_source};
+pub(crate) use target::{Finish, Target, create_target, timestamps};
+pub(crate) use temp_name::temp_name;

@@ -1,0 +1,186 @@
+use super::*;
+use crossbeam_channel::{Receiver, unbounded};
+use bytes::Bytes;
+use plan::{Attributes, FileMeta};
+use std::fs;
+use std::path::Path;
+use wire::{Block, Pool};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn pool() -> (DiskPool, Receiver<()>) {
+    let (told, tell) = unbounded();
+    let pool = DiskPool::new(3, move || {
+        let _ = told.send(());
+    });
+    (pool.expect("threads"), tell)
+}
+
+fn wait(pool: &DiskPool, told: &Receiver<()>) -> DiskReply {
+    loop {
+        if let Some(reply) = pool.poll_reply() {
+            return reply;
+        }
+        told.recv_timeout(LIMIT).expect("a reply in time");
+    }
+}
+
+fn block(room: usize) -> Block {
+    Block::new(&Pool::new(32_768, 8), 32_768, 100, room)
+}
+
+fn finish(job: JobId, size: u64) -> DiskRequest {
+    DiskRequest::FinishTarget {
+        job,
+        size,
+        attributes: Attributes::default(),
+        preserve: false,
+        fsync: true,
+    }
+}
+
+fn create(job: JobId, target: &Path) -> DiskRequest {
+    DiskRequest::CreateTarget {
+        job,
+        target: target.to_path_buf(),
+        inplace: false,
+        size: None,
+    }
+}
+
+#[test]
+fn requests_sent_without_waiting_run_in_order() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (pool, told) = pool();
+    for i in 0..50 {
+        let job = JobId(i);
+        let path = dir.path().join(i.to_string());
+        pool.submit(create(job, &path));
+        for part in (0..8_u64).rev() {
+            let pieces = vec![Bytes::from(vec![b'a' + part as u8; 1000])];
+            pool.submit(DiskRequest::Write {
+                job,
+                offset: part * 1000,
+                pieces,
+            });
+        }
+        pool.submit(finish(job, 8000));
+    }
+    let mut finished = 0;
+    while finished < 50 {
+        match wait(&pool, &told) {
+            DiskReply::Finished { .. } => finished += 1,
+            DiskReply::Failed { fault, .. } => panic!("{fault:?}"),
+            _ => {}
+        }
+    }
+    assert!(pool.shared.lock().jobs.is_empty());
+    let expected: Vec<u8> = (0..8).flat_map(|p| vec![b'a' + p; 1000]).collect();
+    for i in 0..50 {
+        assert_eq!(fs::read(dir.path().join(i.to_string()))?, expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    let content: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
+    fs::write(&path, &content)?;
+    let (pool, told) = pool();
+    let job = JobId(1);
+    let first = block(70_000);
+    pool.submit(DiskRequest::OpenSource { job, path, first });
+    let DiskReply::Opened {
+        first, eof, meta, ..
+    } = wait(&pool, &told)
+    else {
+        panic!("not opened");
+    };
+    assert!(!eof && !meta.stream);
+    assert_eq!(meta.attributes.size, Some(200_000));
+    assert_eq!(first.to_vec(), content[..70_000]);
+    let (offset, len) = (150_000, 70_000);
+    pool.submit(DiskRequest::Read {
+        job,
+        offset,
+        len,
+        block: block(len),
+    });
+    let DiskReply::Read { block, .. } = wait(&pool, &told) else {
+        panic!("not read");
+    };
+    assert_eq!(block.to_vec(), content[150_000..]);
+    pool.submit(DiskRequest::CloseSource { job });
+    assert!(matches!(wait(&pool, &told), DiskReply::Released { .. }));
+    assert!(pool.shared.lock().jobs.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_is_dropped_removes_its_temporaries() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (pool, told) = pool();
+    for i in 0..10 {
+        pool.submit(create(JobId(i), &dir.path().join(i.to_string())));
+    }
+    for _ in 0..10 {
+        assert!(matches!(wait(&pool, &told), DiskReply::Created { .. }));
+    }
+    assert_eq!(fs::read_dir(dir.path())?.count(), 10);
+    drop(pool);
+    assert_eq!(fs::read_dir(dir.path())?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_relay_gives_what_it_gets() {
+    let (pool, told) = pool();
+    let relay = Relay::new(FileMeta::default());
+    let (get, put) = (JobId(1), JobId(2));
+    pool.bind(get, Arc::clone(&relay));
+    pool.bind(put, relay);
+    let first = block(1000);
+    pool.submit(DiskRequest::OpenSource {
+        job: put,
+        path: "".into(),
+        first,
+    });
+    let (offset, len) = (1000, 9000);
+    pool.submit(DiskRequest::Read {
+        job: put,
+        offset,
+        len,
+        block: block(len),
+    });
+    pool.submit(create(get, Path::new("")));
+    for (offset, byte) in [(2500, b'b'), (0, b'a')] {
+        let pieces = vec![Bytes::from(vec![byte; 2500])];
+        pool.submit(DiskRequest::Write {
+            job: get,
+            offset,
+            pieces,
+        });
+    }
+    pool.submit(finish(get, 5000));
+    let (mut head, mut tail, mut finished) = (Vec::new(), Vec::new(), false);
+    while head.is_empty() || tail.is_empty() || !finished {
+        match wait(&pool, &told) {
+            DiskReply::Opened { first, eof, .. } => {
+                assert!(!eof);
+                head = first.to_vec();
+            }
+            DiskReply::Read { block, .. } => tail = block.to_vec(),
+            DiskReply::Finished { .. } => finished = true,
+            DiskReply::Failed { fault, .. } => panic!("{fault:?}"),
+            _ => {}
+        }
+    }
+    head.extend(tail);
+    let expected: Vec<u8> = [vec![b'a'; 2500], vec![b'b'; 2500]].concat();
+    assert_eq!(head, expected);
+    pool.submit(DiskRequest::CloseSource { job: put });
+    while !matches!(wait(&pool, &told), DiskReply::Released { .. }) {}
+    assert!(pool.shared.lock().jobs.is_empty());
+}

@@ -1,0 +1,322 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use plan::Attributes;
+use rustix::fs::{
+    Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
+};
+use rustix::io::Errno;
+
+use super::source::IOV_MAX;
+use super::temp_name;
+
+/// Symlinks followed before a target counts as a loop (Linux's own bound).
+const MAX_SYMLINKS: usize = 40;
+
+/// A local file that is written. Dropped unfinished, it removes its temporary.
+#[derive(Debug)]
+pub(crate) struct Target {
+    file: File,
+    form: Form,
+    // The end of the furthest write, to cut an older, longer file or leave the size alone.
+    end: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Written beside the final name and renamed to it.
+    Temporary(Temporary),
+    /// A regular file written under its final name; whether this run created it.
+    InPlace { created: bool },
+    /// A device, FIFO or terminal: bytes go in order, there is nothing to finish.
+    Stream(Mutex<Stream>),
+}
+
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+    target: PathBuf,
+    // Permission bits of the file that the rename replaces.
+    replaced_mode: Option<u32>,
+    renamed: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.renamed {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes that came before their turn.
+#[derive(Debug, Default)]
+struct Stream {
+    next: u64,
+    early: BTreeMap<u64, Vec<Bytes>>,
+}
+
+/// How a target is finished; as [`plan::DiskRequest::FinishTarget`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finish {
+    pub(crate) size: u64,
+    pub(crate) attributes: Attributes,
+    pub(crate) preserve: bool,
+    pub(crate) fsync: bool,
+}
+
+/// Creates the temporary for `target`, or opens it in place; as
+/// [`plan::DiskRequest::CreateTarget`].
+pub(crate) fn create_target(target: &Path, inplace: bool) -> io::Result<Target> {
+    let target = follow_symlinks(target)?;
+    let existing = match fs::symlink_metadata(&target) {
+        Ok(meta) => Some(meta),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
+    };
+    if ends_with_slash(&target) && existing.is_none() {
+        return Err(io::Error::other("no such directory"));
+    }
+    match existing {
+        Some(meta) if meta.is_dir() => Err(Errno::ISDIR.into()),
+        Some(meta) if !meta.is_file() => open_stream(&target),
+        Some(_) if inplace => open_in_place(&target),
+        None if inplace => create_in_place(&target),
+        existing => {
+            if existing.is_some() {
+                // The rename would not ask: a read-only file stays one, as with open(2).
+                access(&target, Access::WRITE_OK)?;
+            }
+            create_temporary(target, existing.map(|m| m.mode() & 0o7777))
+        }
+    }
+}
+
+/// `path` with every symlink at its end followed, whether or not the last one leads anywhere.
+pub(crate) fn follow_symlinks(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_SYMLINKS {
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_symlink() => {
+                let points_to = fs::read_link(&path)?;
+                path = match path.parent() {
+                    Some(parent) => parent.join(points_to),
+                    None => points_to,
+                };
+            }
+            _ => return Ok(path),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+fn open_stream(target: &Path) -> io::Result<Target> {
+    // O_NONBLOCK only while opening: a FIFO nobody reads would hold this thread for ever.
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = openat(CWD, target, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
+        e => e.into(),
+    })?;
+    rustix::io::ioctl_fionbio(&fd, false)?;
+    Ok(Target::new(fd.into(), Form::Stream(Mutex::default())))
+}
+
+fn open_in_place(target: &Path) -> io::Result<Target> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let fd = openat(CWD, target, flags, Mode::empty())?;
+    Ok(Target::new(fd.into(), Form::InPlace { created: false }))
+}
+
+fn create_in_place(target: &Path) -> io::Result<Target> {
+    let file = create_new(target)?;
+    Ok(Target::new(file, Form::InPlace { created: true }))
+}
+
+fn create_temporary(target: PathBuf, replaced_mode: Option<u32>) -> io::Result<Target> {
+    let name = target
+        .file_name()
+        .ok_or_else(|| io::Error::from(Errno::ISDIR))?;
+    for _ in 0..16 {
+        let temp = temp_name(name.as_bytes());
+        let path = target.with_file_name(OsStr::from_bytes(&temp));
+        match create_new(&path) {
+            Ok(file) => {
+                let temporary = Temporary {
+                    path,
+                    target,
+                    replaced_mode,
+                    renamed: false,
+                };
+                return Ok(Target::new(file, Form::Temporary(temporary)));
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            // A file that may be written in a directory that may not: scp writes into it.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced_mode.is_some() => {
+                return open_in_place(&target);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::from_raw_mode(0o600))?.into())
+}
+
+impl Target {
+    fn new(file: File, form: Form) -> Self {
+        Self {
+            file,
+            form,
+            end: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes a copy of `bytes` at `offset`, the next bytes in order.
+    pub(crate) fn write_slice(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Form::Stream(_) = &self.form {
+            return (&self.file).write_all(bytes);
+        }
+        write_full(&self.file, &mut [IoSlice::new(bytes)], offset)?;
+        self.end
+            .fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes `pieces` at `offset`; returns the bytes written.
+    pub(crate) fn write(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
+        let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
+        if let Form::Stream(stream) = &self.form {
+            let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+            stream.early.insert(offset, pieces);
+            stream.drain(&self.file)?;
+        } else {
+            let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
+            write_full(&self.file, &mut slices, offset)?;
+            self.end.fetch_max(offset + len, Ordering::Relaxed);
+        }
+        Ok(len)
+    }
+
+    /// Sets size, mode and times, syncs when asked, closes, renames to the final name.
+    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<()> {
+        if let Form::Stream(_) = self.form {
+            return Ok(());
+        }
+        self.set_size(finish.size)?;
+        self.set_mode(&finish)?;
+        if finish.preserve
+            && let Some((accessed, modified)) = finish.attributes.times
+        {
+            futimens(&self.file, &timestamps(accessed, modified))?;
+        }
+        if finish.fsync {
+            self.file.sync_all()?;
+        }
+        if let Form::Temporary(temporary) = &mut self.form {
+            fs::rename(&temporary.path, &temporary.target)?;
+            temporary.renamed = true;
+            if finish.fsync {
+                sync_parent(&temporary.target)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        let exact = matches!(
+            self.form,
+            Form::Temporary(_) | Form::InPlace { created: true }
+        ) && self.end.load(Ordering::Relaxed) == size;
+        if exact {
+            Ok(())
+        } else {
+            self.file.set_len(size)
+        }
+    }
+
+    fn set_mode(&self, finish: &Finish) -> io::Result<()> {
+        let source = finish.attributes.mode;
+        let as_created = || source.unwrap_or(0o666) & 0o777 & !sys::umask();
+        let mode = match (&self.form, source) {
+            (_, Some(mode)) if finish.preserve => Some(mode & 0o7777),
+            (Form::Temporary(t), _) => Some(t.replaced_mode.unwrap_or_else(as_created)),
+            (Form::InPlace { created: true }, _) => Some(as_created()),
+            _ => None,
+        };
+        if let Some(mode) = mode {
+            fchmod(&self.file, Mode::from_raw_mode(mode))?;
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn drain(&mut self, mut file: &File) -> io::Result<()> {
+        while let Some(pieces) = self.early.remove(&self.next) {
+            for piece in pieces {
+                file.write_all(&piece)?;
+                self.next += piece.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    // Empty pieces at the front would look like a write that wrote nothing.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        let some = slices.len().min(IOV_MAX);
+        match rustix::io::pwritev(file, &slices[..some], offset + done) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                done += n as u64;
+                IoSlice::advance_slices(&mut slices, n);
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Access and modification time for futimens and utimensat.
+pub(crate) fn timestamps(accessed: u32, modified: u32) -> Timestamps {
+    let time = |seconds: u32| Timespec {
+        tv_sec: i64::from(seconds),
+        tv_nsec: 0,
+    };
+    Timestamps {
+        last_access: time(accessed),
+        last_modification: time(modified),
+    }
+}
+
+/// Makes a rename in `path`'s directory durable.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

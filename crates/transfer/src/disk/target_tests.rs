@@ -1,0 +1,131 @@
+use super::*;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+type Result = io::Result<()>;
+
+fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
+    Finish {
+        size,
+        attributes: Attributes {
+            mode: Some(0o100_000 | mode),
+            times: Some((1_000_000_000, 1_100_000_000)),
+            ..Attributes::default()
+        },
+        preserve,
+        fsync: false,
+    }
+}
+
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[test]
+fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    let target = create_target(&path, false)?;
+    target.write(3, vec![Bytes::from_static(b"lo")])?;
+    target.write(
+        0,
+        vec![
+            Bytes::from_static(b"h"),
+            Bytes::new(),
+            Bytes::from_static(b"el"),
+        ],
+    )?;
+    assert!(!path.exists());
+    let temp = names(dir.path())?;
+    assert!(
+        temp[0].starts_with(".f.") && temp[0].ends_with(".longhaul"),
+        "{temp:?}"
+    );
+    target.finish(finish(5, 0o4751, true))?;
+    // Before it is read, which changes its access time.
+    let meta = fs::metadata(&path)?;
+    assert_eq!(meta.mode() & 0o7777, 0o4751);
+    assert_eq!((meta.atime(), meta.mtime()), (1_000_000_000, 1_100_000_000));
+    assert_eq!(fs::read(&path)?, b"hello");
+    assert_eq!(names(dir.path())?, ["f"]);
+    Ok(())
+}
+
+#[test]
+fn given_up_leaves_nothing() -> Result {
+    let dir = tempfile::tempdir()?;
+    drop(create_target(&dir.path().join("f"), false)?);
+    assert!(names(dir.path())?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn an_existing_file_keeps_its_bits_and_a_shorter_one_cuts_it() -> Result {
+    let dir = tempfile::tempdir()?;
+    for inplace in [false, true] {
+        let path = dir.path().join("f");
+        fs::write(&path, "something longer")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640))?;
+        let target = create_target(&path, inplace)?;
+        target.write(0, vec![Bytes::from_static(b"short")])?;
+        target.finish(finish(5, 0o777, false))?;
+        assert_eq!(fs::read(&path)?, b"short");
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o640);
+    }
+    Ok(())
+}
+
+#[test]
+fn symlinks_are_followed_dangling_ones_too() -> Result {
+    let dir = tempfile::tempdir()?;
+    fs::create_dir(dir.path().join("d"))?;
+    let link = dir.path().join("link");
+    symlink("d/new", &link)?;
+    create_target(&link, false)?.finish(finish(0, 0o644, false))?;
+    assert!(fs::symlink_metadata(&link)?.is_symlink());
+    assert!(dir.path().join("d/new").is_file());
+    let circle = dir.path().join("circle");
+    symlink("circle", &circle)?;
+    assert!(create_target(&circle, false).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_directory_is_not_replaced() -> Result {
+    let dir = tempfile::tempdir()?;
+    let error = create_target(dir.path(), false).err();
+    assert_eq!(
+        error.and_then(|e| e.raw_os_error()),
+        Some(Errno::ISDIR.raw_os_error())
+    );
+    let missing = dir.path().join("missing/");
+    assert!(create_target(&missing, false).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("fifo");
+    rustix::fs::mknodat(
+        CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )?;
+    assert!(create_target(&path, false).is_err());
+    let reader = openat(CWD, &path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    let target = create_target(&path, false)?;
+    target.write(3, vec![Bytes::from_static(b"def")])?;
+    target.write(0, vec![Bytes::from_static(b"abc")])?;
+    target.finish(finish(6, 0o644, true))?;
+    let mut read = [0; 16];
+    let n = rustix::io::read(&reader, &mut read)?;
+    assert_eq!(&read[..n], b"abcdef");
+    Ok(())
+}

@@ -1,0 +1,91 @@
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use crate::agent::AgentError;
+use crate::escape;
+use crate::prompt::PromptError;
+
+/// Why a key cannot be used; the text is one sentence that names its file or the agent.
+#[derive(Debug)]
+pub struct IdentityError {
+    what: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Missing,
+    WrongPassphrase,
+    Other,
+}
+
+impl IdentityError {
+    pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
+        Self {
+            what: format!("{} {why}", escape::path(path)),
+            kind: Kind::Other,
+        }
+    }
+
+    pub(super) fn io(path: &Path, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => Kind::Missing,
+            _ => Kind::Other,
+        };
+        Self {
+            kind,
+            ..Self::new(path, format_args!("cannot be read: {error}"))
+        }
+    }
+
+    pub(super) fn wrong_passphrase(path: &Path) -> Self {
+        Self {
+            kind: Kind::WrongPassphrase,
+            ..Self::new(path, "stays locked: the passphrase is wrong")
+        }
+    }
+
+    pub(super) fn no_passphrase(path: &Path) -> Self {
+        Self::new(path, "stays locked: no passphrase was given")
+    }
+
+    pub(super) fn not_asked(path: &Path, error: &PromptError) -> Self {
+        Self::new(
+            path,
+            format_args!("needs a passphrase, and {error}; ssh-add loads it into an agent"),
+        )
+    }
+
+    pub(super) fn agent(error: AgentError) -> Self {
+        Self {
+            what: error.to_string(),
+            kind: Kind::Other,
+        }
+    }
+
+    pub(super) fn no_such_offer() -> Self {
+        Self {
+            what: "the key is no longer there".into(),
+            kind: Kind::Other,
+        }
+    }
+
+    /// The file does not exist.
+    pub fn is_missing(&self) -> bool {
+        self.kind == Kind::Missing
+    }
+
+    /// The passphrase does not fit.
+    pub fn is_wrong_passphrase(&self) -> bool {
+        self.kind == Kind::WrongPassphrase
+    }
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for IdentityError {}

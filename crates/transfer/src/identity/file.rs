@@ -1,0 +1,197 @@
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ssh::key::{PrivateKey, PublicKey};
+use zeroize::Zeroizing;
+
+use super::format::{self, Contents, Locked};
+use super::{Beside, IdentityError};
+
+/// No key or certificate file is larger (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
+const MAX_FILE: u64 = 1 << 20;
+
+/// A file that holds a private key, or names one that an agent holds.
+pub(super) struct KeyFile {
+    path: PathBuf,
+    public: Option<PublicKey>,
+    secret: Secret,
+}
+
+enum Secret {
+    Ready(PrivateKey),
+    Locked(Locked),
+    /// Only an agent can sign with it; why.
+    Elsewhere(&'static str),
+}
+
+impl KeyFile {
+    /// Reads the file at `path`, or where that is missing, the public half beside it, for which
+    /// an agent may hold the private one.
+    pub(super) fn find(path: &Path) -> Result<Self, IdentityError> {
+        let (bytes, private) = match read(path) {
+            Ok(found) => found,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let beside = path.with_extension_appended(".pub");
+                let Ok((public, _)) = read_public(&beside) else {
+                    return Err(IdentityError::io(path, &e));
+                };
+                return Ok(Self {
+                    path: path.to_owned(),
+                    public: Some(public),
+                    secret: Secret::Elsewhere("the private key is missing, and no agent holds it"),
+                });
+            }
+            Err(e) => return Err(IdentityError::io(path, &e)),
+        };
+        if let Some((public, _)) = public_line(&bytes) {
+            return Ok(Self {
+                path: path.to_owned(),
+                public: Some(public),
+                secret: Secret::Elsewhere("it is a public key, and no agent holds the private one"),
+            });
+        }
+        // As authfile.c `sshkey_perm_ok`: a private key that others can read is not one.
+        if let Some(mode) = private.too_open() {
+            return Err(IdentityError::new(
+                path,
+                format_args!(
+                    "is left out: others can read it (mode {mode:04o}); chmod 600 makes it usable"
+                ),
+            ));
+        }
+        let contents = format::read(&bytes).map_err(|why| IdentityError::new(path, why))?;
+        let beside = || {
+            let public = read_public(&path.with_extension_appended(".pub"));
+            public.ok().map(|(key, _)| key)
+        };
+        let (public, secret) = match contents {
+            Contents::Key(key) => (Some(key.public().clone()), Secret::Ready(key)),
+            Contents::Locked(locked, public) => (public.or_else(beside), Secret::Locked(locked)),
+            Contents::Hardware(public) => (
+                Some(public),
+                Secret::Elsewhere(
+                    "it is a hardware key, which is used through an ssh-agent (ssh-add)",
+                ),
+            ),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            public,
+            secret,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The public half, if known without a passphrase.
+    pub(super) fn public(&self) -> Option<&PublicKey> {
+        self.public.as_ref()
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self.secret, Secret::Locked(_))
+    }
+
+    pub(super) fn why_unusable(&self) -> Option<&'static str> {
+        match self.secret {
+            Secret::Elsewhere(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    pub(super) fn unlock(&mut self, passphrase: &str) -> Result<(), IdentityError> {
+        let Secret::Locked(locked) = &self.secret else {
+            return Ok(());
+        };
+        let key = match locked.unlock(passphrase) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Err(IdentityError::wrong_passphrase(&self.path)),
+            Err(why) => return Err(IdentityError::new(&self.path, why)),
+        };
+        // The .pub beside it may be of another key; what was offered must be what signs.
+        if self
+            .public
+            .as_ref()
+            .is_some_and(|p| p.blob() != key.public_blob())
+        {
+            return Err(IdentityError::new(
+                &self.path,
+                "does not fit the .pub file beside it; ssh-keygen -y makes the right one",
+            ));
+        }
+        self.public = Some(key.public().clone());
+        self.secret = Secret::Ready(key);
+        Ok(())
+    }
+
+    pub(super) fn sign(&self, algorithm: &str, data: &[u8]) -> Result<Vec<u8>, IdentityError> {
+        match &self.secret {
+            Secret::Ready(key) => key
+                .sign(algorithm, data)
+                .map_err(|e| IdentityError::new(&self.path, format_args!("cannot sign: {e}"))),
+            Secret::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
+            Secret::Elsewhere(why) => Err(IdentityError::new(&self.path, why)),
+        }
+    }
+}
+
+impl fmt::Debug for KeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyFile({:?} {:?})", self.path, self.public)
+    }
+}
+
+/// A public key or certificate from a file of one line, with its comment.
+pub(super) fn read_public(path: &Path) -> Result<(PublicKey, Vec<u8>), IdentityError> {
+    let (bytes, _) = read(path).map_err(|e| IdentityError::io(path, &e))?;
+    public_line(&bytes).ok_or_else(|| IdentityError::new(path, "does not hold a public key"))
+}
+
+/// `type base64 comment`.
+fn public_line(bytes: &[u8]) -> Option<(PublicKey, Vec<u8>)> {
+    let lines = bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
+    let line = lines
+        .into_iter()
+        .find(|l| !l.is_empty() && !l.starts_with(b"#"))?;
+    let mut words = line.splitn(3, |b| *b == b' ' || *b == b'\t');
+    let (key_type, encoded) = (words.next()?, words.next()?);
+    let key = PublicKey::from_blob(&STANDARD.decode(encoded).ok()?).ok()?;
+    let comment = words.next().unwrap_or_default().to_vec();
+    (key.key_type().as_bytes() == key_type).then_some((key, comment))
+}
+
+struct Permissions {
+    own: bool,
+    mode: u32,
+}
+
+impl Permissions {
+    fn too_open(&self) -> Option<u32> {
+        (self.own && self.mode & 0o077 != 0).then_some(self.mode & 0o7777)
+    }
+}
+
+fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Permissions)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let permissions = Permissions {
+        own: meta.is_file() && meta.uid() == rustix::process::getuid().as_raw(),
+        mode: meta.mode(),
+    };
+    // Room at once, so that the buffer does not move and leave copies behind.
+    let room = usize::try_from(meta.len().min(MAX_FILE)).unwrap_or_default();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room + 1024));
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        let why = "it has over 1 MiB, which no key has";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok((bytes, permissions))
+}

@@ -1,0 +1,250 @@
+//! Keys of the user: which there are, in which order they are offered, and how they sign.
+
+mod error;
+mod file;
+mod format;
+mod offers;
+mod pem;
+
+use std::path::{Path, PathBuf};
+
+use ssh::key::PublicKey;
+
+pub use error::IdentityError;
+
+use crate::agent::Agent;
+use crate::config::HostConfig;
+use crate::escape;
+use crate::prompt::{Kind, Prompt, PromptError};
+use file::KeyFile;
+
+/// The user's keys for one host, in the order in which they are offered.
+///
+/// For each offer: send a query with [`Offer::public`] (after [`Identities::unlock`] where that
+/// is `None`); when the server takes it, [`Identities::sign`]. So a passphrase is asked for only
+/// when it is of use.
+#[derive(Debug)]
+pub struct Identities {
+    offers: Vec<Offer>,
+    files: Vec<KeyFile>,
+    agent: Option<Agent>,
+    passphrase_tries: u32,
+    /// What kept keys from being offered; each one sentence. Worth telling when authentication
+    /// fails.
+    pub warnings: Vec<String>,
+}
+
+/// A key that can be offered.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The key or certificate to name to the server. `None` for an encrypted key file whose
+    /// public half is nowhere: its passphrase comes first.
+    pub public: Option<PublicKey>,
+    /// Where it comes from, for `-v` and messages; escaped.
+    pub label: String,
+    signer: Signer,
+}
+
+#[derive(Clone, Debug)]
+enum Signer {
+    /// The agent, with the key of this blob.
+    Agent(Vec<u8>),
+    /// The file of this index.
+    File(usize),
+}
+
+impl Offer {
+    /// The agent signs: no passphrase here, but perhaps a touch or confirmation there.
+    pub fn is_in_agent(&self) -> bool {
+        matches!(self.signer, Signer::Agent(_))
+    }
+
+    /// Signature algorithms for it, best first, out of those that `allowed` has
+    /// (PubkeyAcceptedAlgorithms) and the server takes (server-sig-algs, if it sent any).
+    pub fn algorithms<'a>(&'a self, allowed: &[String], server: Option<&[&str]>) -> Vec<&'a str> {
+        let Some(public) = &self.public else {
+            return Vec::new();
+        };
+        let mut names = public.algorithms();
+        names.retain(|name| {
+            // OpenSSH lists plain names in server-sig-algs and takes certificates of them.
+            let plain = crate::agent::signature_algorithm(name);
+            let known = server.is_none_or(|s| s.contains(name) || s.contains(&plain));
+            allowed.iter().any(|a| a == name) && known
+        });
+        names
+    }
+}
+
+impl Identities {
+    /// Finds the keys for a host: looks at key files and asks the agent, decrypts nothing.
+    pub fn gather(config: &HostConfig) -> Self {
+        let mut warnings = Vec::new();
+        let mut agent = match Agent::connect(&config.agent) {
+            Ok(agent) => agent,
+            Err(e) => {
+                warnings.push(e.to_string());
+                None
+            }
+        };
+        let held = match agent.as_mut().map(Agent::keys) {
+            Some(Ok(keys)) => keys,
+            Some(Err(e)) => {
+                warnings.push(e.to_string());
+                agent = None;
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
+        let mut files = Vec::new();
+        for identity in &config.identity_files {
+            match KeyFile::find(&identity.path) {
+                Ok(file) => files.push(file),
+                Err(e) if e.is_missing() && !identity.explicit => {}
+                Err(e) => warnings.push(e.to_string()),
+            }
+        }
+        let mut certificates = Vec::new();
+        for path in &config.certificate_files {
+            match file::read_public(path) {
+                Ok((key, _)) if key.certificate().is_some() => {
+                    certificates.push((key, path.clone()))
+                }
+                Ok(_) => warnings.push(format!("{} is not a certificate", escape::path(path))),
+                Err(e) => warnings.push(e.to_string()),
+            }
+        }
+        for file in &files {
+            let beside = file.path().with_extension_appended("-cert.pub");
+            if let Ok((key, _)) = file::read_public(&beside) {
+                certificates.push((key, beside));
+            }
+        }
+        let order = offers::Sources {
+            files: &files,
+            certificates: &certificates,
+            agent: &held,
+            identities_only: config.identities_only,
+        };
+        let mut offers = order.offers(&mut warnings);
+        offers.retain(
+            |offer| match offer.public.as_ref().map(|k| config.check_size(k)) {
+                Some(Err(why)) => {
+                    warnings.push(format!("{} {why}", offer.label));
+                    false
+                }
+                _ => true,
+            },
+        );
+        Self {
+            offers,
+            files,
+            agent,
+            passphrase_tries: config.password_prompts.max(1),
+            warnings,
+        }
+    }
+
+    /// The keys, in the order in which to offer them.
+    pub fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// Whether the key of offer `index` can sign without a passphrase being asked for here.
+    pub fn is_ready(&self, index: usize) -> bool {
+        match self.offers.get(index).map(|o| &o.signer) {
+            Some(Signer::Agent(_)) => true,
+            Some(Signer::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
+            None => false,
+        }
+    }
+
+    /// The agent, for session-bind and forwarding.
+    pub fn agent(&mut self) -> Option<&mut Agent> {
+        self.agent.as_mut()
+    }
+
+    /// Makes the key of offer `index` ready to sign, which asks for its passphrase if need be.
+    /// Afterwards its [`Offer::public`] is there.
+    pub fn unlock(&mut self, index: usize, prompt: &mut dyn Prompt) -> Result<(), IdentityError> {
+        let Some(offer) = self.offers.get_mut(index) else {
+            return Err(IdentityError::no_such_offer());
+        };
+        let Signer::File(at) = offer.signer else {
+            return Ok(());
+        };
+        let Some(file) = self.files.get_mut(at) else {
+            return Err(IdentityError::no_such_offer());
+        };
+        unlock(file, self.passphrase_tries, prompt)?;
+        if offer.public.is_none() {
+            offer.public = file.public().cloned();
+        }
+        Ok(())
+    }
+
+    /// Signs `data` with the key of offer `index` under `algorithm`, one of
+    /// [`Offer::algorithms`]; returns a signature blob.
+    pub fn sign(
+        &mut self,
+        index: usize,
+        algorithm: &str,
+        data: &[u8],
+        prompt: &mut dyn Prompt,
+    ) -> Result<Vec<u8>, IdentityError> {
+        self.unlock(index, prompt)?;
+        match self.offers.get(index).map(|o| &o.signer) {
+            Some(Signer::Agent(blob)) => match &mut self.agent {
+                Some(agent) => agent
+                    .sign(blob, data, algorithm)
+                    .map_err(IdentityError::agent),
+                None => Err(IdentityError::no_such_offer()),
+            },
+            Some(Signer::File(at)) => match self.files.get(*at) {
+                Some(file) => file.sign(algorithm, data),
+                None => Err(IdentityError::no_such_offer()),
+            },
+            None => Err(IdentityError::no_such_offer()),
+        }
+    }
+}
+
+fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(), IdentityError> {
+    if !file.is_locked() {
+        return Ok(());
+    }
+    let question = format!("Enter passphrase for key '{}': ", escape::path(file.path()));
+    for _ in 0..tries {
+        let passphrase = match prompt.ask(&question, Kind::Secret) {
+            Ok(passphrase) => passphrase,
+            Err(PromptError::Cancelled) => return Err(IdentityError::no_passphrase(file.path())),
+            Err(e) => return Err(IdentityError::not_asked(file.path(), &e)),
+        };
+        // As in ssh, an empty answer means: try the next key.
+        if passphrase.is_empty() {
+            return Err(IdentityError::no_passphrase(file.path()));
+        }
+        match file.unlock(&passphrase) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.is_wrong_passphrase() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(IdentityError::wrong_passphrase(file.path()))
+}
+
+/// Appends to a file name, where `Path::with_extension` would replace.
+trait Beside {
+    fn with_extension_appended(&self, ending: &str) -> PathBuf;
+}
+
+impl Beside for Path {
+    fn with_extension_appended(&self, ending: &str) -> PathBuf {
+        let mut name = self.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

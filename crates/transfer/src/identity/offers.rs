@@ -1,0 +1,102 @@
+use std::path::PathBuf;
+
+use ssh::key::PublicKey;
+
+use super::file::KeyFile;
+use super::{Offer, Signer};
+use crate::agent::AgentKey;
+use crate::escape;
+
+/// Where keys can come from.
+pub(super) struct Sources<'a> {
+    pub(super) files: &'a [KeyFile],
+    /// CertificateFile, then those beside key files.
+    pub(super) certificates: &'a [(PublicKey, PathBuf)],
+    pub(super) agent: &'a [AgentKey],
+    pub(super) identities_only: bool,
+}
+
+impl Sources<'_> {
+    /// The order of sshconnect2.c `pubkey_prepare`: certificates, key files that the agent holds
+    /// too, the agent's other keys (not with IdentitiesOnly), the other key files.
+    pub(super) fn offers(&self, warnings: &mut Vec<String>) -> Vec<Offer> {
+        let mut offers: Vec<Offer> = Vec::new();
+        for (certificate, path) in self.certificates {
+            let label = escape::path(path).to_string();
+            match self.signer(certificate) {
+                Some(signer) => offers.push(Offer {
+                    public: Some(certificate.clone()),
+                    label,
+                    signer,
+                }),
+                None => warnings.push(format!("{label} is left out: its private key is nowhere")),
+            }
+        }
+        for file in self.files {
+            if let Some((key, held)) = file.public().and_then(|k| Some((k, self.in_agent(k)?))) {
+                offers.push(Offer {
+                    public: Some(key.clone()),
+                    label: format!("{} (agent)", escape::path(file.path())),
+                    signer: Signer::Agent(held.blob.clone()),
+                });
+            }
+        }
+        if !self.identities_only {
+            for held in self.agent {
+                // A key that cannot be read here is the agent's business all the same, but we
+                // could not say what it signs with.
+                let Ok(public) = PublicKey::from_blob(&held.blob) else {
+                    continue;
+                };
+                offers.push(Offer {
+                    public: Some(public),
+                    label: format!("{} (agent)", escape::name(&held.comment)),
+                    signer: Signer::Agent(held.blob.clone()),
+                });
+            }
+        }
+        for (index, file) in self.files.iter().enumerate() {
+            let held = file.public().is_some_and(|k| self.in_agent(k).is_some());
+            if held {
+                continue;
+            }
+            match file.why_unusable() {
+                None => offers.push(Offer {
+                    public: file.public().cloned(),
+                    label: escape::path(file.path()).to_string(),
+                    signer: Signer::File(index),
+                }),
+                Some(why) => {
+                    warnings.push(format!("{} is left out: {why}", escape::path(file.path())));
+                }
+            }
+        }
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        offers.retain(|offer| match &offer.public {
+            Some(key) if seen.iter().any(|b| b == key.blob()) => false,
+            Some(key) => {
+                seen.push(key.blob().to_vec());
+                true
+            }
+            None => true,
+        });
+        offers
+    }
+
+    /// Who can sign for a certificate: the agent that holds it or its key, or a key file.
+    fn signer(&self, certificate: &PublicKey) -> Option<Signer> {
+        let held = self.in_agent(certificate);
+        if let Some(held) = held.or_else(|| self.in_agent(certificate.plain())) {
+            return Some(Signer::Agent(held.blob.clone()));
+        }
+        let plain = certificate.plain().blob();
+        let file = self.files.iter().position(|file| {
+            file.why_unusable().is_none() && file.public().is_some_and(|k| k.blob() == plain)
+        });
+        file.map(Signer::File)
+    }
+
+    fn in_agent(&self, key: &PublicKey) -> Option<&AgentKey> {
+        self.agent.iter().find(|held| held.blob == key.blob())
+    }
+}

@@ -1,0 +1,84 @@
+/// Whether `name` matches `pattern`, in which `*` is any text and `?` any character (OpenSSH's
+/// match.c `match_pattern`).
+///
+/// Linear in memory and at worst quadratic in time: a line of known_hosts cannot make it hang.
+pub fn matches_pattern(name: &str, pattern: &str) -> bool {
+    let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
+    let (mut n, mut p) = (0, 0);
+    // Where to go on when what follows the last `*` does not fit.
+    let mut retry: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((n, p + 1));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || Some(c) == name.get(n) => {
+                n += 1;
+                p += 1;
+            }
+            _ => match retry {
+                Some((from, after)) => {
+                    retry = Some((from + 1, after));
+                    n = from + 1;
+                    p = after;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern
+        .get(p..)
+        .is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
+}
+
+/// Whether `name` matches one of the patterns between commas and none of those with `!`.
+pub(super) fn matches_list(name: &str, patterns: &str) -> bool {
+    let mut found = false;
+    for pattern in patterns.split(',') {
+        match pattern.strip_prefix('!') {
+            Some(not) if matches_pattern(name, not) => return false,
+            None if matches_pattern(name, pattern) => found = true,
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards() {
+        for (name, pattern, fits) in [
+            ("host", "host", true),
+            ("host", "hos", false),
+            ("host", "host?", false),
+            ("host", "h?s?", true),
+            ("host", "*", true),
+            ("", "*", true),
+            ("", "", true),
+            ("", "?", false),
+            ("a.example.org", "*.example.org", true),
+            ("example.org", "*.example.org", false),
+            ("aXbXc", "a*b*c", true),
+            ("aXbXcd", "a*b*c", false),
+            ("mississippi", "m*iss*ip*i", true),
+            ("[h]:22", "[h]:*", true),
+        ] {
+            assert_eq!(matches_pattern(name, pattern), fits, "{name} {pattern}");
+        }
+        let name = "a".repeat(2000);
+        let pattern = format!("{}b", "a*".repeat(500));
+        assert!(!matches_pattern(&name, &pattern));
+    }
+
+    #[test]
+    fn negation_wins_wherever_it_stands() {
+        assert!(matches_list("a.org", "b.org,*.org"));
+        assert!(!matches_list("a.org", "*.org,!a.org"));
+        assert!(!matches_list("a.org", "!a.org,*.org"));
+        assert!(!matches_list("b.org", "!a.org"));
+    }
+}

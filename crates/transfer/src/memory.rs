@@ -1,0 +1,240 @@
+//! What a host was like last time, so that the next connection takes fewer round trips.
+//!
+//! Nothing in here is secret and nothing is trusted: a wrong guess costs a round trip, never
+//! safety. What is sent early on the strength of it is bound to the host key in it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+/// Older knowledge is dropped.
+const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A larger file is not ours.
+const MAX_FILE: u64 = 64 * 1024;
+/// Changes when the meaning of a field does.
+const FORMAT: u32 = 1;
+
+/// What is remembered of a host, port and user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostMemory {
+    /// The server's version string, without CR LF.
+    pub banner: String,
+    /// The first name of the server's kex list.
+    pub kex: String,
+    /// The first name of the server's host key list.
+    pub host_key_algorithm: String,
+    /// All of the server's kex list, joined by commas.
+    pub kex_list: String,
+    /// All of the server's host key list, joined by commas.
+    pub host_key_list: String,
+    /// SHA256 fingerprint of the host key that was verified.
+    pub host_key: String,
+    /// The public key that the server accepted under that host key.
+    pub accepted_key: Option<AcceptedKey>,
+    /// The SFTP extensions with their versions, in the server's order.
+    pub sftp_extensions: Vec<(String, String)>,
+}
+
+/// A public key that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptedKey {
+    /// SHA256 fingerprint of the key or certificate blob.
+    pub fingerprint: String,
+    /// The signature algorithm that was used.
+    pub algorithm: String,
+    /// Nothing else was needed: publickey alone completed the authentication.
+    pub sufficient: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    // In clear, so that a person who looks can tell what a file is about, and so that a
+    // collision of file names could not mix two hosts.
+    host: String,
+    port: u16,
+    user: String,
+    stored: u64,
+    memory: HostMemory,
+}
+
+/// The folder of memories.
+#[derive(Clone, Debug)]
+pub struct Memories {
+    folder: PathBuf,
+}
+
+impl Memories {
+    /// `$XDG_CACHE_HOME/longhaul/hosts`, or under `~/.cache`. `None` without a home.
+    pub fn of_user(home: Option<&Path>) -> Option<Self> {
+        let cache = std::env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+            .or_else(|| home.map(|h| h.join(".cache")))?;
+        Some(Self::at(cache.join("longhaul").join("hosts")))
+    }
+
+    /// In `folder`, which is created when first needed.
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// What is remembered. A file that is missing, too old, damaged or of another format is no
+    /// memory; `now` decides its age.
+    pub fn load(&self, host: &str, port: u16, user: &str, now: SystemTime) -> Option<HostMemory> {
+        let file = OpenOptions::new()
+            .read(true)
+            .open(self.file(host, port, user))
+            .ok()?;
+        let mut text = Vec::new();
+        file.take(MAX_FILE + 1).read_to_end(&mut text).ok()?;
+        if text.len() as u64 > MAX_FILE {
+            return None;
+        }
+        let stored: Stored = serde_json::from_slice(&text).ok()?;
+        let ours = stored.format == FORMAT
+            && stored.host == host
+            && stored.port == port
+            && stored.user == user;
+        let age = seconds(now).checked_sub(stored.stored);
+        // A time in the future says that the clock was wrong then or is now.
+        let fresh = age.is_some_and(|age| age <= LIFETIME.as_secs());
+        (ours && fresh).then_some(stored.memory)
+    }
+
+    /// Remembers; whoever reads at the same time sees the old file or the new one, whole.
+    pub fn store(
+        &self,
+        host: &str,
+        port: u16,
+        user: &str,
+        memory: &HostMemory,
+        now: SystemTime,
+    ) -> io::Result<()> {
+        let stored = Stored {
+            format: FORMAT,
+            host: host.into(),
+            port,
+            user: user.into(),
+            stored: seconds(now),
+            memory: memory.clone(),
+        };
+        let text = serde_json::to_vec_pretty(&stored)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
+        static WRITES: AtomicU64 = AtomicU64::new(0);
+        let target = self.file(host, port, user);
+        let write = WRITES.fetch_add(1, Ordering::Relaxed);
+        let temporary = target.with_extension(format!("{}-{write}", std::process::id()));
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| fs::rename(&temporary, &target));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Forgets, as when the host key changed or an early authentication failed.
+    pub fn forget(&self, host: &str, port: u16, user: &str) {
+        let _ = fs::remove_file(self.file(host, port, user));
+    }
+
+    fn file(&self, host: &str, port: u16, user: &str) -> PathBuf {
+        // NUL cannot be in any of them.
+        let name = format!("{host}\0{port}\0{user}");
+        let hash = digest::digest(&digest::SHA256, name.as_bytes());
+        let name = URL_SAFE_NO_PAD.encode(hash.as_ref().get(..18).unwrap_or_default());
+        self.folder.join(format!("{name}.json"))
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn memory() -> HostMemory {
+        HostMemory {
+            banner: "SSH-2.0-OpenSSH_9.2".into(),
+            kex: "sntrup761x25519-sha512@openssh.com".into(),
+            host_key: "SHA256:abc".into(),
+            accepted_key: Some(AcceptedKey {
+                fingerprint: "SHA256:def".into(),
+                algorithm: "ssh-ed25519".into(),
+                sufficient: true,
+            }),
+            sftp_extensions: vec![("posix-rename@openssh.com".into(), "1".into())],
+            ..HostMemory::default()
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_found_again_for_this_host_port_and_user_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let memories = Memories::at(dir.path().join("a/b"));
+        let now = SystemTime::now();
+        assert_eq!(memories.load("h", 22, "u", now), None);
+        memories.store("h", 22, "u", &memory(), now).unwrap();
+        assert_eq!(memories.load("h", 22, "u", now), Some(memory()));
+        assert_eq!(memories.load("h", 23, "u", now), None);
+        assert_eq!(memories.load("h", 22, "v", now), None);
+        let file = memories.file("h", 22, "u");
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
+        memories.forget("h", 22, "u");
+        assert_eq!(memories.load("h", 22, "u", now), None);
+    }
+
+    #[test]
+    fn old_future_damaged_and_foreign_files_are_no_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let memories = Memories::at(dir.path().into());
+        let now = SystemTime::now();
+        memories.store("h", 22, "u", &memory(), now).unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        assert!(memories.load("h", 22, "u", now + 29 * day).is_some());
+        assert_eq!(memories.load("h", 22, "u", now + 31 * day), None);
+        assert_eq!(memories.load("h", 22, "u", now - day), None);
+        let file = memories.file("h", 22, "u");
+        let whole = fs::read(&file).unwrap();
+        for end in 0..whole.len() {
+            fs::write(&file, &whole[..end]).unwrap();
+            assert_eq!(memories.load("h", 22, "u", now), None);
+        }
+        fs::write(&file, vec![b' '; 100_000]).unwrap();
+        assert_eq!(memories.load("h", 22, "u", now), None);
+        fs::write(
+            &file,
+            String::from_utf8(whole)
+                .unwrap()
+                .replace("\"h\"", "\"other\""),
+        )
+        .unwrap();
+        assert_eq!(memories.load("h", 22, "u", now), None);
+    }
+}

@@ -1,0 +1,353 @@
+//! What a copy is from and to, in scp's grammar (scp.c `colon`, misc.c `parse_user_host_path`
+//! and `parse_uri`).
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use plan::RemotePath;
+
+use crate::escape;
+
+/// A source or a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A path on this machine.
+    Local(PathBuf),
+    /// A path at a host.
+    Remote(Remote),
+}
+
+/// `[user@]host:path` or a URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Where.
+    pub destination: Destination,
+    /// As written, percent-decoded in a URI; `.` when there is none. A relative path starts at
+    /// the home directory; one that starts with `~` still needs expand-path@openssh.com, or,
+    /// where the server has not got it, `~/` means relative and `~user` cannot be had.
+    pub path: RemotePath,
+}
+
+/// `[user@]host[:port]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Destination {
+    /// The user, when one is named.
+    pub user: Option<String>,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// The port, when one is named.
+    pub port: Option<u16>,
+}
+
+/// Why an operand cannot be used; the text names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperandError {
+    operand: Vec<u8>,
+    why: Why,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Why {
+    Empty,
+    NoHost,
+    Host,
+    User,
+    NoUser,
+    Port,
+    Percent,
+    Brackets,
+    Nul,
+}
+
+impl Operand {
+    /// Reads one operand.
+    ///
+    /// A colon makes it remote unless a `/` comes first (`./a:b`, `/a:b`) or it is the first
+    /// character; colons in brackets belong to an address. Users and hosts that a shell or an
+    /// option parser could take for something else are refused as in ssh.c (`valid_hostname`,
+    /// `valid_ruser`).
+    pub fn parse(operand: &OsStr) -> Result<Self, OperandError> {
+        let bytes = operand.as_bytes();
+        let fail = |why| OperandError {
+            operand: bytes.to_vec(),
+            why,
+        };
+        if bytes.is_empty() {
+            return Err(fail(Why::Empty));
+        }
+        if bytes.contains(&0) {
+            return Err(fail(Why::Nul));
+        }
+        let schemes = [b"scp://".as_slice(), b"sftp://"];
+        if let Some(rest) = schemes.iter().find_map(|s| bytes.strip_prefix(*s)) {
+            return uri(rest).map(Self::Remote).map_err(fail);
+        }
+        let Some(colon) = colon(bytes) else {
+            return Ok(Self::Local(PathBuf::from(operand)));
+        };
+        let (whole, path) = bytes.split_at(colon);
+        let (user, host) = match whole.iter().rposition(|b| *b == b'@') {
+            Some(at) => (&whole[..at], &whole[at + 1..]),
+            None => (&[][..], whole),
+        };
+        let user = (!user.is_empty()).then_some(user);
+        let destination = Destination::checked(user, host, None).map_err(fail)?;
+        Ok(Self::Remote(Remote {
+            destination,
+            path: or_home(path[1..].to_vec()),
+        }))
+    }
+}
+
+/// Where the colon is that parts host and path (scp.c `colon`).
+fn colon(bytes: &[u8]) -> Option<usize> {
+    if bytes.first() == Some(&b':') {
+        return None;
+    }
+    let mut brackets = bytes.first() == Some(&b'[');
+    for (at, byte) in bytes.iter().enumerate() {
+        let next = bytes.get(at + 1);
+        match byte {
+            b'@' if next == Some(&b'[') => brackets = true,
+            b']' if next == Some(&b':') && brackets => return Some(at + 1),
+            b':' if !brackets => return Some(at),
+            b'/' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What follows `scp://` (misc.c `parse_uri`): the path is relative to the home directory, so
+/// that an absolute one has two slashes.
+fn uri(rest: &[u8]) -> Result<Remote, Why> {
+    let (authority, path) = match rest.iter().position(|b| *b == b'/') {
+        Some(slash) => (&rest[..slash], &rest[slash + 1..]),
+        None => (rest, &[][..]),
+    };
+    let (user, host) = match authority.iter().rposition(|b| *b == b'@') {
+        Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
+        None => (None, authority),
+    };
+    // `user;fingerprint=...` of draft-ietf-secsh-scp-sftp-ssh-uri: OpenSSH ignores it too.
+    let user = user.map(|u| u.split(|b| *b == b';').next().unwrap_or_default());
+    let user = user.map(percent_decode).transpose()?;
+    if user.as_ref().is_some_and(Vec::is_empty) {
+        return Err(Why::NoUser);
+    }
+    let (host, port) = host_and_port(host)?;
+    let destination = Destination::checked(user.as_deref(), host, port)?;
+    let path = percent_decode(path)?;
+    Ok(Remote {
+        destination,
+        path: or_home(path),
+    })
+}
+
+fn or_home(path: Vec<u8>) -> RemotePath {
+    if path.is_empty() {
+        RemotePath(b".".to_vec())
+    } else {
+        RemotePath(path)
+    }
+}
+
+impl Destination {
+    /// Reads `[user@]host[:port]` or `ssh://[user@]host[:port]`, as `-J` and ProxyJump take it.
+    pub fn parse(text: &str) -> Result<Self, OperandError> {
+        let bytes = text.as_bytes();
+        let fail = |why| OperandError {
+            operand: bytes.to_vec(),
+            why,
+        };
+        if bytes.is_empty() {
+            return Err(fail(Why::Empty));
+        }
+        if let Some(rest) = bytes.strip_prefix(b"ssh://".as_slice()) {
+            let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+            return uri(rest).map(|r| r.destination).map_err(fail);
+        }
+        let (user, host) = match bytes.iter().rposition(|b| *b == b'@') {
+            Some(at) => (Some(&bytes[..at]), &bytes[at + 1..]),
+            None => (None, bytes),
+        };
+        if user.is_some_and(<[u8]>::is_empty) {
+            return Err(fail(Why::NoUser));
+        }
+        let (host, port) = host_and_port(host).map_err(fail)?;
+        Self::checked(user, host, port).map_err(fail)
+    }
+
+    fn checked(user: Option<&[u8]>, host: &[u8], port: Option<u16>) -> Result<Self, Why> {
+        let host = match host {
+            [b'[', inner @ .., b']'] => inner,
+            other if other.contains(&b'[') || other.contains(&b']') => return Err(Why::Brackets),
+            other => other,
+        };
+        if host.is_empty() {
+            return Err(Why::NoHost);
+        }
+        let host = std::str::from_utf8(host).map_err(|_| Why::Host)?;
+        if !valid_host(host) {
+            return Err(Why::Host);
+        }
+        let user = match user.map(std::str::from_utf8) {
+            Some(Ok(user)) if valid_user(user) => Some(user.to_owned()),
+            Some(_) => return Err(Why::User),
+            None => None,
+        };
+        Ok(Self {
+            user,
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+/// `host`, `host:port`, `[address]`, `[address]:port`; a bare address with several colons is
+/// taken whole.
+fn host_and_port(text: &[u8]) -> Result<(&[u8], Option<u16>), Why> {
+    let colons = text.iter().filter(|b| **b == b':').count();
+    let (host, port) = if text.first() == Some(&b'[') {
+        let end = text.iter().position(|b| *b == b']').ok_or(Why::Brackets)?;
+        let (host, rest) = text.split_at(end + 1);
+        match rest {
+            [] => (host, None),
+            [b':', port @ ..] => (host, Some(port)),
+            _ => return Err(Why::Brackets),
+        }
+    } else if colons == 1 {
+        let at = text.iter().position(|b| *b == b':').unwrap_or_default();
+        (&text[..at], Some(&text[at + 1..]))
+    } else {
+        (text, None)
+    };
+    let Some(port) = port.filter(|p| !p.is_empty()) else {
+        return Ok((host, None));
+    };
+    let digits = port.iter().all(u8::is_ascii_digit);
+    let number = std::str::from_utf8(port).ok().and_then(|p| p.parse().ok());
+    match number {
+        Some(number @ 1..) if digits => Ok((host, Some(number))),
+        _ => Err(Why::Port),
+    }
+}
+
+fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        if *byte != b'%' {
+            out.push(*byte);
+            continue;
+        }
+        let mut digit = || {
+            let digit = bytes.next().and_then(|b| char::from(*b).to_digit(16));
+            digit.and_then(|d| u8::try_from(d).ok()).ok_or(Why::Percent)
+        };
+        let byte = digit()? << 4 | digit()?;
+        // An encoded NUL would cut the path short at the far end.
+        if byte == 0 {
+            return Err(Why::Percent);
+        }
+        out.push(byte);
+    }
+    Ok(out)
+}
+
+/// ssh.c `valid_hostname`: what a ProxyCommand's shell could be made to run, and options.
+pub fn valid_host(host: &str) -> bool {
+    !host.is_empty()
+        && !host.starts_with('-')
+        && !host
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){}".contains(c))
+}
+
+/// ssh.c `valid_ruser`.
+pub fn valid_user(user: &str) -> bool {
+    let dash_after_space = user
+        .as_bytes()
+        .windows(2)
+        .any(|w| w[0].is_ascii_whitespace() && w[1] == b'-');
+    !user.is_empty()
+        && !user.starts_with('-')
+        && !user.ends_with('\\')
+        && !dash_after_space
+        && !user
+            .chars()
+            .any(|c| c.is_control() || "'`\";&<>|(){}".contains(c))
+}
+
+impl Remote {
+    /// The path is to be expanded by the server: it starts with `~`.
+    pub fn needs_expanding(&self) -> bool {
+        self.path.0.first() == Some(&b'~')
+    }
+}
+
+/// As an operand that reads back as the same.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{}@", escape::name(user.as_bytes()))?;
+        }
+        match self.port {
+            Some(port) if self.host.contains(':') => write!(f, "[{}]:{port}", self.host),
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None if self.host.contains(':') => write!(f, "[{}]", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+/// For messages: escaped.
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => escape::path(path).fmt(f),
+            Self::Remote(remote) => {
+                write!(f, "{}:{}", remote.destination, escape::name(&remote.path.0))
+            }
+        }
+    }
+}
+
+impl fmt::Display for OperandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operand = escape::name(&self.operand);
+        match self.why {
+            Why::Empty => f.write_str("an empty operand names no file"),
+            Why::NoHost => write!(f, "{operand}: there is no host name before the colon"),
+            Why::Host => write!(
+                f,
+                "{operand}: the host name starts with '-' or has characters that no host name \
+                 has; write ./NAME for a local file"
+            ),
+            Why::User => write!(
+                f,
+                "{operand}: the user name starts with '-' or has characters that a shell could \
+                 run"
+            ),
+            Why::NoUser => write!(f, "{operand}: there is no user name before the '@'"),
+            Why::Port => write!(f, "{operand}: the port is not a number from 1 to 65535"),
+            Why::Percent => write!(
+                f,
+                "{operand}: '%' must be followed by two hexadecimal digits other than 00; write \
+                 %25 for a percent sign"
+            ),
+            Why::Brackets => write!(
+                f,
+                "{operand}: brackets go around an address, as in [2001:db8::1]:path"
+            ),
+            Why::Nul => write!(f, "{operand}: a path cannot hold a NUL byte"),
+        }
+    }
+}
+
+impl std::error::Error for OperandError {}
+
+#[cfg(test)]
+mod tests;

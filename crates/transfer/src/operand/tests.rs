@@ -1,0 +1,139 @@
+use super::*;
+
+fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Operand {
+    Operand::Remote(Remote {
+        destination: Destination {
+            user: user.map(Into::into),
+            host: host.into(),
+            port,
+        },
+        path: RemotePath(path.to_vec()),
+    })
+}
+
+fn parse(bytes: &[u8]) -> Result<Operand, OperandError> {
+    Operand::parse(OsStr::from_bytes(bytes))
+}
+
+#[test]
+fn operands_as_scp_reads_them() {
+    let table: &[(&[u8], Operand)] = &[
+        (b"h:p", remote(None, "h", None, b"p")),
+        (b"h:", remote(None, "h", None, b".")),
+        (b"u@h:/a/b c", remote(Some("u"), "h", None, b"/a/b c")),
+        (b"h:a:b", remote(None, "h", None, b"a:b")),
+        (b"h:~/x", remote(None, "h", None, b"~/x")),
+        (b"h:~bob/x", remote(None, "h", None, b"~bob/x")),
+        (b"h:*.txt", remote(None, "h", None, b"*.txt")),
+        (b"h:\xff\xfe", remote(None, "h", None, b"\xff\xfe")),
+        (b"@h:p", remote(None, "h", None, b"p")),
+        (b"u@d@h:p", remote(Some("u@d"), "h", None, b"p")),
+        (b"dom\\u@h:p", remote(Some("dom\\u"), "h", None, b"p")),
+        (b"[::1]:p", remote(None, "::1", None, b"p")),
+        (
+            b"u@[fe80::1%eth0]:p",
+            remote(Some("u"), "fe80::1%eth0", None, b"p"),
+        ),
+        (b"[h]:p", remote(None, "h", None, b"p")),
+        (b"[h]:", remote(None, "h", None, b".")),
+        (b"scp://h", remote(None, "h", None, b".")),
+        (b"scp://h/", remote(None, "h", None, b".")),
+        (b"scp://h/p/q", remote(None, "h", None, b"p/q")),
+        (b"scp://h//p", remote(None, "h", None, b"/p")),
+        (
+            b"sftp://u@h:2222/%2Fa%20b",
+            remote(Some("u"), "h", Some(2222), b"/a b"),
+        ),
+        (
+            b"sftp://u%40d@[::1]:1/x@y",
+            remote(Some("u@d"), "::1", Some(1), b"x@y"),
+        ),
+        (
+            b"scp://u;fingerprint=x@h/%ff",
+            remote(Some("u"), "h", None, b"\xff"),
+        ),
+        (b"scp://h:/p", remote(None, "h", None, b"p")),
+    ];
+    for (text, operand) in table {
+        assert_eq!(parse(text).as_ref(), Ok(operand), "{}", escape::name(text));
+    }
+}
+
+#[test]
+fn what_has_a_slash_or_nothing_before_the_colon_is_local() {
+    for text in [
+        b"./a:b".as_slice(),
+        b"/a:b",
+        b":b",
+        b"a/b:c",
+        b"plain",
+        b"-",
+        b"\xff\xfe",
+        b"[a/b]:c",
+        b"~/x",
+        b"[ab",
+    ] {
+        let local = Operand::Local(PathBuf::from(OsStr::from_bytes(text)));
+        assert_eq!(parse(text), Ok(local));
+    }
+}
+
+#[test]
+fn what_a_shell_or_an_option_parser_could_misread_is_refused() {
+    for text in [
+        b"-oProxyCommand=x:p".as_slice(),
+        b"u@-h:p",
+        b"-u@h:p",
+        b"u -x@h:p",
+        b"$(id):p",
+        b"u`id`@h:p",
+        b"u;id@h:p",
+        b"h\n:p",
+        b"\x1b[2J:p",
+        b"u\x01@h:p",
+        b"u\\@h:p",
+        b"a b:p",
+        b"u@:p",
+        b"[]:p",
+        b"\xff:p",
+        b"scp://",
+        b"scp:///p",
+        b"scp://-h/p",
+        b"scp://@h/p",
+        b"scp://h:0/p",
+        b"scp://h:65536/p",
+        b"scp://h:+1/p",
+        b"scp://h/%zz",
+        b"scp://h/%4",
+        b"scp://h/%00",
+        b"scp://%0a@h/p",
+        b"scp://[::1/p",
+        b"scp://[::1]x/p",
+        b"",
+        b"h:a\0b",
+    ] {
+        let error = parse(text).expect_err("must be refused");
+        assert!(!error.to_string().chars().any(char::is_control));
+    }
+}
+
+#[test]
+fn hops_are_hosts_with_ports() {
+    let hop = |t: &str| Destination::parse(t).map(|d| (d.user, d.host, d.port));
+    let some = |s: &str| Some(s.to_owned());
+    assert_eq!(hop("h"), Ok((None, "h".into(), None)));
+    assert_eq!(hop("u@h:22"), Ok((some("u"), "h".into(), Some(22))));
+    assert_eq!(hop("[::1]:22"), Ok((None, "::1".into(), Some(22))));
+    assert_eq!(hop("::1"), Ok((None, "::1".into(), None)));
+    assert_eq!(hop("ssh://u@h:22/"), Ok((some("u"), "h".into(), Some(22))));
+    assert!(hop("u@h:x").is_err() && hop("@h").is_err() && hop("").is_err());
+}
+
+#[test]
+fn a_destination_shown_reads_back_as_the_same() {
+    for text in ["h", "u@h", "u@h:22", "[::1]:22", "u@[::1]"] {
+        let shown = Destination::parse(text).unwrap().to_string();
+        assert_eq!(shown, text);
+        assert_eq!(Destination::parse(&shown), Destination::parse(text));
+    }
+}

@@ -1,0 +1,279 @@
+//! Questions to the person: on the terminal, or through SSH_ASKPASS where there is none
+//! (OpenSSH's readpass.c).
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+
+use rpassword::ConfigBuilder;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::escape;
+
+/// Longest answer taken, as OpenSSH's askpass buffer.
+const MAX_ANSWER: usize = 1024;
+
+/// A password, passphrase or other answer; wiped when dropped.
+pub type Answer = Zeroizing<String>;
+
+/// Something that can be asked. Texts must already be escaped ([`crate::escape`]).
+pub trait Prompt {
+    /// Asks, and waits for the answer. `Err(PromptError::Unavailable)` when nobody can be asked.
+    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError>;
+
+    /// Shows a text that belongs to the questions that follow (a banner, instructions).
+    fn show(&mut self, text: &str);
+}
+
+/// How an answer is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A secret: not shown while typed.
+    Secret,
+    /// Shown while typed: a host key confirmation, an echoing keyboard-interactive prompt.
+    Visible,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum PromptError {
+    /// BatchMode, or neither a terminal nor SSH_ASKPASS.
+    Unavailable(&'static str),
+    /// The person ended it: Ctrl-C, Ctrl-D, a cancelled dialogue.
+    Cancelled,
+    /// The terminal or the askpass program failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for PromptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(why) => f.write_str(why),
+            Self::Cancelled => f.write_str("the question was not answered"),
+            Self::Io(e) => write!(f, "the question could not be asked: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for PromptError {}
+
+/// BatchMode: nobody is asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch;
+
+impl Prompt for Batch {
+    fn ask(&mut self, _: &str, _: Kind) -> Result<Answer, PromptError> {
+        Err(PromptError::Unavailable(
+            "nobody may be asked in batch mode (-B, BatchMode)",
+        ))
+    }
+
+    fn show(&mut self, text: &str) {
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+}
+
+/// The person at the terminal, or behind SSH_ASKPASS.
+#[derive(Clone, Debug)]
+pub struct Person {
+    askpass: Askpass,
+    program: OsString,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Askpass {
+    Never,
+    WithoutTerminal,
+    Always,
+}
+
+impl Person {
+    /// As SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY and WAYLAND_DISPLAY say.
+    pub fn from_env() -> Self {
+        Self::from_vars(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
+    }
+
+    /// The same with `var` as the environment; empty values count as absent.
+    pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let display = var("DISPLAY").is_some() || var("WAYLAND_DISPLAY").is_some();
+        let require = var("SSH_ASKPASS_REQUIRE").map(|v| v.to_ascii_lowercase());
+        let askpass = match require.as_deref().and_then(|v| v.to_str()) {
+            Some("never") => Askpass::Never,
+            Some("force") => Askpass::Always,
+            Some("prefer") if display => Askpass::Always,
+            _ if display => Askpass::WithoutTerminal,
+            _ => Askpass::Never,
+        };
+        Self {
+            askpass,
+            program: var("SSH_ASKPASS").unwrap_or_else(|| "ssh-askpass".into()),
+        }
+    }
+
+    fn ask_program(&self, question: &str) -> Result<Answer, PromptError> {
+        let mut child = Command::new(&self.program)
+            .arg(question)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| {
+                let program = escape::os(&self.program);
+                PromptError::Io(io::Error::other(format!("{program} cannot be run: {e}")))
+            })?;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_ANSWER + 1));
+        let read = match child.stdout.take() {
+            Some(out) => out.take(MAX_ANSWER as u64 + 1).read_to_end(&mut bytes),
+            None => Ok(0),
+        };
+        let status = child.wait().map_err(PromptError::Io)?;
+        read.map_err(PromptError::Io)?;
+        if !status.success() {
+            return Err(PromptError::Cancelled);
+        }
+        first_line(&bytes)
+    }
+}
+
+impl Prompt for Person {
+    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+        if self.askpass == Askpass::Always {
+            return self.ask_program(question);
+        }
+        match OpenOptions::new().read(true).write(true).open("/dev/tty") {
+            Ok(terminal) => ask_terminal(terminal, question, kind),
+            Err(_) if self.askpass == Askpass::WithoutTerminal => self.ask_program(question),
+            Err(_) => Err(PromptError::Unavailable(
+                "there is no terminal to ask on, and SSH_ASKPASS is not in use (it needs DISPLAY \
+                 or SSH_ASKPASS_REQUIRE=force)",
+            )),
+        }
+    }
+
+    fn show(&mut self, text: &str) {
+        let terminal = OpenOptions::new().write(true).open("/dev/tty");
+        match terminal.and_then(|mut t| writeln!(t, "{text}")) {
+            Ok(()) => {}
+            Err(_) => {
+                let _ = writeln!(io::stderr(), "{text}");
+            }
+        }
+    }
+}
+
+fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+    match kind {
+        Kind::Secret => {
+            let config = ConfigBuilder::new()
+                .input_file_path("/dev/tty")
+                .output_file_path("/dev/tty")
+                .build();
+            let answer = rpassword::prompt_password_with_config(question, config);
+            answer.map(Zeroizing::new).map_err(|e| match e.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::UnexpectedEof => PromptError::Cancelled,
+                _ => PromptError::Io(e),
+            })
+        }
+        Kind::Visible => {
+            terminal
+                .write_all(question.as_bytes())
+                .map_err(PromptError::Io)?;
+            let mut line = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
+            let mut byte = [0];
+            // One byte at a time: what follows the line belongs to whoever reads next.
+            loop {
+                match terminal.read(&mut byte) {
+                    Ok(0) if line.is_empty() => return Err(PromptError::Cancelled),
+                    Ok(0) => break,
+                    Ok(_) if byte == *b"\n" => break,
+                    Ok(_) if line.len() < MAX_ANSWER => line.push(byte[0]),
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(PromptError::Io(e)),
+                }
+            }
+            byte.zeroize();
+            first_line(&line)
+        }
+    }
+}
+
+fn first_line(bytes: &[u8]) -> Result<Answer, PromptError> {
+    let line = bytes.split(|b| matches!(b, b'\r' | b'\n')).next();
+    let line = line.unwrap_or_default();
+    if line.len() > MAX_ANSWER {
+        let why = format!("the answer is longer than {MAX_ANSWER} bytes");
+        return Err(PromptError::Io(io::Error::new(
+            io::ErrorKind::InvalidData,
+            why,
+        )));
+    }
+    match std::str::from_utf8(line) {
+        Ok(line) => Ok(Zeroizing::new(line.to_owned())),
+        Err(_) => Err(PromptError::Io(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the answer is not UTF-8",
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn person(vars: &[(&str, &str)]) -> Person {
+        Person::from_vars(|name| {
+            let found = vars.iter().find(|(n, v)| *n == name && !v.is_empty());
+            found.map(|(_, v)| v.into())
+        })
+    }
+
+    #[test]
+    fn askpass_is_used_when_openssh_would() {
+        let askpass = |vars: &[(&str, &str)]| person(vars).askpass;
+        let display = ("DISPLAY", ":0");
+        assert_eq!(askpass(&[]), Askpass::Never);
+        assert_eq!(askpass(&[display]), Askpass::WithoutTerminal);
+        assert_eq!(
+            askpass(&[("WAYLAND_DISPLAY", "w")]),
+            Askpass::WithoutTerminal
+        );
+        assert_eq!(askpass(&[("DISPLAY", "")]), Askpass::Never);
+        let require = |how| ("SSH_ASKPASS_REQUIRE", how);
+        assert_eq!(askpass(&[display, require("never")]), Askpass::Never);
+        assert_eq!(askpass(&[display, require("prefer")]), Askpass::Always);
+        assert_eq!(askpass(&[require("prefer")]), Askpass::Never);
+        assert_eq!(askpass(&[require("FORCE")]), Askpass::Always);
+    }
+
+    #[test]
+    fn askpass_gives_its_first_line_and_a_cancelled_one_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = |name: &str, body: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+            let mut asked = person(&[("SSH_ASKPASS_REQUIRE", "force")]);
+            asked.program = path.into();
+            asked.ask("the question", Kind::Secret)
+        };
+        let answer = script("yes", "echo \"answer to $1\"; echo more");
+        assert_eq!(*answer.unwrap(), "answer to the question");
+        let cancelled = script("no", "exit 1");
+        assert!(matches!(cancelled, Err(PromptError::Cancelled)));
+        let endless = script("endless", "exec head -c 5000 /dev/zero | tr '\\0' x");
+        assert!(matches!(
+            endless,
+            Err(PromptError::Io(_) | PromptError::Cancelled)
+        ));
+    }
+
+    #[test]
+    fn batch_mode_asks_nobody() {
+        let refused = Batch.ask("?", Kind::Secret);
+        assert!(matches!(refused, Err(PromptError::Unavailable(_))));
+    }
+}

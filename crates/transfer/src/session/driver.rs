@@ -1,0 +1,435 @@
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use mio::{Events, Poll, Token};
+use plan::{Fault, Job, JobKind, Lane, LaneConfig, LaneError, LaneEvent};
+use sftp::ServerInfo;
+
+use super::jobs::{Jobs, event_job};
+use super::throttle::Throttle;
+use super::{Bell, ChannelId, Command, Link, LinkEvent, SessionEvent, SessionOptions};
+use crate::disk::DiskPool;
+
+pub(super) const WAKER: Token = Token(0);
+const LINK: Token = Token(1);
+/// Lanes begun anew before the session is given up: each time the server ended a channel.
+const RESTARTS: u32 = 4;
+
+/// The loop's ends of what the handle holds.
+pub(super) struct Ends {
+    pub(super) commands: Receiver<Command>,
+    pub(super) events: Sender<SessionEvent>,
+    pub(super) bell: Arc<Bell>,
+    pub(super) server: Arc<OnceLock<ServerInfo>>,
+}
+
+/// The loop of a session: moves bytes between link and lanes, requests between lanes and disk,
+/// jobs and events between lanes and the handle. It decides only which lane gets a job.
+pub(super) struct Driver {
+    link: Box<dyn Link>,
+    poll: Poll,
+    disk: DiskPool,
+    lanes: Vec<LaneOnChannel>,
+    jobs: Jobs,
+    ends: Ends,
+    predict: bool,
+    /// The link refused a channel for listings, or carries one channel only.
+    one_channel: bool,
+    restarts: u32,
+    throttle: Option<Throttle>,
+    over: bool,
+}
+
+struct LaneOnChannel {
+    channel: ChannelId,
+    lane: Lane,
+    /// Only listings, beside a lane that predicts handles.
+    listing: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        mut link: Box<dyn Link>,
+        poll: Poll,
+        options: SessionOptions,
+        ends: Ends,
+    ) -> io::Result<Self> {
+        link.register(poll.registry(), LINK)?;
+        let bell = Arc::clone(&ends.bell);
+        Ok(Self {
+            link,
+            poll,
+            disk: DiskPool::new(options.disk_threads.max(1), move || bell.ring())?,
+            lanes: Vec::new(),
+            jobs: Jobs::default(),
+            ends,
+            predict: options.predict,
+            one_channel: false,
+            restarts: 0,
+            throttle: options.limit.map(|l| Throttle::new(l, Instant::now())),
+            over: false,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        let mut at_once = true;
+        while !self.over {
+            let now = Instant::now();
+            let wait = if at_once { Some(now) } else { self.deadline() };
+            let timeout = wait.map(|at| at.saturating_duration_since(now));
+            if let Err(e) = self.poll.poll(&mut events, timeout)
+                && e.kind() != io::ErrorKind::Interrupted
+            {
+                self.lose(format!("waiting for the connection failed: {e}"));
+                break;
+            }
+            for event in &events {
+                if event.token() != WAKER {
+                    let readable =
+                        event.is_readable() || event.is_read_closed() || event.is_error();
+                    let writable = event.is_writable() || event.is_write_closed();
+                    self.link.ready(event.token(), readable, writable);
+                }
+            }
+            at_once = self.turn();
+        }
+        drop(self.lanes);
+        self.link.finish();
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let throttle = self.throttle.as_ref().map(Throttle::ready_at);
+        [self.link.poll_timeout(), throttle]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// One turn of the loop; true when the next should come without waiting.
+    fn turn(&mut self) -> bool {
+        let now = Instant::now();
+        // Before looking at what it announces: what comes later rings again.
+        self.ends.bell.answer();
+        self.take_commands(now);
+        self.take_replies(now);
+        let more = self.receive(now);
+        if self.over {
+            return false;
+        }
+        self.give_jobs(now);
+        self.drain_lanes();
+        match self.link.flush(now) {
+            Ok(wrote) => more || wrote,
+            Err(e) => {
+                self.lose(e.0);
+                false
+            }
+        }
+    }
+
+    fn take_commands(&mut self, now: Instant) {
+        loop {
+            match self.ends.commands.try_recv() {
+                Ok(Command::Push(job)) => self.jobs.push(job),
+                Ok(Command::Bind(id, relay)) => {
+                    self.jobs.set_relayed(id);
+                    self.disk.bind(id, relay);
+                }
+                Ok(Command::Cancel(reason)) => {
+                    self.fail_waiting(&reason);
+                    for on in &mut self.lanes {
+                        on.lane.cancel(now, &reason);
+                    }
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_replies(&mut self, now: Instant) {
+        while let Some(reply) = self.disk.poll_reply() {
+            let lane = self.jobs.replied(&reply);
+            if let Some(at) = lane.and_then(|channel| self.lane_on(channel)) {
+                self.lanes[at].lane.handle_disk(now, reply);
+            }
+        }
+        for id in self.jobs.recover() {
+            self.tell(SessionEvent::Restarted(id));
+        }
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        if let Err(e) = self.link.handle_timeout(now) {
+            self.lose(e.0);
+            return false;
+        }
+        if self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0) {
+            return false;
+        }
+        let mut received = Vec::new();
+        let more = match self.link.receive(now, &mut received) {
+            Ok(more) => more,
+            Err(e) => {
+                self.handle_received(now, received);
+                self.lose(e.0);
+                return false;
+            }
+        };
+        self.handle_received(now, received);
+        more
+    }
+
+    fn handle_received(&mut self, now: Instant, received: Vec<LinkEvent>) {
+        for event in received {
+            match event {
+                LinkEvent::Data(channel, bytes) => {
+                    if let Some(throttle) = &mut self.throttle {
+                        throttle.spend(bytes.len());
+                    }
+                    let Some(at) = self.lane_on(channel) else {
+                        continue;
+                    };
+                    if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
+                        self.lane_ended(at, e);
+                    }
+                    self.note_server();
+                }
+                LinkEvent::Closed(channel, why) => {
+                    let Some(at) = self.lane_on(channel) else {
+                        continue;
+                    };
+                    let why = why.unwrap_or_else(|| "without a reason".to_owned());
+                    self.lanes[at].lane.handle_closed(&why);
+                    self.lane_ended(at, LaneError::Closed(why));
+                }
+                LinkEvent::Says(line) => self.tell(SessionEvent::Says(line)),
+            }
+        }
+    }
+
+    fn lane_on(&self, channel: ChannelId) -> Option<usize> {
+        self.lanes.iter().position(|on| on.channel == channel)
+    }
+
+    fn note_server(&mut self) {
+        if self.ends.server.get().is_none()
+            && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
+        {
+            self.link.server_seen(info);
+            let _ = self.ends.server.set(info.clone());
+        }
+    }
+
+    /// Gives lanes the jobs they have use for.
+    fn give_jobs(&mut self, now: Instant) {
+        if self.jobs.has_jobs() {
+            let Some(at) = self.data_lane(now) else {
+                return;
+            };
+            for _ in 0..self.lanes[at].lane.wants_jobs() {
+                let Some(job) = self.jobs.next() else { break };
+                if let Err(job) = self.lanes[at].lane.push(now, job) {
+                    self.jobs.push(job);
+                }
+            }
+        }
+        while self.jobs.has_lists() {
+            let Some(at) = self.listing_lane(now) else {
+                return;
+            };
+            if self.lanes[at].lane.wants_jobs() == 0 {
+                return;
+            }
+            let Some(job) = self.jobs.next_list() else {
+                return;
+            };
+            if let Err(job) = self.lanes[at].lane.push(now, job) {
+                // Handles are predicted there and no other channel is to be had.
+                self.jobs.push_front(job);
+                let surprise = "a directory has to be listed on the only channel";
+                self.lane_ended(at, LaneError::Surprise(surprise));
+            }
+        }
+    }
+
+    fn data_lane(&mut self, now: Instant) -> Option<usize> {
+        match self.lanes.iter().position(|on| !on.listing) {
+            Some(at) => Some(at),
+            None => {
+                let opened = self.open_lane(now, self.predict, false);
+                if opened.is_none() && self.link.peer().is_some() {
+                    self.lose("the connection carries no SFTP channel".to_owned());
+                }
+                opened
+            }
+        }
+    }
+
+    /// The lane for listings: one beside the data lane where that one predicts handles.
+    fn listing_lane(&mut self, now: Instant) -> Option<usize> {
+        let data = self.data_lane(now)?;
+        if !self.lanes[data].lane.predicts() {
+            return Some(data);
+        }
+        if let Some(at) = self.lanes.iter().position(|on| on.listing) {
+            return Some(at);
+        }
+        if self.one_channel {
+            return Some(data);
+        }
+        match self.open_lane(now, false, true) {
+            Some(at) => Some(at),
+            None => {
+                self.one_channel = true;
+                Some(data)
+            }
+        }
+    }
+
+    fn open_lane(&mut self, now: Instant, predict: bool, listing: bool) -> Option<usize> {
+        let peer = self.link.peer()?;
+        let channel = self.link.open_channel()?;
+        let random = Box::new(|bytes: &mut [u8]| {
+            // Names of temporaries: O_EXCL decides, randomness only makes meetings rare.
+            let _ = aws_lc_rs::rand::fill(bytes);
+        });
+        let mut config = LaneConfig::new(self.link.pool(), random);
+        config.openssh = peer.openssh;
+        config.remembered = peer.remembered;
+        config.predict = predict && peer.openssh;
+        self.lanes.push(LaneOnChannel {
+            channel,
+            lane: Lane::new(config, now),
+            listing,
+        });
+        Some(self.lanes.len() - 1)
+    }
+
+    /// Takes from the lanes what they have for link, disk and handle.
+    fn drain_lanes(&mut self) {
+        for at in 0..self.lanes.len() {
+            self.drain_events(at);
+            let on = &mut self.lanes[at];
+            while let Some(request) = on.lane.poll_disk() {
+                self.jobs.asked_disk(&request, on.channel);
+                self.disk.submit(request);
+            }
+            let mut room = self.link.room(on.channel);
+            if let Some(throttle) = &mut self.throttle {
+                room = room.min(throttle.credit(Instant::now()));
+            }
+            on.lane.set_output_room(room);
+            while let Some(output) = on.lane.poll_output() {
+                if let Some(throttle) = &mut self.throttle {
+                    throttle.spend(output.len());
+                }
+                self.link.send(on.channel, output);
+            }
+        }
+    }
+
+    fn drain_events(&mut self, at: usize) {
+        while let Some(event) = self.lanes[at].lane.poll_event() {
+            let (id, last) = event_job(&event);
+            if last && self.jobs.ended(id) {
+                self.disk.release(id);
+            }
+            if !Jobs::is_own(id) {
+                self.tell(SessionEvent::Lane(event));
+            }
+        }
+    }
+
+    /// A lane's channel is gone: what it had to do is done on another.
+    fn lane_ended(&mut self, at: usize, error: LaneError) {
+        self.drain_events(at);
+        let mut on = self.lanes.remove(at);
+        while let Some(request) = on.lane.poll_disk() {
+            self.jobs.asked_disk(&request, on.channel);
+            self.disk.submit(request);
+        }
+        self.link.close_channel(on.channel);
+        if on.listing && matches!(error, LaneError::Closed(_)) {
+            self.one_channel = true;
+        }
+        if matches!(error, LaneError::Surprise(_)) {
+            self.predict = false;
+        }
+        let channel = on.channel;
+        let left = on.lane.into_unfinished();
+        for request in left.releases {
+            self.jobs.asked_disk(&request, channel);
+            self.disk.submit(request);
+        }
+        for job in left.jobs {
+            if self.jobs.is_relayed(job.id) {
+                self.jobs.ended(job.id);
+                self.fail(job.id, &error.to_string());
+            } else {
+                self.jobs.lose(job);
+            }
+        }
+        for (_, path) in left.temporaries {
+            let id = self.jobs.own_id();
+            let kind = JobKind::Remove { path };
+            self.jobs.push(Job { id, kind });
+        }
+        self.restarts += 1;
+        if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
+            self.lose(error.to_string());
+        } else if self.lanes.is_empty()
+            && self
+                .open_lane(Instant::now(), self.predict, false)
+                .is_none()
+        {
+            self.lose(error.to_string());
+        }
+    }
+
+    /// The session is over.
+    fn lose(&mut self, why: String) {
+        if self.over {
+            return;
+        }
+        for at in 0..self.lanes.len() {
+            self.drain_events(at);
+        }
+        for on in std::mem::take(&mut self.lanes) {
+            for job in on.lane.into_unfinished().jobs {
+                self.fail(job.id, &why);
+            }
+        }
+        self.fail_waiting(&why);
+        self.tell(SessionEvent::Lost(why));
+        self.over = true;
+    }
+
+    fn fail_waiting(&mut self, why: &str) {
+        for id in self.jobs.take_all() {
+            self.fail(id, why);
+        }
+    }
+
+    fn fail(&self, id: plan::JobId, why: &str) {
+        if Jobs::is_own(id) {
+            return;
+        }
+        let fault = Fault {
+            what: why.to_owned(),
+            remote: true,
+        };
+        self.tell(SessionEvent::Lane(LaneEvent::Failed(id, fault)));
+    }
+
+    fn tell(&self, event: SessionEvent) {
+        // Nobody listens any more when the handle is being dropped.
+        let _ = self.ends.events.send(event);
+    }
+}

@@ -1,0 +1,94 @@
+use std::fmt;
+use std::io;
+use std::time::Instant;
+
+use bytes::Bytes;
+use mio::{Registry, Token};
+use sftp::{Output, ServerInfo};
+use wire::Pool;
+
+/// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChannelId(pub u32);
+
+/// What is known of the server before it has said anything on a channel.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Its SSH banner says OpenSSH: handles can be predicted where its SFTP extensions agree.
+    pub openssh: bool,
+    /// What its SFTP server said the last time.
+    pub remembered: Option<ServerInfo>,
+}
+
+/// A way to a server that carries one or more channels.
+///
+/// The session's loop owns it. Each turn: [`Link::ready`] for what mio reported,
+/// [`Link::handle_timeout`], [`Link::receive`] until nothing more is there,
+/// [`Link::send`] within [`Link::room`], [`Link::flush`]. Readiness is edge-triggered: a link
+/// remembers it until a read or write would block.
+pub trait Link: Send {
+    /// Registers its descriptors with tokens from `first` on, fewer than 16.
+    fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
+
+    /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
+    fn peer(&self) -> Option<Peer>;
+
+    /// The SFTP server has said what it is; worth remembering for the next visit.
+    fn server_seen(&mut self, _: &ServerInfo) {}
+
+    /// Memory for what is sent; its slot is the payload of one packet.
+    fn pool(&self) -> Pool;
+
+    /// Opens one more channel; what is sent on it before it is confirmed waits. `None` when the
+    /// link carries no more.
+    fn open_channel(&mut self) -> Option<ChannelId>;
+
+    /// Gives a channel up; nothing more is received from it.
+    fn close_channel(&mut self, channel: ChannelId);
+
+    /// mio reported `token`.
+    fn ready(&mut self, token: Token, readable: bool, writable: bool);
+
+    /// Receives a bounded amount; pushes what came. True when there may be more at once.
+    fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError>;
+
+    /// Bytes that [`Link::send`] may be given for `channel` now.
+    fn room(&self, channel: ChannelId) -> usize;
+
+    /// Queues bytes for `channel`.
+    fn send(&mut self, channel: ChannelId, output: Output);
+
+    /// Writes what the descriptors take; true when a queue became shorter and room may have
+    /// grown.
+    fn flush(&mut self, now: Instant) -> Result<bool, LinkError>;
+
+    /// When [`Link::handle_timeout`] must be called next.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError>;
+
+    /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
+    fn finish(self: Box<Self>);
+}
+
+/// What a link received.
+#[derive(Debug)]
+pub enum LinkEvent {
+    /// Bytes of a channel.
+    Data(ChannelId, Bytes),
+    /// A channel ended or was refused; why, when that is known.
+    Closed(ChannelId, Option<String>),
+    /// A line for the user from the other side (stderr, a banner); not escaped yet.
+    Says(String),
+}
+
+/// Why a link is over: one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkError(pub String);
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

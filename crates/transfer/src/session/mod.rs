@@ -1,0 +1,187 @@
+//! A session with a host: a loop on its own thread that drives lanes over a link.
+//!
+//! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
+//! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
+
+mod driver;
+mod jobs;
+mod link;
+mod raw;
+mod raw_connect;
+mod segments;
+mod send_queue;
+mod throttle;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use mio::{Poll, Waker};
+use plan::{Job, JobId, LaneEvent};
+use sftp::ServerInfo;
+
+use self::driver::Driver;
+use crate::disk::Relay;
+
+pub use link::{ChannelId, Link, LinkError, LinkEvent, Peer};
+pub use raw::RawLink;
+pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
+pub use segments::Segments;
+pub use send_queue::SendQueue;
+
+/// Choices of a session.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Threads for local files. Two overlap reading with opening; more help only on disks that
+    /// take several requests at once.
+    pub disk_threads: usize,
+    /// Bytes a second, both directions together (`-l`).
+    pub limit: Option<u64>,
+    /// Predict handles where the server allows it.
+    pub predict: bool,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            disk_threads: 2,
+            limit: None,
+            predict: true,
+        }
+    }
+}
+
+/// What a session tells, in the order it happened.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// Of a job.
+    Lane(LaneEvent),
+    /// The job's channel was lost: it is done again from its beginning.
+    Restarted(JobId),
+    /// A line from the other side for the user, not escaped.
+    Says(String),
+    /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
+    Lost(String),
+}
+
+enum Command {
+    Push(Job),
+    Bind(JobId, Arc<Relay>),
+    Cancel(String),
+}
+
+/// A session with a host. When it is dropped, jobs end where they are, temporaries at this end
+/// are removed, and the link is closed.
+pub struct Session {
+    commands: Option<Sender<Command>>,
+    events: Receiver<SessionEvent>,
+    bell: Arc<Bell>,
+    server: Arc<OnceLock<ServerInfo>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Wakes the loop, once however often it is rung before the loop looks.
+struct Bell {
+    waker: Waker,
+    rung: AtomicBool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    fn answer(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Session {
+    /// Starts the loop on `link`.
+    pub fn start(link: Box<dyn Link>, options: SessionOptions) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let bell = Arc::new(Bell {
+            waker: Waker::new(poll.registry(), driver::WAKER)?,
+            rung: AtomicBool::new(false),
+        });
+        let (commands, orders) = unbounded();
+        let (tell, events) = unbounded();
+        let server = Arc::new(OnceLock::new());
+        let ends = driver::Ends {
+            commands: orders,
+            events: tell,
+            bell: Arc::clone(&bell),
+            server: Arc::clone(&server),
+        };
+        let driver = Driver::new(link, poll, options, ends)?;
+        let thread = std::thread::Builder::new()
+            .name("session".to_owned())
+            .spawn(move || driver.run())?;
+        Ok(Self {
+            commands: Some(commands),
+            events,
+            bell,
+            server,
+            thread: Some(thread),
+        })
+    }
+
+    /// Gives the session a job. It never blocks: how many jobs are under way is for the caller
+    /// to bound. Their events come from [`Session::events`], ending in `Done` or `Failed`.
+    pub fn submit(&self, job: Job) {
+        self.command(Command::Push(job));
+    }
+
+    /// Gives the session a job whose local file is `relay`: the target of a Get, or the source
+    /// of a Put. Such a job is not done again when its channel is lost, but fails.
+    pub fn submit_relayed(&self, job: Job, relay: Arc<Relay>) {
+        self.command(Command::Bind(job.id, relay));
+        self.command(Command::Push(job));
+    }
+
+    /// Fails every job with `reason`, removing temporaries at both ends; each is told.
+    pub fn cancel(&self, reason: &str) {
+        self.command(Command::Cancel(reason.to_owned()));
+    }
+
+    /// What happens. Disconnected when the loop has ended.
+    pub fn events(&self) -> &Receiver<SessionEvent> {
+        &self.events
+    }
+
+    /// What the SFTP server said of itself, once it has; worth remembering for the next time.
+    pub fn server_info(&self) -> Option<&ServerInfo> {
+        self.server.get()
+    }
+
+    fn command(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // A loop that has ended said so by an event.
+            let _ = commands.send(command);
+            self.bell.ring();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.commands = None;
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("server", &self.server.get())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+use std::ffi::{OsStr, OsString};
+
+use super::{RawLink, Session, SessionOptions};
+use crate::cancel::Cancel;
+use crate::copy::{Connect, HostId};
+
+/// A host that a program connects to.
+#[derive(Clone, Debug)]
+pub struct RawHost {
+    /// As the user wrote it.
+    pub name: String,
+    /// The program whose standard input and output are the SFTP session.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// Connects by running programs: an SFTP server itself (`-D`), or an ssh (`-S`).
+#[derive(Clone, Debug)]
+pub struct RawConnect {
+    /// By [`HostId`].
+    pub hosts: Vec<RawHost>,
+    /// For every session.
+    pub options: SessionOptions,
+}
+
+impl Connect for RawConnect {
+    fn connect(&self, host: HostId, _: &Cancel) -> Result<Session, String> {
+        let host = self
+            .hosts
+            .get(host.0)
+            .ok_or_else(|| format!("there is no host number {}", host.0))?;
+        let link = RawLink::spawn(host.program.clone(), host.arguments.clone())
+            .map_err(|e| e.to_string())?;
+        Session::start(Box::new(link), self.options.clone())
+            .map_err(|e| format!("cannot begin a session: {e}"))
+    }
+
+    fn name(&self, host: HostId) -> String {
+        match self.hosts.get(host.0) {
+            Some(host) => host.name.clone(),
+            None => format!("host {}", host.0),
+        }
+    }
+}
+
+/// Arguments for an ssh that shall carry an SFTP session to `host`, as scp gives them; `options`
+/// are the user's own (`-F`, `-i`, `-o`, ...), which come first since ssh takes the first value.
+pub fn ssh_arguments(
+    options: &[OsString],
+    user: Option<&OsStr>,
+    port: Option<u16>,
+    host: &OsStr,
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = options.to_vec();
+    for fixed in [
+        "-x",
+        "-oPermitLocalCommand=no",
+        "-oClearAllForwardings=yes",
+        "-oRemoteCommand=none",
+        "-oRequestTTY=no",
+    ] {
+        arguments.push(fixed.into());
+    }
+    if let Some(port) = port {
+        arguments.extend(["-p".into(), port.to_string().into()]);
+    }
+    if let Some(user) = user {
+        arguments.extend(["-l".into(), user.to_owned()]);
+    }
+    arguments.extend(["-s".into(), "--".into(), host.to_owned(), "sftp".into()]);
+    arguments
+}

@@ -1,0 +1,65 @@
+use std::time::{Duration, Instant};
+
+/// How much may be taken at once after a pause.
+const BURST: Duration = Duration::from_millis(100);
+
+/// Holds the bytes of a session, both directions together, to a rate (`-l`).
+#[derive(Debug)]
+pub(super) struct Throttle {
+    /// Bytes a second.
+    rate: f64,
+    credit: f64,
+    at: Instant,
+}
+
+impl Throttle {
+    pub(super) fn new(rate: u64, now: Instant) -> Self {
+        Self {
+            rate: rate.max(1) as f64,
+            credit: 0.0,
+            at: now,
+        }
+    }
+
+    /// Bytes that may pass now.
+    pub(super) fn credit(&mut self, now: Instant) -> usize {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.credit = (self.credit + passed * self.rate).min(self.rate * BURST.as_secs_f64());
+        self.credit.max(0.0) as usize
+    }
+
+    /// Bytes have passed, perhaps more than there was credit for.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.credit -= bytes as f64;
+    }
+
+    /// When there is credit again.
+    pub(super) fn ready_at(&self) -> Instant {
+        let wait = (BURST.as_secs_f64() / 4.0).max((1.0 - self.credit) / self.rate);
+        self.at + Duration::from_secs_f64(wait.min(3600.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_holds_over_time_and_debts_are_paid() {
+        let mut now = Instant::now();
+        let mut throttle = Throttle::new(1_000_000, now);
+        let (start, mut sent) = (now, 0);
+        while sent < 3_000_000 {
+            if throttle.credit(now) > 0 {
+                throttle.spend(50_000);
+                sent += 50_000;
+            } else {
+                assert!(throttle.ready_at() > now);
+                now = throttle.ready_at();
+            }
+        }
+        let took = (now - start).as_secs_f64();
+        assert!((2.8..3.2).contains(&took), "{took}");
+    }
+}

@@ -1,0 +1,440 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use plan::{Attributes, EntryKind, JobKind, RemotePath};
+
+use super::{DirId, Entry, Found, NOT_REGULAR, join};
+use crate::report::Name;
+
+/// Directories listed at the same time: enough to hide the round trips of a wide tree, few
+/// enough for what they return to be held.
+const LISTS: usize = 16;
+/// Symlinks looked at at the same time.
+const STATS: usize = 256;
+/// No further listing is begun while this many entries wait to be taken.
+const WAITING: usize = 2048;
+/// Symlinks on the way from the root to a directory before it counts as a loop, as in the
+/// kernel (MAXSYMLINKS).
+const MAX_SYMLINKS: u32 = 40;
+
+/// Walks a remote tree: asks with [`RemoteWalk::poll_request`], is told by
+/// [`RemoteWalk::handle`], and tells with [`RemoteWalk::poll_found`].
+#[derive(Debug)]
+pub struct RemoteWalk {
+    follow: bool,
+    next_tag: u64,
+    next_dir: u64,
+    /// Directories to be listed, deepest first: breadth would hold the whole tree.
+    to_list: Vec<Arc<Dir>>,
+    to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
+    asked: BTreeMap<u64, Asked>,
+    lists: usize,
+    /// Listings that are over but whose symlinks are still being looked at.
+    closing: BTreeMap<DirId, (bool, usize)>,
+    found: VecDeque<Found>,
+    avoid: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Dir {
+    id: DirId,
+    path: Vec<u8>,
+    parent: Option<Arc<Self>>,
+    /// The canonical path, where a symlink was on the way.
+    real: Option<Vec<u8>>,
+    symlinks: u32,
+}
+
+#[derive(Debug)]
+enum Asked {
+    List(Arc<Dir>),
+    Look(Look, Arc<Dir>, Vec<u8>, Attributes),
+}
+
+/// What is asked about a symlink: first what it leads to, then, if that is a directory, where.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Stat,
+    Real,
+}
+
+/// A question to the server.
+#[derive(Debug)]
+pub struct Request {
+    /// For [`RemoteWalk::handle`].
+    pub tag: u64,
+    /// A List, Stat or RealPath.
+    pub kind: JobKind,
+}
+
+/// What came of a [`Request`]; entries may come in several parts before `Done`.
+#[derive(Debug)]
+pub enum Answer {
+    /// Part of a listing.
+    Entries(Vec<(Vec<u8>, Attributes)>),
+    /// Of a Stat; `Done` follows.
+    Attributes(Attributes),
+    /// Of a RealPath; `Done` follows.
+    Path(Vec<u8>),
+    /// That was all.
+    Done,
+    /// It failed.
+    Failed(String),
+}
+
+impl RemoteWalk {
+    /// A walk of the directory `root`, whose canonical path is `real`, that follows symlinks or
+    /// keeps them. It does not walk into the directory whose canonical path is `avoid`, and says
+    /// so.
+    pub fn new(
+        root: Vec<u8>,
+        real: Option<Vec<u8>>,
+        attributes: Attributes,
+        follow: bool,
+        avoid: Option<Vec<u8>>,
+    ) -> Self {
+        let mut walk = Self {
+            follow,
+            next_tag: 0,
+            next_dir: 0,
+            to_list: Vec::new(),
+            to_look: VecDeque::new(),
+            asked: BTreeMap::new(),
+            lists: 0,
+            closing: BTreeMap::new(),
+            found: VecDeque::new(),
+            avoid,
+        };
+        walk.enter(None, Vec::new(), root, real, 0, attributes);
+        walk
+    }
+
+    /// Whether nothing will be found any more.
+    pub fn is_over(&self) -> bool {
+        self.found.is_empty()
+            && self.to_list.is_empty()
+            && self.to_look.is_empty()
+            && self.asked.is_empty()
+    }
+
+    /// Leaves out what is in directory `id`, if its listing has not begun.
+    pub fn skip(&mut self, id: DirId) {
+        self.to_list.retain(|dir| dir.id != id);
+    }
+
+    /// What was found.
+    pub fn poll_found(&mut self) -> Option<Found> {
+        self.found.pop_front()
+    }
+
+    /// The next question, if one may be asked now.
+    pub fn poll_request(&mut self) -> Option<Request> {
+        if self.asked.len() - self.lists < STATS
+            && let Some((look, dir, name, attributes)) = self.to_look.pop_front()
+        {
+            let path = RemotePath(join(&dir.path, &name));
+            let kind = match look {
+                Look::Stat => JobKind::Stat { path, follow: true },
+                Look::Real => JobKind::RealPath { path },
+            };
+            return Some(self.ask(kind, Asked::Look(look, dir, name, attributes)));
+        }
+        if self.lists < LISTS && self.found.len() < WAITING {
+            let dir = self.to_list.pop()?;
+            self.lists += 1;
+            let path = RemotePath(dir.path.clone());
+            return Some(self.ask(JobKind::List { path }, Asked::List(dir)));
+        }
+        None
+    }
+
+    fn ask(&mut self, kind: JobKind, asked: Asked) -> Request {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.asked.insert(tag, asked);
+        Request { tag, kind }
+    }
+
+    /// Takes an answer.
+    pub fn handle(&mut self, tag: u64, answer: Answer) {
+        let Some(asked) = self.asked.remove(&tag) else {
+            return;
+        };
+        match asked {
+            Asked::List(dir) => self.handle_list(tag, dir, answer),
+            Asked::Look(look, dir, name, attributes) => {
+                self.handle_look(tag, look, dir, name, attributes, answer);
+            }
+        }
+    }
+
+    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, answer: Answer) {
+        match answer {
+            Answer::Entries(entries) => {
+                for (name, attributes) in entries {
+                    self.sort(&dir, name, attributes);
+                }
+                self.asked.insert(tag, Asked::List(dir));
+                return;
+            }
+            Answer::Failed(what) => self.found.push_back(Found::Problem {
+                path: dir.path.clone(),
+                what,
+            }),
+            _ => {}
+        }
+        self.lists -= 1;
+        self.closing.entry(dir.id).or_default().0 = true;
+        self.close(dir.id);
+    }
+
+    fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+        let path = join(&dir.path, &name);
+        let entry = |name, path| Entry {
+            parent: Some(dir.id),
+            name,
+            path,
+            attributes,
+        };
+        let found = match attributes.kind() {
+            EntryKind::File => Found::File(entry(name, path)),
+            EntryKind::Directory => {
+                let real = dir.real.as_ref().map(|real| join(real, &name));
+                self.enter(Some(dir), name, path, real, dir.symlinks, attributes);
+                return;
+            }
+            EntryKind::Symlink if !self.follow => Found::Symlink(entry(name, path)),
+            // What the server did not tell is asked for as well.
+            EntryKind::Symlink => return self.look(Look::Stat, dir, name, attributes),
+            EntryKind::Other if attributes.mode.is_none() => {
+                return self.look(Look::Stat, dir, name, attributes);
+            }
+            EntryKind::Other => Found::Problem {
+                path,
+                what: NOT_REGULAR.to_owned(),
+            },
+        };
+        self.found.push_back(found);
+    }
+
+    fn look(&mut self, look: Look, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+        self.closing.entry(dir.id).or_default().1 += 1;
+        self.to_look
+            .push_back((look, Arc::clone(dir), name, attributes));
+    }
+
+    fn handle_look(
+        &mut self,
+        tag: u64,
+        look: Look,
+        dir: Arc<Dir>,
+        name: Vec<u8>,
+        old: Attributes,
+        answer: Answer,
+    ) {
+        let path = join(&dir.path, &name);
+        match (look, answer) {
+            (_, Answer::Entries(_)) => {}
+            (Look::Stat, Answer::Attributes(attributes)) => {
+                // `Done` follows with the attributes of what the link leads to.
+                self.asked
+                    .insert(tag, Asked::Look(look, dir, name, attributes));
+                return;
+            }
+            (Look::Stat, Answer::Done) if old.kind() == EntryKind::Directory => {
+                self.look(Look::Real, &dir, name, old);
+            }
+            (Look::Stat, Answer::Done) if old.kind() == EntryKind::File => {
+                self.found.push_back(Found::File(Entry {
+                    parent: Some(dir.id),
+                    name,
+                    path,
+                    attributes: old,
+                }));
+            }
+            (Look::Real, Answer::Path(real)) => {
+                match self.loop_of(&dir, &real) {
+                    Some(what) => self.found.push_back(Found::Problem { path, what }),
+                    None => {
+                        let symlinks = dir.symlinks + 1;
+                        self.enter(Some(&dir), name.clone(), path, Some(real), symlinks, old);
+                    }
+                }
+                // Its `Done` finds nothing to do.
+            }
+            (_, Answer::Failed(what)) => self.found.push_back(Found::Problem { path, what }),
+            (_, _) => self.found.push_back(Found::Problem {
+                path,
+                what: NOT_REGULAR.to_owned(),
+            }),
+        }
+        if let Some((_, looks)) = self.closing.get_mut(&dir.id) {
+            *looks = looks.saturating_sub(1);
+        }
+        self.close(dir.id);
+    }
+
+    fn loop_of(&self, dir: &Arc<Dir>, real: &[u8]) -> Option<String> {
+        if dir.symlinks >= MAX_SYMLINKS {
+            return Some("too many levels of symbolic links".to_owned());
+        }
+        let mut above = Some(dir);
+        while let Some(dir) = above {
+            if dir.real.as_deref() == Some(real) {
+                let path = Name(dir.path.clone());
+                return Some(format!("a loop of symlinks: this is {path} again"));
+            }
+            above = dir.parent.as_ref();
+        }
+        None
+    }
+
+    fn enter(
+        &mut self,
+        parent: Option<&Arc<Dir>>,
+        name: Vec<u8>,
+        path: Vec<u8>,
+        real: Option<Vec<u8>>,
+        symlinks: u32,
+        attributes: Attributes,
+    ) {
+        if real.is_some() && real == self.avoid {
+            let what = "this is where the copy goes: a directory cannot be copied into itself";
+            let what = what.to_owned();
+            self.found.push_back(Found::Problem { path, what });
+            return;
+        }
+        let id = DirId(self.next_dir);
+        self.next_dir += 1;
+        self.to_list.push(Arc::new(Dir {
+            id,
+            path: path.clone(),
+            parent: parent.cloned(),
+            real,
+            symlinks,
+        }));
+        let parent = parent.map(|p| p.id);
+        let at = Entry {
+            parent,
+            name,
+            path,
+            attributes,
+        };
+        self.found.push_back(Found::Directory { id, at });
+    }
+
+    fn close(&mut self, id: DirId) {
+        if let Some((true, 0)) = self.closing.get(&id) {
+            self.closing.remove(&id);
+            self.found.push_back(Found::Listed(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(mode: u32) -> Attributes {
+        Attributes {
+            mode: Some(mode),
+            ..Attributes::default()
+        }
+    }
+
+    const DIR: u32 = 0o040_755;
+    const FILE: u32 = 0o100_644;
+    const LINK: u32 = 0o120_777;
+
+    fn real(path: &[u8]) -> Vec<u8> {
+        match path {
+            b"r/sub/up" => b"/home/r".to_vec(),
+            b"r/side" => b"/elsewhere".to_vec(),
+            other => panic!("{}", Name(other.to_vec())),
+        }
+    }
+
+    fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
+        let list: &[(&str, u32)] = match path {
+            b"r" => &[
+                ("f", FILE),
+                ("sub", DIR),
+                ("side", LINK),
+                ("gone", LINK),
+                ("fifo", 0o010_644),
+            ],
+            b"r/sub" => &[("up", LINK), ("g", LINK)],
+            b"r/side" => &[("h", FILE)],
+            other => panic!("{}", Name(other.to_vec())),
+        };
+        list.iter()
+            .map(|(n, m)| (n.as_bytes().to_vec(), mode(*m)))
+            .collect()
+    }
+
+    fn answers(kind: &JobKind) -> Vec<Answer> {
+        match kind {
+            JobKind::List { path } => vec![Answer::Entries(entries(&path.0)), Answer::Done],
+            JobKind::RealPath { path } => vec![Answer::Path(real(&path.0)), Answer::Done],
+            JobKind::Stat { path, .. } => match &path.0[..] {
+                b"r/sub/g" => vec![Answer::Attributes(mode(FILE)), Answer::Done],
+                b"r/gone" => vec![Answer::Failed("no such file".to_owned())],
+                _ => vec![Answer::Attributes(mode(DIR)), Answer::Done],
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_tree_with_links_and_a_loop_is_walked_once() {
+        let real = Some(b"/home/r".to_vec());
+        let mut walk = RemoteWalk::new(b"r".to_vec(), real, mode(DIR), true, None);
+        let mut seen = Vec::new();
+        let mut open = std::collections::BTreeSet::new();
+        while !walk.is_over() {
+            let mut requests = Vec::new();
+            while let Some(request) = walk.poll_request() {
+                requests.push(request);
+            }
+            for request in requests.into_iter().rev() {
+                for answer in answers(&request.kind) {
+                    walk.handle(request.tag, answer);
+                }
+            }
+            while let Some(found) = walk.poll_found() {
+                seen.push(match found {
+                    Found::Directory { id, at } => {
+                        open.insert(id);
+                        format!("d {}", Name(at.path))
+                    }
+                    Found::File(at) => {
+                        assert!(open.contains(&at.parent.expect("not the root")));
+                        format!("f {}", Name(at.path))
+                    }
+                    Found::Symlink(at) => format!("l {}", Name(at.path)),
+                    Found::Listed(id) => {
+                        assert!(open.remove(&id));
+                        continue;
+                    }
+                    Found::Problem { path, what } => format!("! {} {what}", Name(path)),
+                });
+            }
+        }
+        seen.sort();
+        assert!(open.is_empty());
+        assert_eq!(
+            seen,
+            [
+                "! r/fifo not a regular file",
+                "! r/gone no such file",
+                "! r/sub/up a loop of symlinks: this is r again",
+                "d r",
+                "d r/side",
+                "d r/sub",
+                "f r/f",
+                "f r/side/h",
+                "f r/sub/g",
+            ]
+        );
+    }
+}
