@@ -68,7 +68,10 @@ impl<'a> Hosts<'a> {
     fn over_ssh(&self, destination: &Destination) -> Result<Session, String> {
         let user = LocalUser::current();
         let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
-        let config = resolve(query::query(&self.flags, destination))?;
+        let mut config = resolve(query::query(&self.flags, destination))?;
+        for warning in config.warnings.drain(..) {
+            self.output.warning(warning);
+        }
         let prompt: SharedPrompt = match config.batch_mode {
             true => Arc::new(Mutex::new(Batch)),
             false => Arc::new(Mutex::new(Person::from_env())),

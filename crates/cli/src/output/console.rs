@@ -51,11 +51,6 @@ impl Console {
         }
     }
 
-    /// Whether colours are to be used.
-    pub(crate) fn colors(&self) -> bool {
-        self.colors
-    }
-
     /// `error: ...` in red.
     pub(crate) fn error(&self, text: &str) {
         self.labelled("error", "31", text);

@@ -65,8 +65,10 @@ pub(super) enum Purpose {
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
-    /// Owners, and times of symlinks: what may be refused without failing anything.
-    Extra(Name),
+    /// May be refused without failing anything.
+    Owner(Name),
+    /// The same; many systems have no times of symlinks to set.
+    SymlinkTimes,
 }
 
 /// What came of an [`Engine::ask`].
@@ -309,7 +311,7 @@ impl<'a> Engine<'a> {
         true
     }
 
-    fn take_events(&mut self) -> Vec<(End, Option<SessionEvent>)> {
+    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
         let mut batch = Vec::new();
         for end in [End::Source, End::Target] {
             let Some(side) = self.side(end).filter(|side| !side.lost) else {
@@ -358,7 +360,7 @@ impl<'a> Engine<'a> {
         let Some(side) = side else { return };
         side.lost = true;
         let why = format!("{}: {why}", side.name);
-        self.lost.get_or_insert(why.clone());
+        self.lost.get_or_insert_with(|| why.clone());
         self.drop_what_waits();
         let orphans: Vec<JobId> = self
             .jobs
@@ -491,11 +493,12 @@ impl<'a> Engine<'a> {
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Extra(path) => {
+            Purpose::Owner(path) => {
                 if let Err(what) = said {
-                    self.on_extra_refused(path, &what);
+                    self.on_owner_refused(path, &what);
                 }
             }
+            Purpose::SymlinkTimes => {}
         }
     }
 
@@ -504,7 +507,7 @@ impl<'a> Engine<'a> {
             Some((_, Purpose::File(file, _))) => {
                 self.files.get(file).map(|t| t.source_name.clone())
             }
-            Some((_, Purpose::Extra(path))) => Some(path.clone()),
+            Some((_, Purpose::Owner(path))) => Some(path.clone()),
             _ => None,
         };
         self.warn(path, message);

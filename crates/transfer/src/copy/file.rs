@@ -416,7 +416,7 @@ impl Engine<'_> {
         let name = self.shown(End::Target, target);
         if self.target.is_none() {
             if let Err(e) = local::set_owner(&local_path(target), &attributes) {
-                self.on_extra_refused(name, &crate::disk::os_words(&e));
+                self.on_owner_refused(name, &crate::disk::os_words(&e));
             }
             return;
         }
@@ -428,10 +428,10 @@ impl Engine<'_> {
             },
             follow: true,
         };
-        self.submit(End::Target, kind, Purpose::Extra(name));
+        self.submit(End::Target, kind, Purpose::Owner(name));
     }
 
-    pub(super) fn on_extra_refused(&mut self, path: Name, what: &str) {
+    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
         if !std::mem::replace(&mut self.owners_refused, true) {
             let message = format!("the owner could not be kept ({what}); not tried for the rest");
             self.warn(Some(path), message);
@@ -475,6 +475,22 @@ impl Engine<'_> {
         self.symlink_over(&held, made, End::Target);
     }
 
+    /// At the far end; here that was done with the symlink.
+    fn keep_symlink_times(&mut self, held: &Held) {
+        let times = held.entry.attributes.times;
+        if self.target.is_some() && times.is_some() {
+            let kind = JobKind::SetAttributes {
+                path: RemotePath(held.target.clone()),
+                attributes: Attributes {
+                    times,
+                    ..Attributes::default()
+                },
+                follow: false,
+            };
+            self.submit(End::Target, kind, Purpose::SymlinkTimes);
+        }
+    }
+
     pub(super) fn symlink_over(&mut self, held: &Held, result: Result<(), String>, end: End) {
         let name = match end {
             End::Source => self.shown(end, &held.entry.path),
@@ -483,6 +499,7 @@ impl Engine<'_> {
         match result {
             Ok(()) => {
                 self.summary.symlinks += 1;
+                self.keep_symlink_times(held);
                 self.tell(Event::SymlinkDone { target: name });
             }
             Err(what) => self.fail(None, name, what),

@@ -50,8 +50,9 @@ impl RawLink {
     /// what it left at the other side.
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
         let name = program.to_string_lossy().into_owned();
-        let failed =
-            |e: io::Error| LinkError(format!("cannot run {name}: {}", crate::disk::os_words(&e)));
+        let failed = |e: io::Error| {
+            LinkError(format!("cannot run {name}: {}", crate::disk::os_words(&e)))
+        };
         // An ignored signal stays ignored over exec; sh sets that without unsafe code here.
         let mut child = Command::new("/bin/sh")
             .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
@@ -182,7 +183,8 @@ impl Link for RawLink {
 
     fn receive(&mut self, _: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.read_says(events);
-        if !self.readable || self.ended {
+        // Before there is a lane, nobody could be told how it ended.
+        if !self.opened || !self.readable || self.ended {
             return Ok(false);
         }
         match self.segments.read(&self.from_child, 0) {
@@ -237,7 +239,7 @@ impl Link for RawLink {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
                 // How it ended is told by the end of its output.
                 self.to_child = None;
-                Ok(false)
+                Ok(true)
             }
             Err(e) => Err(LinkError(format!(
                 "writing to {}: {}",
