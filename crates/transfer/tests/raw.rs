@@ -430,3 +430,26 @@ fn a_program_that_does_not_speak_is_named() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn a_relayed_file_follows_the_symlink_it_goes_to() -> Result {
+    let Some(world) = World::new()? else {
+        return Ok(());
+    };
+    let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    fs::write(world.path("f"), &content)?;
+    fs::write(world.path("real"), "old")?;
+    symlink("real", world.path("link"))?;
+    symlink("dangling", world.path("to_nowhere"))?;
+    for (target, place) in [("link", "real"), ("to_nowhere", "dangling")] {
+        let summary = world.copy(
+            &[world.there("f")],
+            world.there(target),
+            CopyOptions::default(),
+        );
+        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert!(fs::read(world.path(place))? == content);
+        assert!(fs::symlink_metadata(world.path(target))?.is_symlink());
+    }
+    Ok(())
+}

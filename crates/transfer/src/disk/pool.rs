@@ -55,6 +55,8 @@ struct Slot {
     /// Another operation runs now.
     alone: bool,
     file: Option<JobFile>,
+    /// The job is over: a relay is kept no longer.
+    released: bool,
 }
 
 #[derive(Clone)]
@@ -104,14 +106,28 @@ impl DiskPool {
         reply
     }
 
-    /// Makes `relay` the file of `job`: what a target gets, a source of another job gives.
+    /// Makes `relay` the file of `job`, until [`DiskPool::release`]: what a target gets, a source
+    /// of another job gives.
     pub fn bind(&self, job: JobId, relay: Arc<Relay>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
 
-    /// Lets go of a relay whose job ended before it came to the disk.
+    /// A job with a relay is over.
     pub fn release(&self, job: JobId) {
-        self.shared.lock().jobs.remove(&job);
+        let mut state = self.shared.lock();
+        if let Some(slot) = state.jobs.get_mut(&job) {
+            slot.released = true;
+            slot.file = None;
+            if slot.is_idle() {
+                state.jobs.remove(&job);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.side_by_side == 0 && !self.alone && self.file.is_none()
     }
 }
 
@@ -205,9 +221,9 @@ impl Shared {
             slot.side_by_side -= 1;
         } else {
             slot.alone = false;
-            slot.file = kept;
+            slot.file = kept.filter(|_| !slot.released);
         }
-        if slot.queue.is_empty() && slot.side_by_side == 0 && slot.file.is_none() {
+        if slot.is_idle() {
             state.jobs.remove(&job);
             return;
         }
@@ -222,14 +238,8 @@ impl Shared {
     /// Executes and answers `request`; returns the file to keep for the job.
     fn execute(self: &Arc<Self>, request: DiskRequest, file: Option<JobFile>) -> Option<JobFile> {
         if let Some(JobFile::Relay(relay)) = file {
-            let keep = !matches!(
-                request,
-                DiskRequest::CloseSource { .. }
-                    | DiskRequest::FinishTarget { .. }
-                    | DiskRequest::Discard { .. }
-            );
             relay.handle(request, self);
-            return keep.then_some(JobFile::Relay(relay));
+            return Some(JobFile::Relay(relay));
         }
         let job = job_of(&request);
         match execute_on_files(request, file) {

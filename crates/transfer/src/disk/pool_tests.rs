@@ -182,5 +182,7 @@ fn a_relay_gives_what_it_gets() {
     assert_eq!(head, expected);
     pool.submit(DiskRequest::CloseSource { job: put });
     while !matches!(wait(&pool, &told), DiskReply::Released { .. }) {}
+    pool.release(put);
+    pool.release(get);
     assert!(pool.shared.lock().jobs.is_empty());
 }

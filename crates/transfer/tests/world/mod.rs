@@ -1,5 +1,7 @@
 //! A scratch folder that is this machine and, through sftp-server, every host.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -49,6 +51,10 @@ impl World {
             _own: None,
             connect: connect(program, arguments),
         }
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        self.connect.hosts[0].program.to_str().unwrap_or_default()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
