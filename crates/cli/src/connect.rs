@@ -56,11 +56,11 @@ impl<'a> Hosts<'a> {
         };
         Some(link.map_err(|error| error.to_string()).and_then(|link| {
             self.output.host(HostInfo {
-                host: host.to_string(),
+                host: name(host),
                 ..HostInfo::default()
             });
             Session::start(Box::new(link), self.options())
-                .map_err(|error| format!("{host}: a session can't be set up: {error}"))
+                .map_err(|error| format!("{}: a session can't be set up: {error}", name(host)))
         }))
     }
 
@@ -86,12 +86,12 @@ impl<'a> Hosts<'a> {
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
-        let name = config.user.clone();
+        let login = config.user.clone();
         let link = connect::connect(config, &around)?;
         let facts = link.facts();
         self.output.host(HostInfo {
-            host: destination.to_string(),
-            user: Some(name),
+            host: name(destination),
+            user: Some(login),
             address: facts.address,
             banner: facts.banner,
             kex: facts.kex,
@@ -101,7 +101,7 @@ impl<'a> Hosts<'a> {
             guessed: facts.guessed,
         });
         Session::start(Box::new(link), self.options())
-            .map_err(|error| format!("{destination}: a session can't be set up: {error}"))
+            .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }
 
@@ -115,8 +115,15 @@ impl Connect for Hosts<'_> {
     }
 
     fn name(&self, host: HostId) -> String {
-        self.hosts
-            .get(host.0)
-            .map_or_else(String::new, ToString::to_string)
+        self.hosts.get(host.0).map_or_else(String::new, name)
     }
+}
+
+/// The host as an operand has it: a path follows it after a colon, so the port stays out.
+fn name(host: &Destination) -> String {
+    let without_port = Destination {
+        port: None,
+        ..host.clone()
+    };
+    without_port.to_string()
 }
