@@ -1,6 +1,6 @@
 use super::*;
-use crossbeam_channel::{Receiver, unbounded};
 use bytes::Bytes;
+use crossbeam_channel::{Receiver, unbounded};
 use plan::{Attributes, FileMeta};
 use std::fs;
 use std::path::Path;
