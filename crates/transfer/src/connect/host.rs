@@ -15,7 +15,7 @@ use ssh::transport::{Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::host_gate::{HostGate, SharedPrompt};
+use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::ssh_link::{LinkConfig, Opener, SshLink};
 use super::stream::Stream;
@@ -85,12 +85,8 @@ fn start(
         warn_user(around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {
-        m.load(
-            &config.host_name,
-            config.port,
-            &config.user,
-            SystemTime::now(),
-        )
+        let (host, port, user) = memory_name(&config);
+        m.load(host, port, user, SystemTime::now())
     });
     let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
