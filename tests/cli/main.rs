@@ -1,1 +1,8 @@
-//! cli
+//! The command line, as a person or a script meets it.
+
+mod files;
+mod json;
+mod like_scp;
+mod output;
+mod refused;
+mod stopped;

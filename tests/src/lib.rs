@@ -5,6 +5,8 @@
 //! binaries. `LONGHAUL_CLIENT=scp` runs the system's scp instead, which is how the tests
 //! themselves are tested: what scp cannot do is left out then.
 
+pub mod round_trips;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

@@ -3,9 +3,15 @@
 mod program;
 mod query;
 
+use std::sync::{Arc, Mutex};
+
 use transfer::cancel::Cancel;
+use transfer::config::{LocalUser, Query};
+use transfer::connect::{self, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, HostId};
+use transfer::memory::Memories;
 use transfer::operand::Destination;
+use transfer::prompt::{Batch, Person};
 use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
 
 use crate::flags::low::CopyArgs;
@@ -50,12 +56,52 @@ impl<'a> Hosts<'a> {
         };
         Some(link.map_err(|error| error.to_string()).and_then(|link| {
             self.output.host(HostInfo {
-                host: host.to_string(),
+                host: name(host),
                 ..HostInfo::default()
             });
             Session::start(Box::new(link), self.options())
-                .map_err(|error| format!("{host}: a session can't be set up: {error}"))
+                .map_err(|error| format!("{}: a session can't be set up: {error}", name(host)))
         }))
+    }
+
+    /// A session over our own SSH.
+    fn over_ssh(&self, destination: &Destination) -> Result<Session, String> {
+        let user = LocalUser::current();
+        let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
+        let mut config = resolve(query::query(&self.flags, destination))?;
+        for warning in config.warnings.drain(..) {
+            self.output.warning(warning);
+        }
+        let prompt: SharedPrompt = match config.batch_mode {
+            true => Arc::new(Mutex::new(Batch)),
+            false => Arc::new(Mutex::new(Person::from_env())),
+        };
+        let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
+        let around = Surroundings {
+            prompt,
+            memories: Memories::of_user(user.home.as_deref()),
+            dscp: self.flags.dscp.value(),
+            hop: Arc::new(move |hop| {
+                let query = query::hop(&hop_flags, hop);
+                query.resolve(&hop_user).map_err(|error| error.to_string())
+            }),
+        };
+        let login = config.user.clone();
+        let link = connect::connect(config, &around)?;
+        let facts = link.facts();
+        self.output.host(HostInfo {
+            host: name(destination),
+            user: Some(login),
+            address: facts.address,
+            banner: facts.banner,
+            kex: facts.kex,
+            host_key: facts.host_key,
+            cipher: facts.cipher,
+            auth: facts.method,
+            guessed: facts.guessed,
+        });
+        Session::start(Box::new(link), self.options())
+            .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }
 
@@ -64,16 +110,20 @@ impl Connect for Hosts<'_> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
-        self.over_program(destination).unwrap_or_else(|| {
-            Err(format!(
-                "{destination}: this build has no SSH of its own yet; use -S ssh"
-            ))
-        })
+        self.over_program(destination)
+            .unwrap_or_else(|| self.over_ssh(destination))
     }
 
     fn name(&self, host: HostId) -> String {
-        self.hosts
-            .get(host.0)
-            .map_or_else(String::new, ToString::to_string)
+        self.hosts.get(host.0).map_or_else(String::new, name)
     }
+}
+
+/// The host as an operand has it: a path follows it after a colon, so the port stays out.
+fn name(host: &Destination) -> String {
+    let without_port = Destination {
+        port: None,
+        ..host.clone()
+    };
+    without_port.to_string()
 }

@@ -59,7 +59,7 @@ fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
     let to = Arc::clone(console);
     tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_ansi(console.colors())
+        .with_ansi(false)
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .with_target(false)
         .with_writer(move || ConsoleWriter(Arc::clone(&to)))

@@ -97,7 +97,9 @@ impl Output {
         for failure in closing::failures(summary) {
             self.console.error(&failure);
         }
-        if self.json.is_none() && !self.quiet {
+        // Where there was no connection, the sentence that says so is all there is to say.
+        let nothing = exit == Exit::NoConnection && summary.files == 0;
+        if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
         }
         self.event(&RunEvent::summary(exit, summary));

@@ -179,7 +179,8 @@ fn no_connection_is_exit_255() {
     for program in ["/bin/false", "/no/such/program"] {
         let ended = run(&dir, &["-S", program, "a", "h:"]);
         assert_eq!(ended.code, Some(255), "{program}: {}", ended.stderr);
-        assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
+        assert!(ended.stderr.contains("error: h: "), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("copied"), "{}", ended.stderr);
     }
 }
 
@@ -307,4 +308,58 @@ fn a_log_gets_a_line_a_second_only_when_asked() {
     );
     let plain = run(&dir, &limited);
     assert_eq!(plain.stderr.lines().count(), 1, "{}", plain.stderr);
+}
+
+/// Runs it on a terminal, with the `script` of util-linux: what the terminal got.
+fn on_a_terminal(dir: &TempDir, args: &str) -> Ended {
+    let mut script = Command::new("script");
+    let longhaul = env!("CARGO_BIN_EXE_longhaul");
+    script
+        .args([
+            "-qec",
+            &format!("{longhaul} cp -D {} {args}", sftp_server()),
+            "/dev/null",
+        ])
+        .current_dir(dir)
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    end(script.spawn().expect("script(1) of util-linux starts"))
+}
+
+#[test]
+fn on_a_terminal_there_is_a_bar_while_it_lasts() {
+    let dir = scratch();
+    fs::write(dir.path().join("large"), vec![7; 3_000_000]).unwrap();
+    let ended = on_a_terminal(&dir, &format!("-v -l 12000 large {}", to(&dir, "")));
+    assert_eq!(ended.code, Some(0), "{}", ended.stdout);
+    for part in [" of 3.0 MB  ", "large", "===", " left"] {
+        assert!(
+            ended.stdout.contains(part),
+            "{part} is missing: {:?}",
+            ended.stdout
+        );
+    }
+    // The bar is cleared before the closing line, which stands alone.
+    let last = ended.stdout.trim_end().rsplit(['\n', '\r']).next().unwrap();
+    assert!(last.contains("copied 1 file, 3.0 MB in "), "{last:?}");
+
+    fs::write(dir.path().join("small"), b"x").unwrap();
+    let short = on_a_terminal(&dir, &format!("small {}", to(&dir, "")));
+    assert!(!short.stdout.contains("left"), "{:?}", short.stdout);
+    let error = on_a_terminal(&dir, &format!("none {}", to(&dir, "")));
+    assert_eq!(error.code, Some(1));
+    assert!(
+        error.stdout.contains("\u{1b}[1;31merror:\u{1b}[0m none: "),
+        "{:?}",
+        error.stdout
+    );
+    let plain = on_a_terminal(&dir, &format!("--color never none {}", to(&dir, "")));
+    assert!(
+        plain.stdout.starts_with("error: none: "),
+        "{:?}",
+        plain.stdout
+    );
 }

@@ -82,6 +82,7 @@ impl Builder {
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            first_accept: Mutex::new(None),
             dark_until: Mutex::new(Instant::now()),
             open: Mutex::new(Vec::new()),
         });
@@ -109,6 +110,7 @@ struct Shared {
     up: AtomicU64,
     down: AtomicU64,
     connections: AtomicU64,
+    first_accept: Mutex<Option<Instant>>,
     dark_until: Mutex<Instant>,
     open: Mutex<Vec<Arc<Connection>>>,
 }
@@ -149,6 +151,11 @@ impl DelayProxy {
     /// Connections it has accepted.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// When it accepted its first connection.
+    pub fn first_accept(&self) -> Option<Instant> {
+        *locked(&self.shared.first_accept)
     }
 
     /// Resets every connection that is open now; later ones pass.
@@ -205,6 +212,7 @@ fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(shared);
         let accepted = Instant::now();
+        locked(&shared.first_accept).get_or_insert(accepted);
         std::thread::spawn(move || carry(client, server, accepted, &shared));
     }
 }

@@ -12,7 +12,7 @@ impl Seed {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,14 +21,14 @@ impl Seed {
 
     /// A number from 0 to `bound` - 1; `bound` is at least 1.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.number() % bound.max(1)
     }
 
     /// `len` bytes that do not compress.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len + 8);
         while out.len() < len {
-            out.extend_from_slice(&self.next().to_le_bytes());
+            out.extend_from_slice(&self.number().to_le_bytes());
         }
         out.truncate(len);
         out

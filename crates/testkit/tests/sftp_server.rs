@@ -52,8 +52,8 @@ impl Session {
             .stdout(Stdio::piped())
             .spawn()
             .expect("sftp-server starts");
-        let mut stdin = child.stdin.take()?;
-        let mut stdout = child.stdout.take()?;
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let mut stdout = child.stdout.take().expect("a pipe");
         let (to_server, outputs) = mpsc::channel::<Vec<u8>>();
         std::thread::spawn(move || {
             while let Ok(bytes) = outputs.recv() {
@@ -187,7 +187,7 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let entries = fs::read_dir(dir).expect("a directory").flatten();
     let mut names: Vec<_> = entries
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .collect();
@@ -199,7 +199,7 @@ fn names(dir: &Path) -> Vec<String> {
 fn greeting(dir: &Path) -> Option<ServerInfo> {
     let mut session = Session::new(dir, false, None)?;
     session.job(JobKind::RealPath { path: remote(".") });
-    session.run().unwrap();
+    session.run().expect("an answer");
     session.lane.server_info().cloned()
 }
 

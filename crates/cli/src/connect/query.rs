@@ -25,3 +25,15 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
         ssh: None,
     }
 }
+
+/// The same for a host of ProxyJump: only the file counts, as for `ssh -J`.
+pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> Query {
+    Query {
+        host: host.host.clone(),
+        user: host.user.clone(),
+        port: host.port,
+        file: flags.config.clone(),
+        batch: flags.batch,
+        ..Query::default()
+    }
+}

@@ -12,7 +12,7 @@ use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::table::rows;
 
 /// What is to be done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum LowArgs {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
@@ -30,7 +30,7 @@ pub(crate) enum LowArgs {
 }
 
 /// The flags and operands of `longhaul cp`.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CopyArgs {
     pub(crate) recursive: bool,
     pub(crate) preserve: bool,

@@ -51,11 +51,6 @@ impl Console {
         }
     }
 
-    /// Whether colours are to be used.
-    pub(crate) fn colors(&self) -> bool {
-        self.colors
-    }
-
     /// `error: ...` in red.
     pub(crate) fn error(&self, text: &str) {
         self.labelled("error", "31", text);
@@ -125,7 +120,7 @@ impl Console {
             // In the background, setting the terminal would stop the process instead.
             && tcgetpgrp(io::stderr()) == Ok(getpgrp())
         {
-            drop(tcsetattr(io::stderr(), OptionalActions::Now, terminal));
+            let _ = tcsetattr(io::stderr(), OptionalActions::Now, terminal);
             drop(io::stderr().write_all(b"\x1b[?25h"));
         }
     }

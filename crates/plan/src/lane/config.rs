@@ -49,8 +49,8 @@ impl LaneConfig {
             pool,
             random,
             bytes: DepthLimits {
-                initial: 2 * MIB,
-                min: MIB,
+                initial: 4 * MIB,
+                min: 4 * MIB,
                 max: 16 * MIB,
             },
             // 64 to 256 at the server gave 100,000 small files a second, 1,024 still 73,000;

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use sftp::{Handle, OpenFlags, Reply, Request, StatusCode};
+use sftp::{Handle, OpenFlags, Reply, Request};
 
 use super::core::{Core, What};
 use super::task::{Step, Surprise, attributes};
@@ -14,31 +14,31 @@ use crate::{
 /// Downloads one file.
 #[derive(Debug)]
 pub(super) struct Get {
-    id: JobId,
-    source: Vec<u8>,
-    target: PathBuf,
-    options: PutOptions,
+    pub(super) id: JobId,
+    pub(super) source: Vec<u8>,
+    pub(super) target: PathBuf,
+    pub(super) options: PutOptions,
     /// From the listing, STAT or FSTAT, the latest.
-    attrs: Option<Attributes>,
-    handle: Option<Handle>,
-    opening: bool,
-    closing: bool,
-    closed: bool,
-    created: bool,
+    pub(super) attrs: Option<Attributes>,
+    pub(super) handle: Option<Handle>,
+    pub(super) opening: bool,
+    pub(super) closing: bool,
+    pub(super) closed: bool,
+    pub(super) created: bool,
     /// The first offset that no READ has asked for.
-    next: u64,
+    pub(super) next: u64,
     /// Ranges that short answers left out.
-    missing: VecDeque<(u64, u32)>,
-    reads: usize,
-    arriving: BTreeMap<u64, Vec<Bytes>>,
-    end: Option<u64>,
-    unwritten: u64,
-    finishing: bool,
-    finished: bool,
-    discarding: bool,
-    pending: usize,
-    disk_pending: usize,
-    fault: Option<Fault>,
+    pub(super) missing: VecDeque<(u64, u32)>,
+    pub(super) reads: usize,
+    pub(super) arriving: BTreeMap<u64, Vec<Bytes>>,
+    pub(super) end: Option<u64>,
+    pub(super) unwritten: u64,
+    pub(super) finishing: bool,
+    pub(super) finished: bool,
+    pub(super) discarding: bool,
+    pub(super) pending: usize,
+    pub(super) disk_pending: usize,
+    pub(super) fault: Option<Fault>,
 }
 
 impl Get {
@@ -106,7 +106,7 @@ impl Get {
         self.begin(core);
     }
 
-    fn begin(&mut self, core: &mut Core) {
+    pub(super) fn begin(&mut self, core: &mut Core) {
         if let Some(handle) = self.handle.clone() {
             let handle = handle.as_bytes();
             self.send(core, What::Fstat, &Request::Fstat { handle });
@@ -114,54 +114,8 @@ impl Get {
         }
     }
 
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.attrs.and_then(|a| a.size).unwrap_or(0)
-    }
-
-    /// Sends the next READ, or CLOSE behind the last; false when there is nothing to send now.
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
-        let Some(handle) = self.handle.clone() else {
-            return false;
-        };
-        if self.closing || self.fault.is_some() {
-            return false;
-        }
-        if let Some((offset, len)) = self.missing.pop_front() {
-            self.read(core, &handle, offset, len);
-            return true;
-        }
-        // READs ask beyond the size, so the one that covers the end comes back short; until it
-        // has, nothing lies behind it as far as is known.
-        let covered = self.next > self.size();
-        if self.end.is_some() || (covered && self.reads > 0) {
-            if core.server.predict {
-                // The next file may open now; should this one have grown, it is opened again.
-                self.close(core);
-            }
-            return false;
-        }
-        let len = core.server.read;
-        let offset = self.next;
-        self.next += u64::from(len);
-        self.read(core, &handle, offset, len);
-        true
-    }
-
-    fn read(&mut self, core: &mut Core, handle: &Handle, offset: u64, len: u32) {
-        self.reads += 1;
-        self.pending += 1;
-        let expected = u64::from(len).min(self.size().saturating_sub(offset));
-        core.send_read(self.id, handle, offset, len, expected);
-    }
-
-    fn close(&mut self, core: &mut Core) {
-        let handle = self.handle.clone();
-        if let (Some(handle), false) = (handle, self.closing) {
-            self.closing = true;
-            let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
-            core.closes(self.id);
-        }
     }
 
     pub(super) fn on_reply(
@@ -251,70 +205,6 @@ impl Get {
             _ => {}
         }
         Ok(())
-    }
-
-    fn on_read(&mut self, core: &mut Core, offset: u64, len: u32, reply: Reply) {
-        match reply {
-            Reply::Data { at, bytes, last } => {
-                let got = at + bytes.len() as u32;
-                if self.fault.is_none() && !bytes.is_empty() {
-                    let n = bytes.len() as u64;
-                    self.unwritten += n;
-                    core.unwritten += n;
-                    self.arriving.entry(offset).or_default().push(bytes);
-                }
-                if last {
-                    self.reads -= 1;
-                    self.arrived(core, offset, len, got);
-                }
-            }
-            Reply::Status(status) => {
-                self.reads -= 1;
-                if status.code == StatusCode::EOF {
-                    self.ends(offset);
-                } else {
-                    self.fail(refused("cannot read", &status));
-                }
-            }
-            _ => {}
-        }
-        if self.end.is_none() || !self.missing.is_empty() {
-            core.stream(self.id);
-        }
-    }
-
-    /// A READ of `len` at `offset` brought `got` bytes.
-    fn arrived(&mut self, core: &mut Core, offset: u64, len: u32, got: u32) {
-        if self.fault.is_some() {
-            return;
-        }
-        if let Some(pieces) = self.arriving.remove(&offset) {
-            self.ask_disk(
-                core,
-                DiskRequest::Write {
-                    job: self.id,
-                    offset,
-                    pieces,
-                },
-            );
-        }
-        let end = offset + u64::from(got);
-        if got == 0 {
-            self.ends(offset);
-        } else if got < len {
-            // Files that know no size, as those of /proc, end where the server says so.
-            if self.size() > 0 && end >= self.size() {
-                self.ends(end);
-            } else {
-                self.missing.push_back((end, len - got));
-            }
-        }
-    }
-
-    fn ends(&mut self, at: u64) {
-        let end = self.end.map_or(at, |e| e.min(at));
-        self.end = Some(end);
-        self.missing.retain(|(offset, _)| *offset < end);
     }
 
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
@@ -418,12 +308,12 @@ impl Get {
         self.created && !self.finished && !self.discarding
     }
 
-    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
-    fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }

@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
+use sftp::{Handle, OpenFlags, Reply, Request};
 use wire::Block;
 
 use super::core::{Core, What};
 use super::task::{Step, Surprise};
-use super::temp_name::temp_name;
 use super::words::{self, refused, remote};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
 
@@ -66,23 +65,23 @@ pub(super) enum Redo {
 #[derive(Debug, Default)]
 pub(super) struct Attempt {
     pub(super) temp: Option<Vec<u8>>,
-    meta: FileMeta,
-    first: Option<Block>,
-    handle: Option<Handle>,
+    pub(super) meta: FileMeta,
+    pub(super) first: Option<Block>,
+    pub(super) handle: Option<Handle>,
     pub(super) opening: bool,
     pub(super) opened: bool,
     /// OPEN failed, so what followed it on a predicted handle failed with it.
-    refused: bool,
+    pub(super) refused: bool,
     pub(super) prefetched: bool,
     pub(super) source_open: bool,
-    next_read: u64,
-    reads: BTreeMap<u64, u64>,
-    end: Option<u64>,
-    written_to: u64,
-    writes: usize,
+    pub(super) next_read: u64,
+    pub(super) reads: BTreeMap<u64, u64>,
+    pub(super) end: Option<u64>,
+    pub(super) written_to: u64,
+    pub(super) writes: usize,
     pub(super) closing: bool,
     pub(super) closed: bool,
-    synced: bool,
+    pub(super) synced: bool,
     pub(super) mode_set: bool,
     pub(super) removing: bool,
     pub(super) renaming: bool,
@@ -138,151 +137,6 @@ impl Put {
                 first: core.block(handle, FIRST),
             },
         );
-    }
-
-    /// Its turn to open has come.
-    pub(super) fn open(&mut self, core: &mut Core) {
-        let a = &self.attempt;
-        if self.given_up() || a.opening || a.opened || a.first.is_none() {
-            return;
-        }
-        let (path, flags) = match self.target {
-            Target::Direct(flags) => (self.path.clone(), flags),
-            _ => {
-                let temp = temp_name(&self.path, &mut core.config.random);
-                self.attempt.temp = Some(temp.clone());
-                let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-                (temp, flags)
-            }
-        };
-        // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
-        let mode = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
-        self.release_prefetch(core);
-        self.attempt.opening = true;
-        self.attempt.handle = core.opens(self.id);
-        let open = Request::Open {
-            path: &path,
-            flags,
-            attrs: Attrs::with_permissions(mode),
-        };
-        self.send(core, What::Open, &open);
-        self.begin(core);
-    }
-
-    /// The handle is known or predicted.
-    fn begin(&mut self, core: &mut Core) {
-        if self.attempt.handle.is_none() {
-            return;
-        }
-        if let Some(first) = self.attempt.first.take() {
-            self.write(core, 0, first);
-        }
-        if self.attempt.end.is_none() {
-            core.stream(self.id);
-        }
-        self.finish_data(core);
-    }
-
-    /// Asks for the next piece of the source; false when there is nothing to ask for now.
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
-        let a = &mut self.attempt;
-        let Some(handle) = &a.handle else {
-            return false;
-        };
-        if a.end.is_some() || self.fault.is_some() || self.redo.is_some() {
-            return false;
-        }
-        let size = a.meta.attributes.size.unwrap_or(0);
-        // Beyond the size that fstat gave, and in what is no file, only one read tells whether
-        // there is more.
-        if !a.reads.is_empty() && (a.meta.stream || a.next_read > size) {
-            return false;
-        }
-        let len = u64::from(core.server.write);
-        let block = core.block(handle.as_bytes().len(), core.server.write as usize);
-        let offset = a.next_read;
-        a.next_read += len;
-        a.reads.insert(offset, len);
-        core.reading += len;
-        let request = DiskRequest::Read {
-            job: self.id,
-            offset,
-            len: core.server.write as usize,
-            block,
-        };
-        self.ask_disk(core, request);
-        true
-    }
-
-    fn write(&mut self, core: &mut Core, offset: u64, block: Block) {
-        let Some(handle) = self.attempt.handle.clone() else {
-            return;
-        };
-        if block.is_empty() {
-            return;
-        }
-        self.attempt.written_to = self.attempt.written_to.max(offset + block.len() as u64);
-        self.attempt.writes += 1;
-        self.pending += 1;
-        core.send_write(self.id, &handle, offset, block);
-    }
-
-    /// Attributes, fsync and CLOSE, once all data have left.
-    fn finish_data(&mut self, core: &mut Core) {
-        let Some(end) = self.attempt.end else { return };
-        let Some(handle) = self.attempt.handle.clone() else {
-            return;
-        };
-        if !self.attempt.reads.is_empty() || self.attempt.closing || self.given_up() {
-            return;
-        }
-        let handle = handle.as_bytes();
-        let attrs = self.final_attrs(end);
-        if !attrs.is_empty() {
-            self.attempt.mode_set = attrs.permissions.is_some();
-            self.send(core, What::Attributes, &Request::Fsetstat { handle, attrs });
-        }
-        if self.options.fsync && core.server.fsync {
-            self.send(core, What::Sync, &Request::Fsync { handle });
-        }
-        self.close(core);
-        if end < self.attempt.meta.attributes.size.unwrap_or(0) && !self.attempt.meta.stream {
-            self.warn(core, "the file shrank while it was read");
-        }
-    }
-
-    fn final_attrs(&self, end: u64) -> Attrs {
-        let source = self.attempt.meta.attributes;
-        let mut attrs = Attrs {
-            // What was read behind the end before the file shrank must not stay.
-            size: (self.attempt.written_to > end).then_some(end),
-            ..Attrs::default()
-        };
-        if self.options.preserve {
-            attrs.permissions = source.mode.map(|m| m & 0o7777);
-            attrs.times = source.times;
-        } else if let Target::Existing(mode) = self.target {
-            attrs.permissions = mode;
-        }
-        attrs
-    }
-
-    /// Sends CLOSE and lets go of the source.
-    pub(super) fn close(&mut self, core: &mut Core) {
-        let handle = self.attempt.handle.clone();
-        if let (Some(handle), false) = (handle, self.attempt.closing) {
-            self.attempt.closing = true;
-            let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
-            core.closes(self.id);
-        }
-        self.close_source(core);
-    }
-
-    pub(super) fn close_source(&mut self, core: &mut Core) {
-        if std::mem::take(&mut self.attempt.source_open) {
-            self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
-        }
     }
 
     pub(super) fn on_reply(
@@ -378,27 +232,6 @@ impl Put {
         self.settle(core)
     }
 
-    fn on_read(&mut self, core: &mut Core, offset: u64, block: Block) {
-        let Some(asked) = self.attempt.reads.remove(&offset) else {
-            return;
-        };
-        core.reading = core.reading.saturating_sub(asked);
-        if self.given_up() {
-            return;
-        }
-        let end = offset + block.len() as u64;
-        if (block.len() as u64) < asked {
-            self.attempt.end = Some(self.attempt.end.map_or(end, |e| e.min(end)));
-        }
-        if self.attempt.end.is_none_or(|e| offset < e) {
-            self.write(core, offset, block);
-        }
-        if self.attempt.end.is_none() {
-            core.stream(self.id);
-        }
-        self.finish_data(core);
-    }
-
     /// Goes on where nothing is awaited any more: to the rename, to cleaning up, to the end.
     pub(super) fn settle(&mut self, core: &mut Core) -> Step {
         if self.given_up() {
@@ -472,19 +305,12 @@ impl Put {
         core.send(self.id, what, request);
     }
 
-    /// Reads that failed are no longer on their way.
-    pub(super) fn forget_reads(&mut self, core: &mut Core) {
-        let asked: u64 = self.attempt.reads.values().sum();
-        core.reading = core.reading.saturating_sub(asked);
-        self.attempt.reads.clear();
-    }
-
-    fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }
 
-    fn warn(&self, core: &mut Core, text: &str) {
+    pub(super) fn warn(&self, core: &mut Core, text: &str) {
         core.event(LaneEvent::Warning(self.id, text.to_owned()));
     }
 

@@ -139,7 +139,10 @@ fn configuration(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair], port: u
             format!("sftp {server} -d {}", in_folder("home")),
         ),
     ] {
-        put(name, &value);
+        // sshd takes the first value of most options, but refuses a second subsystem.
+        if !builder.options.iter().any(|(given, _)| given == name) {
+            put(name, &value);
+        }
     }
     text
 }

@@ -11,6 +11,6 @@ mod tcp;
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Surroundings, connect};
 pub use host_gate::SharedPrompt;
-pub use ssh_link::{LinkConfig, Opener, SshLink};
+pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};
 pub use stream::Stream;
 pub use tcp::{Dial, DialError, Family};

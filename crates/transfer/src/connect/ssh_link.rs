@@ -24,12 +24,32 @@ use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer, Segments};
 const BATCH: usize = 256 << 10;
 /// Bytes written or read in a turn of the loop, so that neither direction starves the other.
 const TURN: usize = 1 << 20;
-/// Bytes a lane may queue on a channel ahead of what is sent.
-const QUEUE: usize = 1 << 20;
+/// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
+/// is gone, so that disk and loop wake each other once per megabyte and not once per write.
+const QUEUE: usize = 2 << 20;
 /// How often the kernel is asked for the round trip.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
 /// SSH_DISCONNECT_BY_APPLICATION.
 const BY_APPLICATION: u32 = 11;
+
+/// What is known of a connection, for people and programs.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Address and port of a TCP connection.
+    pub address: Option<String>,
+    /// The server's identification.
+    pub banner: Option<String>,
+    /// The key exchange.
+    pub kex: Option<String>,
+    /// The host key algorithm.
+    pub host_key: Option<String>,
+    /// The cipher from here to there.
+    pub cipher: Option<String>,
+    /// The method that authenticated.
+    pub method: Option<String>,
+    /// The key exchange was guessed, and guessed right.
+    pub guessed: bool,
+}
 
 /// Opens the socket; again when a connection has to begin anew.
 pub type Opener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
@@ -154,6 +174,25 @@ impl SshLink {
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
             }
+        }
+    }
+
+    /// What is known by now.
+    pub fn facts(&self) -> Facts {
+        let chosen = self.conn.negotiated();
+        let method = match &self.signed {
+            Some(_) if !self.other_method => "publickey",
+            _ => "password or keyboard-interactive",
+        };
+        Facts {
+            address: self.stream.address(),
+            banner: self.conn.peer().map(|p| p.as_str().to_owned()),
+            kex: chosen.map(|n| n.kex.name.to_owned()),
+            host_key: chosen.map(|n| n.host_key.clone()),
+            cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
+            method: self.conn.is_authenticated().then(|| method.to_owned()),
+            guessed: self.config.connection.transport.guess
+                && chosen.is_some_and(|n| n.guess_right),
         }
     }
 
@@ -542,7 +581,10 @@ impl Link for SshLink {
 
     fn room(&self, channel: ChannelId) -> usize {
         match self.channels.contains_key(&channel.0) {
-            true => QUEUE.saturating_sub(self.conn.queued(SshChannel(channel.0))),
+            true => match self.conn.queued(SshChannel(channel.0)) {
+                queued if queued > QUEUE / 2 => 0,
+                queued => QUEUE - queued,
+            },
             false => 0,
         }
     }

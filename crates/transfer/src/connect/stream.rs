@@ -56,6 +56,14 @@ impl Stream {
         }
     }
 
+    /// Where a TCP connection leads to.
+    pub fn address(&self) -> Option<String> {
+        match self {
+            Self::Tcp(s) => s.peer_addr().ok().map(|a| a.to_string()),
+            _ => None,
+        }
+    }
+
     /// The path's round trip as the kernel measures it; `None` where it cannot tell.
     pub fn rtt(&self) -> Option<std::time::Duration> {
         match self {

@@ -6,14 +6,13 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
 use super::file::{FileId, FileTask, Role};
-use super::guess::TargetIs;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::{Connect, CopyOptions};
 use crate::cancel::Cancel;
 use crate::report::{Event, FAILURES_KEPT, Failure, Name, Outcome, Progress, Summary};
 use crate::session::{Session, SessionEvent};
-use crate::walk::{Answer, DirId};
+use crate::walk::DirId;
 
 /// Jobs and held items under way before sources are asked for more. Lanes take up to 4,096; the
 /// path of a gigabit at 114 ms holds some 3,500 files of 4 KiB.
@@ -65,8 +64,10 @@ pub(super) enum Purpose {
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
-    /// Owners, and times of symlinks: what may be refused without failing anything.
-    Extra(Name),
+    /// May be refused without failing anything.
+    Owner(Name),
+    /// The same; many systems have no times of symlinks to set.
+    SymlinkTimes,
 }
 
 /// What came of an [`Engine::ask`].
@@ -75,7 +76,7 @@ pub(super) struct Asked {
     pub(super) attributes: Option<Attributes>,
     pub(super) path: Option<Vec<u8>>,
     pub(super) entries: Vec<(Vec<u8>, Attributes)>,
-    over: Option<Result<(), String>>,
+    pub(super) over: Option<Result<(), String>>,
 }
 
 /// A run from one source end to the target end: keeps jobs under way until nothing is left.
@@ -88,8 +89,8 @@ pub(super) struct Engine<'a> {
     pub(super) source: Option<Side>,
     pub(super) target: Option<Side>,
     next_job: u64,
-    jobs: BTreeMap<JobId, (End, Purpose)>,
-    asks: BTreeMap<JobId, Asked>,
+    pub(super) jobs: BTreeMap<JobId, (End, Purpose)>,
+    pub(super) asks: BTreeMap<JobId, Asked>,
     pub(super) files: BTreeMap<FileId, FileTask>,
     pub(super) next_file: u64,
     pub(super) tree: Tree,
@@ -309,7 +310,7 @@ impl<'a> Engine<'a> {
         true
     }
 
-    fn take_events(&mut self) -> Vec<(End, Option<SessionEvent>)> {
+    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
         let mut batch = Vec::new();
         for end in [End::Source, End::Target] {
             let Some(side) = self.side(end).filter(|side| !side.lost) else {
@@ -358,7 +359,7 @@ impl<'a> Engine<'a> {
         let Some(side) = side else { return };
         side.lost = true;
         let why = format!("{}: {why}", side.name);
-        self.lost.get_or_insert(why.clone());
+        self.lost.get_or_insert_with(|| why.clone());
         self.drop_what_waits();
         let orphans: Vec<JobId> = self
             .jobs
@@ -374,148 +375,6 @@ impl<'a> Engine<'a> {
             if !side.lost {
                 side.session.cancel(&why);
             }
-        }
-    }
-
-    fn on_lane(&mut self, event: LaneEvent) {
-        match event {
-            LaneEvent::Done(id) => self.on_over(id, Ok(())),
-            LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
-            LaneEvent::Warning(id, message) => self.on_warning(id, message),
-            LaneEvent::Progress(id, n) => {
-                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id) {
-                    let (file, role) = (*file, *role);
-                    self.on_progress(file, role, n);
-                }
-            }
-            LaneEvent::State(id, state) => {
-                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
-                    && *role != Role::RelayGet
-                    && let Some(task) = self.files.get_mut(file)
-                {
-                    task.state = Some(state);
-                }
-            }
-            LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
-                Some((_, Purpose::Walk(walk, tag))) => {
-                    let (walk, tag) = (*walk, *tag);
-                    self.walks.handle(walk, tag, Answer::Entries(entries));
-                }
-                _ => {
-                    if let Some(asked) = self.asks.get_mut(&id) {
-                        asked.entries.extend(entries);
-                    }
-                }
-            },
-            LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
-            LaneEvent::Path(id, path) => self.on_path(id, path),
-        }
-    }
-
-    fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
-        match self.jobs.get(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => {
-                let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, Answer::Attributes(attributes));
-            }
-            Some((_, Purpose::Root(walk))) => {
-                let walk = *walk;
-                self.walks.root_is(walk, attributes);
-            }
-            Some((_, Purpose::MakeDir(dir))) => self.tree.existed(*dir),
-            Some((_, Purpose::Guess(file))) => {
-                let (file, is) = (*file, TargetIs::of(&attributes));
-                self.on_guessed(file, is);
-            }
-            Some((_, Purpose::Size(file))) => {
-                let file = *file;
-                self.on_size(file, attributes.size);
-            }
-            _ => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.attributes = Some(attributes);
-                }
-            }
-        }
-    }
-
-    fn on_path(&mut self, id: JobId, path: Vec<u8>) {
-        match self.jobs.get_mut(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => {
-                let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, Answer::Path(path));
-            }
-            Some((_, Purpose::Root(walk))) => {
-                let walk = *walk;
-                self.walks.root_really(walk, path);
-            }
-            Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
-            _ => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.path = Some(path);
-                }
-            }
-        }
-    }
-
-    fn on_over(&mut self, id: JobId, result: Result<(), Fault>) {
-        let Some((end, purpose)) = self.jobs.remove(&id) else {
-            return;
-        };
-        let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
-        match purpose {
-            Purpose::Ask => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.over = Some(said);
-                }
-            }
-            Purpose::Root(walk) => self.on_root(walk, said),
-            Purpose::Walk(walk, tag) => {
-                let answer = match said {
-                    Ok(()) => Answer::Done,
-                    Err(what) => Answer::Failed(what),
-                };
-                self.walks.handle(walk, tag, answer);
-            }
-            Purpose::MakeDir(dir) => self.on_made(dir, said),
-            Purpose::FinishDir(dir) => self.on_finished(dir, said),
-            Purpose::File(file, role) => self.on_file(file, role, result),
-            Purpose::Guess(file) => {
-                if said.is_err() {
-                    self.on_guessed(file, TargetIs::Missing);
-                }
-            }
-            Purpose::Size(_) => {}
-            Purpose::ReadSymlink(held) => match said {
-                Ok(()) => self.make_symlink(held),
-                Err(what) => self.symlink_over(&held, Err(what), End::Source),
-            },
-            Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Extra(path) => {
-                if let Err(what) = said {
-                    self.on_extra_refused(path, &what);
-                }
-            }
-        }
-    }
-
-    fn on_warning(&mut self, id: JobId, message: String) {
-        let path = match self.jobs.get(&id) {
-            Some((_, Purpose::File(file, _))) => {
-                self.files.get(file).map(|t| t.source_name.clone())
-            }
-            Some((_, Purpose::Extra(path))) => Some(path.clone()),
-            _ => None,
-        };
-        self.warn(path, message);
-    }
-
-    fn on_restarted(&mut self, id: JobId) {
-        if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
-            && let Some(task) = self.files.get_mut(file)
-        {
-            self.progress.take_back(std::mem::take(&mut task.confirmed));
-            task.state = None;
         }
     }
 

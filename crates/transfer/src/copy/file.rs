@@ -1,22 +1,13 @@
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use plan::{Attributes, Fault, FileMeta, FileState, Job, JobKind, PutOptions, RemotePath};
+use plan::{Attributes, Fault, FileState, JobKind, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::guess::{Guess, TargetIs, Verdict};
 use super::local;
 use super::names::basename;
+use super::relayed::RelayTask;
 use super::tree::{DirKey, Held};
-use crate::disk::Relay;
 use crate::report::{Event, Name};
 use crate::walk::{join, local_path};
-
-/// Memory that relays may hold for all files between two hosts.
-const RELAY_BUDGET: u64 = 256 << 20;
-/// What one file counts for at most, and one whose size is unknown.
-const RELAY_SHARE: u64 = 64 << 20;
-const RELAY_FILES: usize = 512;
 
 /// A file of the run, as events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,32 +27,16 @@ pub(super) enum Role {
 /// A file under way.
 #[derive(Debug)]
 pub(super) struct FileTask {
-    source: Vec<u8>,
-    target: Vec<u8>,
+    pub(super) source: Vec<u8>,
+    pub(super) target: Vec<u8>,
     pub(super) source_name: Name,
     dir: Option<DirKey>,
-    attributes: Option<Attributes>,
-    size: Option<u64>,
+    pub(super) attributes: Option<Attributes>,
+    pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
-    relay: Option<RelayTask>,
+    pub(super) relay: Option<RelayTask>,
     guess: Option<Guessing>,
-}
-
-struct RelayTask {
-    relay: Arc<Relay>,
-    share: u64,
-    jobs: u8,
-    fault: Option<Fault>,
-    put_done: bool,
-}
-
-impl std::fmt::Debug for RelayTask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RelayTask")
-            .field("jobs", &self.jobs)
-            .finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -74,11 +49,6 @@ struct Guessing {
 }
 
 impl Engine<'_> {
-    pub(super) fn relay_has_room(&self) -> bool {
-        self.relayed < RELAY_BUDGET
-            && (self.source.is_none() || self.target.is_none() || self.files.len() < RELAY_FILES)
-    }
-
     /// A file goes to a target that may be a directory: both are tried at once.
     pub(super) fn begin_guessed(&mut self, item: Held, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
@@ -140,7 +110,7 @@ impl Engine<'_> {
         self.start_file(id);
     }
 
-    fn start_file(&mut self, id: FileId) {
+    pub(super) fn start_file(&mut self, id: FileId) {
         let Some(task) = self.files.get(&id) else {
             return;
         };
@@ -186,59 +156,6 @@ impl Engine<'_> {
             // The run is ending; what ended it was or will be said.
             self.files.remove(&id);
         }
-    }
-
-    fn start_relayed(&mut self, id: FileId, options: PutOptions) {
-        let Some(task) = self.files.get_mut(&id) else {
-            return;
-        };
-        let attributes = task.attributes.unwrap_or_default();
-        let share = task.size.unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
-        let relay = Relay::new(FileMeta {
-            attributes,
-            stream: attributes.size.is_none(),
-        });
-        let (source, target) = (
-            RemotePath(task.source.clone()),
-            RemotePath(task.target.clone()),
-        );
-        task.relay = Some(RelayTask {
-            relay: Arc::clone(&relay),
-            share,
-            jobs: 2,
-            fault: None,
-            put_done: false,
-        });
-        self.relayed += share;
-        let get = JobKind::Get {
-            source,
-            target: PathBuf::new(),
-            known: Some(attributes),
-            options: PutOptions {
-                fsync: false,
-                ..options.clone()
-            },
-        };
-        let put = JobKind::Put {
-            source: PathBuf::new(),
-            target,
-            options,
-        };
-        let bound = Arc::clone(&relay);
-        self.submit_with(
-            End::Source,
-            Purpose::File(id, Role::RelayGet),
-            |session, id| {
-                session.submit_relayed(Job { id, kind: get }, bound);
-            },
-        );
-        self.submit_with(
-            End::Target,
-            Purpose::File(id, Role::RelayPut),
-            |session, id| {
-                session.submit_relayed(Job { id, kind: put }, relay);
-            },
-        );
     }
 
     fn copy_here(&mut self, id: FileId) {
@@ -330,39 +247,17 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let Some(relay) = &mut task.relay else {
-            return match result {
-                Ok(()) => self.file_done(id),
-                Err(fault) if task.guess.is_some() => self.judge(id, fault),
-                Err(fault) => self.file_fault(id, fault),
-            };
-        };
-        relay.jobs -= 1;
-        match (role, result) {
-            (Role::RelayGet, Err(fault)) => {
-                relay.relay.break_off(fault.clone());
-                relay.fault.get_or_insert(fault);
-            }
-            (_, Err(fault)) => {
-                relay.relay.abandon();
-                relay.fault.get_or_insert(fault);
-            }
-            (Role::RelayPut, Ok(())) => relay.put_done = true,
-            (_, Ok(())) => {}
+        if task.relay.is_some() {
+            return self.on_relayed(id, role, result);
         }
-        if relay.jobs > 0 {
-            return;
-        }
-        let (done, fault) = (relay.put_done, relay.fault.take());
-        self.relayed -= relay.share;
-        match fault {
-            _ if done => self.file_done(id),
-            Some(fault) => self.file_fault(id, fault),
-            None => self.file_failed(id, End::Source, "it was not copied".to_owned()),
+        match result {
+            Ok(()) => self.file_done(id),
+            Err(fault) if task.guess.is_some() => self.judge(id, fault),
+            Err(fault) => self.file_fault(id, fault),
         }
     }
 
-    fn file_fault(&mut self, id: FileId, fault: Fault) {
+    pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
         // Between two hosts nothing is local, and what failed speaks for itself.
         let end = match (self.source.is_some(), fault.remote) {
             (true, remote) if remote == self.target.is_none() => End::Source,
@@ -372,7 +267,7 @@ impl Engine<'_> {
         self.file_failed(id, end, fault.what);
     }
 
-    fn file_failed(&mut self, id: FileId, end: End, what: String) {
+    pub(super) fn file_failed(&mut self, id: FileId, end: End, what: String) {
         let Some(task) = self.files.remove(&id) else {
             return;
         };
@@ -385,7 +280,7 @@ impl Engine<'_> {
         self.item_over(task.dir);
     }
 
-    fn file_done(&mut self, id: FileId) {
+    pub(super) fn file_done(&mut self, id: FileId) {
         let Some(task) = self.files.remove(&id) else {
             return;
         };
@@ -416,7 +311,7 @@ impl Engine<'_> {
         let name = self.shown(End::Target, target);
         if self.target.is_none() {
             if let Err(e) = local::set_owner(&local_path(target), &attributes) {
-                self.on_extra_refused(name, &crate::disk::os_words(&e));
+                self.on_owner_refused(name, &crate::disk::os_words(&e));
             }
             return;
         }
@@ -428,66 +323,14 @@ impl Engine<'_> {
             },
             follow: true,
         };
-        self.submit(End::Target, kind, Purpose::Extra(name));
+        self.submit(End::Target, kind, Purpose::Owner(name));
     }
 
-    pub(super) fn on_extra_refused(&mut self, path: Name, what: &str) {
+    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
         if !std::mem::replace(&mut self.owners_refused, true) {
             let message = format!("the owner could not be kept ({what}); not tried for the rest");
             self.warn(Some(path), message);
         }
-    }
-
-    pub(super) fn begin_symlink(&mut self, held: Held) {
-        if self.source.is_some() {
-            let path = RemotePath(held.entry.path.clone());
-            self.submit(
-                End::Source,
-                JobKind::ReadSymlink { path },
-                Purpose::ReadSymlink(held),
-            );
-            return;
-        }
-        match std::fs::read_link(local_path(&held.entry.path)) {
-            Ok(path) => {
-                use std::os::unix::ffi::OsStringExt;
-                let points_to = Some(path.into_os_string().into_vec());
-                self.make_symlink(Held { points_to, ..held });
-            }
-            Err(e) => {
-                let what = crate::disk::os_words(&e);
-                self.symlink_over(&held, Err(what), End::Source);
-            }
-        }
-    }
-
-    pub(super) fn make_symlink(&mut self, held: Held) {
-        let points_to = held.points_to.clone().unwrap_or_default();
-        let times = held.entry.attributes.times;
-        if self.target.is_some() {
-            let path = RemotePath(held.target.clone());
-            let kind = JobKind::MakeSymlink { path, points_to };
-            self.submit(End::Target, kind, Purpose::MakeSymlink(held));
-            return;
-        }
-        let path = local_path(&held.target);
-        let made = local::make_symlink(&path, &points_to, times);
-        self.symlink_over(&held, made, End::Target);
-    }
-
-    pub(super) fn symlink_over(&mut self, held: &Held, result: Result<(), String>, end: End) {
-        let name = match end {
-            End::Source => self.shown(end, &held.entry.path),
-            End::Target => self.shown(end, &held.target),
-        };
-        match result {
-            Ok(()) => {
-                self.summary.symlinks += 1;
-                self.tell(Event::SymlinkDone { target: name });
-            }
-            Err(what) => self.fail(None, name, what),
-        }
-        self.item_over(held.dir);
     }
 }
 

@@ -1,14 +1,18 @@
 //! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
 //! about it. Sessions and disk do the work.
 
+mod answers;
 mod engine;
 mod file;
 mod guess;
 mod local;
 mod names;
 mod pattern;
+mod relayed;
 mod resolve;
+mod roots;
 mod source;
+mod symlink;
 mod tree;
 
 use std::path::PathBuf;

@@ -14,6 +14,7 @@ use super::pattern::{self, Component};
 use super::source::{Avoid, Onto, Root};
 use super::{CopyRequest, HostId, Place};
 use crate::disk::os_words;
+use crate::report::Name;
 use crate::walk::{join, local_path};
 
 /// The target, looked at as far as it was needed.
@@ -34,16 +35,20 @@ impl Engine<'_> {
     pub(super) fn run(&mut self, request: CopyRequest) {
         let many = request.sources.len() > 1;
         let groups = group(request.sources);
+        let alone = groups.len() == 1;
         let only_local = groups.iter().all(|g| g.host.is_none());
         if only_local && !self.some_source_is_there(&groups) {
             return;
         }
         let target_host = match &request.target {
             Place::Remote { host, .. } => {
-                let Some(side) = self.connect_to(*host) else {
-                    return;
-                };
-                self.target = Some(side);
+                match self.connect_to(*host) {
+                    Ok(side) => self.target = Some(side),
+                    Err(why) => {
+                        self.lost = Some(why);
+                        return;
+                    }
+                }
                 Some(*host)
             }
             Place::Local(_) => None,
@@ -54,10 +59,18 @@ impl Engine<'_> {
                 return;
             }
             if let Some(host) = group.host {
-                let Some(side) = self.connect_to(host) else {
-                    return;
-                };
-                self.source = Some(side);
+                match self.connect_to(host) {
+                    Ok(side) => self.source = Some(side),
+                    Err(why) if alone => {
+                        self.lost = Some(why);
+                        return;
+                    }
+                    Err(why) => {
+                        // As scp: the sources on other hosts are copied.
+                        self.fail_group(host, &group, &why);
+                        continue;
+                    }
+                }
             }
             let resolved = match target.take() {
                 Some(target) => Some(target),
@@ -71,13 +84,16 @@ impl Engine<'_> {
         }
     }
 
-    fn connect_to(&mut self, host: HostId) -> Option<Side> {
-        match self.connect.connect(host, self.cancel) {
-            Ok(session) => Some(Side::new(session, self.connect.name(host))),
-            Err(why) => {
-                self.lost = Some(why);
-                None
-            }
+    fn connect_to(&self, host: HostId) -> Result<Side, String> {
+        let session = self.connect.connect(host, self.cancel)?;
+        Ok(Side::new(session, self.connect.name(host)))
+    }
+
+    fn fail_group(&mut self, host: HostId, group: &Group, why: &str) {
+        for path in &group.paths {
+            let host = self.connect.name(host);
+            let name = Name([host.as_bytes(), b":", path.as_slice()].concat());
+            self.fail(None, name, why.to_owned());
         }
     }
 

@@ -1,16 +1,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use plan::{Attributes, EntryKind, JobKind, RemotePath};
+use plan::Attributes;
 
 use super::engine::{End, Engine, Purpose};
 use super::local::identity;
 use super::names::name_in_target;
 use super::tree::{DirKey, Held};
-use crate::disk::os_words;
-use crate::walk::{
-    Answer, DirId, Entry, Found, LocalWalk, NOT_REGULAR, RemoteWalk, join, local_path,
-};
+use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join, local_path};
 
 /// Trees walked at the same time; more would only hold more.
 const WALKS: usize = 16;
@@ -38,7 +35,7 @@ pub(super) enum Onto {
 }
 
 impl Onto {
-    fn target(&self, source: &[u8]) -> Vec<u8> {
+    pub(super) fn target(&self, source: &[u8]) -> Vec<u8> {
         match self {
             Self::Into(dir) => match name_in_target(source) {
                 Some(name) => join(dir, name),
@@ -53,8 +50,8 @@ impl Onto {
 #[derive(Debug, Default)]
 pub(super) struct Walks {
     next: u64,
-    local: Option<(WalkId, LocalWalk, Vec<u8>)>,
-    remote: BTreeMap<WalkId, Remote>,
+    pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
+    pub(super) remote: BTreeMap<WalkId, Remote>,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
 }
@@ -69,7 +66,7 @@ pub(super) struct Avoid {
 }
 
 #[derive(Debug)]
-enum Remote {
+pub(super) enum Remote {
     /// Being looked at: the root, what it is, where it really is, and questions without answer.
     Looking {
         root: Root,
@@ -82,7 +79,7 @@ enum Remote {
 }
 
 impl Walks {
-    fn next_id(&mut self) -> WalkId {
+    pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
         WalkId(self.next)
     }
@@ -248,157 +245,6 @@ impl Engine<'_> {
                 Some(join(dir, &entry.name))
             }
             None => Some(root.to_vec()),
-        }
-    }
-
-    fn begin_local(&mut self, root: Root) {
-        let path = local_path(&root.path);
-        let meta = match fs::metadata(&path) {
-            Ok(meta) => meta,
-            Err(e) => {
-                let name = self.shown(End::Source, &root.path);
-                return self.fail(None, name, os_words(&e));
-            }
-        };
-        let attributes = crate::disk::attributes(&meta);
-        if meta.is_dir() {
-            if !self.may_recurse(&root.path) {
-                return;
-            }
-            if self.target.is_none() && self.is_same_directory(&root, &meta) {
-                return;
-            }
-            let target = root.onto.target(&root.path);
-            let id = self.walks.next_id();
-            let walk = LocalWalk::new(path, !self.options.archive);
-            self.walks.local = Some((id, walk, target));
-        } else if meta.is_file() {
-            self.begin_root_file(root, attributes);
-        } else {
-            let name = self.shown(End::Source, &root.path);
-            self.fail(None, name, NOT_REGULAR.to_owned());
-        }
-    }
-
-    fn is_same_directory(&mut self, root: &Root, meta: &fs::Metadata) -> bool {
-        let target = root.onto.target(&root.path);
-        let same = fs::metadata(local_path(&target)).is_ok_and(|t| identity(&t) == identity(meta));
-        if same {
-            let name = self.shown(End::Source, &root.path);
-            let what = "source and target are the same directory";
-            self.fail(None, name, what.to_owned());
-        }
-        same
-    }
-
-    fn may_recurse(&mut self, path: &[u8]) -> bool {
-        let may = self.options.recursive || self.options.archive;
-        if !may {
-            let name = self.shown(End::Source, path);
-            self.fail(None, name, "a directory is copied with -r only".to_owned());
-        }
-        may
-    }
-
-    fn begin_root_file(&mut self, root: Root, attributes: Attributes) {
-        let item = Held {
-            target: root.onto.target(&root.path),
-            entry: Entry {
-                parent: None,
-                name: Vec::new(),
-                path: root.path,
-                attributes,
-            },
-            dir: None,
-            symlink: false,
-            points_to: None,
-        };
-        match root.onto {
-            Onto::Guess(target) => self.begin_guessed(item, target),
-            _ => self.begin_item(item),
-        }
-    }
-
-    fn begin_remote(&mut self, root: Root) {
-        let looks = self.options.recursive || self.options.archive || self.target.is_some();
-        if !looks {
-            // No need to look: the download says if it is no file.
-            return self.begin_root_file(root, Attributes::default());
-        }
-        let id = self.walks.next_id();
-        let stat = JobKind::Stat {
-            path: RemotePath(root.path.clone()),
-            follow: true,
-        };
-        // To know a symlink that leads back, and the target within the source.
-        let real = JobKind::RealPath {
-            path: RemotePath(root.path.clone()),
-        };
-        let mut asked = 0;
-        for kind in [stat, real] {
-            if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
-                asked += 1;
-            }
-        }
-        let looking = Remote::Looking {
-            root,
-            attributes: None,
-            real: None,
-            asked,
-            fault: None,
-        };
-        self.walks.remote.insert(id, looking);
-    }
-
-    /// One of the two questions about a root is over.
-    pub(super) fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
-        let Some(Remote::Looking { asked, fault, .. }) = self.walks.remote.get_mut(&id) else {
-            return;
-        };
-        *asked -= 1;
-        if let Err(what) = result {
-            fault.get_or_insert(what);
-        }
-        if *asked > 0 {
-            return;
-        }
-        let Some(Remote::Looking {
-            root,
-            attributes,
-            real,
-            fault,
-            ..
-        }) = self.walks.remote.remove(&id)
-        else {
-            return;
-        };
-        let name = self.shown(End::Source, &root.path);
-        let Some(attributes) = attributes else {
-            let what = fault.unwrap_or_else(|| "the server told nothing of it".to_owned());
-            return self.fail(None, name, what);
-        };
-        match attributes.kind() {
-            EntryKind::Directory if self.may_recurse(&root.path) => {
-                let target = root.onto.target(&root.path);
-                let follow = !self.options.archive;
-                let avoid = self.walks.avoid.clone().map(|avoid| {
-                    match name_in_target(&root.path).filter(|_| avoid.into) {
-                        Some(name) => join(&avoid.path, name),
-                        None => avoid.path,
-                    }
-                });
-                let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                self.walks
-                    .remote
-                    .insert(id, Remote::Walking(Box::new(walk), target));
-            }
-            EntryKind::Directory => {}
-            EntryKind::File => self.begin_root_file(root, attributes),
-            // Without a type the download itself tells.
-            EntryKind::Other if attributes.mode.is_none() => {
-                self.begin_root_file(root, attributes);
-            }
-            _ => self.fail(None, name, NOT_REGULAR.to_owned()),
         }
     }
 }

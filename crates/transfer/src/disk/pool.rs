@@ -1,10 +1,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use plan::{DiskReply, DiskRequest, Fault, JobId};
 
 use super::{Finish, Relay, Source, Target, create_target, local_fault, open_source};
@@ -17,20 +15,36 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
 /// of one job side by side. Dropped, it removes the temporaries of all unfinished targets.
 pub struct DiskPool {
     shared: Arc<Shared>,
-    work: Option<Sender<JobId>>,
-    replies: Receiver<DiskReply>,
-    threads: usize,
-    threads_gone: Receiver<()>,
 }
 
 /// What threads and relays need to answer.
+///
+/// Mutex and condition variables, since a channel that spins before it sleeps takes the
+/// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
 pub(super) struct Shared {
-    jobs: Mutex<BTreeMap<JobId, Slot>>,
-    replies: Sender<DiskReply>,
-    // Set while the loop has been told of replies that it has not looked at.
-    told: AtomicBool,
-    stopping: AtomicBool,
+    state: Mutex<State>,
+    /// A job may have something to do.
+    work: Condvar,
+    /// A thread has ended.
+    ended: Condvar,
+    replies: Mutex<Replies>,
     tell: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: BTreeMap<JobId, Slot>,
+    /// Jobs to look at; one may be in it several times, for as many threads.
+    ready: VecDeque<JobId>,
+    stopping: bool,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct Replies {
+    queue: VecDeque<DiskReply>,
+    // The loop has been told of replies and has not looked at all of them.
+    told: bool,
 }
 
 #[derive(Default)]
@@ -41,6 +55,8 @@ struct Slot {
     /// Another operation runs now.
     alone: bool,
     file: Option<JobFile>,
+    /// The job is over: a relay is kept no longer.
+    released: bool,
 }
 
 #[derive(Clone)]
@@ -54,116 +70,133 @@ impl DiskPool {
     /// A pool of `threads`. `tell` is called, from any thread, when there are replies after there
     /// were none.
     pub fn new(threads: usize, tell: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
-        let (work, jobs) = unbounded();
-        let (replies, replied) = unbounded();
-        let (alive, threads_gone) = unbounded();
         let shared = Arc::new(Shared {
-            jobs: Mutex::default(),
-            replies,
-            told: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            replies: Mutex::default(),
             tell: Box::new(tell),
         });
+        let pool = Self { shared };
         for _ in 0..threads {
-            let (shared, work, jobs) = (Arc::clone(&shared), work.clone(), Receiver::clone(&jobs));
-            let alive: Sender<()> = alive.clone();
+            let shared = Arc::clone(&pool.shared);
             std::thread::Builder::new()
                 .name("disk".to_owned())
-                .spawn(move || {
-                    // The channel never disconnects while threads hold a sender: dropping the
-                    // pool sends each of them one more job.
-                    for job in jobs {
-                        if shared.stopping.load(Ordering::SeqCst) {
-                            break;
-                        }
-                        shared.run(job, &work);
-                    }
-                    drop(alive);
-                })?;
+                .spawn(move || shared.work())?;
+            pool.shared.lock().threads += 1;
         }
-        Ok(Self {
-            shared,
-            work: Some(work),
-            replies: replied,
-            threads,
-            threads_gone,
-        })
+        Ok(pool)
     }
 
     /// Takes a request; its reply comes from [`DiskPool::poll_reply`].
     pub fn submit(&self, request: DiskRequest) {
         let job = job_of(&request);
-        self.shared
-            .lock()
-            .entry(job)
-            .or_default()
-            .queue
-            .push_back(request);
-        if let Some(work) = &self.work {
-            let _ = work.send(job);
-        }
+        let mut state = self.shared.lock();
+        state.jobs.entry(job).or_default().queue.push_back(request);
+        state.ready.push_back(job);
+        drop(state);
+        self.shared.work.notify_one();
     }
 
     /// The next reply, if there is one. Poll until `None` each time `tell` was called.
     pub fn poll_reply(&self) -> Option<DiskReply> {
-        if let Ok(reply) = self.replies.try_recv() {
-            return Some(reply);
-        }
-        // A reply may come between the look above and the flag: look again.
-        self.shared.told.store(false, Ordering::SeqCst);
-        self.replies.try_recv().ok()
+        let mut replies = self.shared.replies();
+        let reply = replies.queue.pop_front();
+        replies.told = reply.is_some();
+        reply
     }
 
-    /// Makes `relay` the file of `job`: what a target gets, a source of another job gives.
+    /// Makes `relay` the file of `job`, until [`DiskPool::release`]: what a target gets, a source
+    /// of another job gives.
     pub fn bind(&self, job: JobId, relay: Arc<Relay>) {
-        self.shared.lock().entry(job).or_default().file = Some(JobFile::Relay(relay));
+        self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
 
-    /// Lets go of a relay whose job ended before it came to the disk.
+    /// A job with a relay is over.
     pub fn release(&self, job: JobId) {
-        self.shared.lock().remove(&job);
+        let mut state = self.shared.lock();
+        if let Some(slot) = state.jobs.get_mut(&job) {
+            slot.released = true;
+            slot.file = None;
+            if slot.is_idle() {
+                state.jobs.remove(&job);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.side_by_side == 0 && !self.alone && self.file.is_none()
     }
 }
 
 impl Drop for DiskPool {
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        if let Some(work) = self.work.take() {
-            for _ in 0..self.threads {
-                let _ = work.send(JobId(u64::MAX));
-            }
-        }
-        // Nobody sends: ready when the last thread has dropped its end.
-        let _ = self.threads_gone.recv_timeout(LONGEST_GOODBYE);
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        self.shared.work.notify_all();
+        let wait = self
+            .shared
+            .ended
+            .wait_timeout_while(state, LONGEST_GOODBYE, |s| s.threads > 0);
+        state = wait.unwrap_or_else(PoisonError::into_inner).0;
         // Targets remove their temporaries.
-        self.shared.lock().clear();
+        state.jobs.clear();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Slot>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replies(&self) -> MutexGuard<'_, Replies> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn reply(&self, reply: DiskReply) {
-        let _ = self.replies.send(reply);
-        if !self.told.swap(true, Ordering::SeqCst) {
+        let mut replies = self.replies();
+        replies.queue.push_back(reply);
+        let told = std::mem::replace(&mut replies.told, true);
+        drop(replies);
+        if !told {
             (self.tell)();
         }
     }
 
+    /// A thread: runs what there is until the pool is dropped.
+    fn work(self: &Arc<Self>) {
+        while let Some(job) = self.next_job() {
+            self.run(job);
+        }
+        self.lock().threads -= 1;
+        self.ended.notify_all();
+    }
+
+    fn next_job(&self) -> Option<JobId> {
+        let idle = |s: &mut State| s.ready.is_empty() && !s.stopping;
+        let wait = self.work.wait_while(self.lock(), idle);
+        let mut state = wait.unwrap_or_else(PoisonError::into_inner);
+        if state.stopping {
+            None
+        } else {
+            state.ready.pop_front()
+        }
+    }
+
     /// Runs what of `job` may run now, one request after the other.
-    fn run(self: &Arc<Self>, job: JobId, work: &Sender<JobId>) {
+    fn run(self: &Arc<Self>, job: JobId) {
         while let Some((request, file)) = self.next(job) {
             let shared = shares(&request);
             let kept = self.execute(request, file);
-            self.done(job, shared, kept, work);
+            self.done(job, shared, kept);
         }
     }
 
     fn next(&self, job: JobId) -> Option<(DiskRequest, Option<JobFile>)> {
-        let mut jobs = self.lock();
-        let slot = jobs.get_mut(&job)?;
+        let mut state = self.lock();
+        let slot = state.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
         if slot.alone || (!shared && slot.side_by_side > 0) {
             return None;
@@ -179,41 +212,34 @@ impl Shared {
         Some((request, file))
     }
 
-    fn done(&self, job: JobId, shared: bool, kept: Option<JobFile>, work: &Sender<JobId>) {
-        let mut jobs = self.lock();
-        let Some(slot) = jobs.get_mut(&job) else {
+    fn done(&self, job: JobId, shared: bool, kept: Option<JobFile>) {
+        let mut state = self.lock();
+        let Some(slot) = state.jobs.get_mut(&job) else {
             return;
         };
         if shared {
             slot.side_by_side -= 1;
         } else {
             slot.alone = false;
-            slot.file = kept;
+            slot.file = kept.filter(|_| !slot.released);
         }
-        if slot.queue.is_empty() && slot.side_by_side == 0 && slot.file.is_none() {
-            jobs.remove(&job);
+        if slot.is_idle() {
+            state.jobs.remove(&job);
             return;
         }
         // This thread goes on with the next; the others may help with reads and writes behind it.
         let more = slot.queue.iter().take_while(|r| shares(r)).count();
-        if !shared {
-            for _ in 1..more {
-                let _ = work.send(job);
-            }
+        if !shared && more > 1 {
+            state.ready.extend(std::iter::repeat_n(job, more - 1));
+            self.work.notify_all();
         }
     }
 
     /// Executes and answers `request`; returns the file to keep for the job.
     fn execute(self: &Arc<Self>, request: DiskRequest, file: Option<JobFile>) -> Option<JobFile> {
         if let Some(JobFile::Relay(relay)) = file {
-            let keep = !matches!(
-                request,
-                DiskRequest::CloseSource { .. }
-                    | DiskRequest::FinishTarget { .. }
-                    | DiskRequest::Discard { .. }
-            );
             relay.handle(request, self);
-            return keep.then_some(JobFile::Relay(relay));
+            return Some(JobFile::Relay(relay));
         }
         let job = job_of(&request);
         match execute_on_files(request, file) {

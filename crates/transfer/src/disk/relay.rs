@@ -32,6 +32,10 @@ struct State {
     broken: Option<Fault>,
     /// The reader gave up.
     abandoned: bool,
+    /// The reader has begun; what it read is gone.
+    opened: bool,
+    /// The reader wanted to begin again.
+    reopened: bool,
 }
 
 struct Waiting {
@@ -67,6 +71,11 @@ impl Relay {
         self.lock().abandon();
     }
 
+    /// Whether the reader wanted to begin again, which takes another relay.
+    pub fn was_reopened(&self) -> bool {
+        self.lock().reopened
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,6 +85,15 @@ impl Relay {
         let mut state = self.lock();
         match request {
             DiskRequest::OpenSource { job, mut first, .. } => {
+                if std::mem::replace(&mut state.opened, true) {
+                    state.reopened = true;
+                    let fault = Fault {
+                        what: "the file has to be read again from its beginning".to_owned(),
+                        remote: true,
+                    };
+                    shared.reply(DiskReply::Failed { job, fault });
+                    return;
+                }
                 let len = first.grow(usize::MAX).iter().map(|s| s.len()).sum();
                 first.truncate(0);
                 state.read(shared, job, 0, len, first, true);

@@ -6,6 +6,7 @@
 mod driver;
 mod jobs;
 mod link;
+mod losses;
 mod raw;
 mod raw_connect;
 mod segments;

@@ -182,7 +182,8 @@ impl Link for RawLink {
 
     fn receive(&mut self, _: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.read_says(events);
-        if !self.readable || self.ended {
+        // Before there is a lane, nobody could be told how it ended.
+        if !self.opened || !self.readable || self.ended {
             return Ok(false);
         }
         match self.segments.read(&self.from_child, 0) {
@@ -237,7 +238,7 @@ impl Link for RawLink {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
                 // How it ended is told by the end of its output.
                 self.to_child = None;
-                Ok(false)
+                Ok(true)
             }
             Err(e) => Err(LinkError(format!(
                 "writing to {}: {}",

@@ -1,0 +1,33 @@
+# What people run, and CI runs the same. `make help` lists it.
+
+.DEFAULT_GOAL := build
+.PHONY: build test lint fuzz demo bench man clean help
+
+build: ## the release binary, target/release/longhaul
+	cargo build --locked --release -p longhaul
+
+test: ## everything CI checks: setup of the peers, format, lints, tests, a short fuzz run
+	scripts/test.sh
+
+lint: ## format and lints
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
+	ARBTEST_BUDGET_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) \
+		cargo test --locked --release -p longhaul-fuzz -- --nocapture --test-threads 1
+
+demo: ## a file and a tree over an emulated long path, beside scp; under a minute
+	scripts/demo.sh
+
+bench: ## rates on loopback and round trips, beside scp; BENCH_SIZE, BENCH_RUNS change its size
+	scripts/bench.sh
+
+man: ## man pages, completions and the table of flags, written below docs/
+	cargo run --locked -p longhaul -- man --write docs
+
+clean: ## everything that was built
+	cargo clean
+
+help: ## this list
+	@awk -F ': ## ' '/^[a-z]+: ## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

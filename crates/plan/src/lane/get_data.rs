@@ -1,0 +1,120 @@
+//! A download's way from the open file to the disk.
+
+use sftp::{Handle, Reply, Request, StatusCode};
+
+use super::core::{Core, What};
+use super::get::Get;
+use super::words::refused;
+use crate::DiskRequest;
+
+impl Get {
+    /// Sends the next READ, or CLOSE behind the last; false when there is nothing to send now.
+    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+        let Some(handle) = self.handle.clone() else {
+            return false;
+        };
+        if self.closing || self.fault.is_some() {
+            return false;
+        }
+        if let Some((offset, len)) = self.missing.pop_front() {
+            self.read(core, &handle, offset, len);
+            return true;
+        }
+        // READs ask beyond the size, so the one that covers the end comes back short; until it
+        // has, nothing lies behind it as far as is known.
+        let covered = self.next > self.size();
+        if self.end.is_some() || (covered && self.reads > 0) {
+            if core.server.predict {
+                // The next file may open now; should this one have grown, it is opened again.
+                self.close(core);
+            }
+            return false;
+        }
+        let len = core.server.read;
+        let offset = self.next;
+        self.next += u64::from(len);
+        self.read(core, &handle, offset, len);
+        true
+    }
+
+    fn read(&mut self, core: &mut Core, handle: &Handle, offset: u64, len: u32) {
+        self.reads += 1;
+        self.pending += 1;
+        let expected = u64::from(len).min(self.size().saturating_sub(offset));
+        core.send_read(self.id, handle, offset, len, expected);
+    }
+
+    pub(super) fn close(&mut self, core: &mut Core) {
+        let handle = self.handle.clone();
+        if let (Some(handle), false) = (handle, self.closing) {
+            self.closing = true;
+            let handle = handle.as_bytes();
+            self.send(core, What::Close, &Request::Close { handle });
+            core.closes(self.id);
+        }
+    }
+
+    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, len: u32, reply: Reply) {
+        match reply {
+            Reply::Data { at, bytes, last } => {
+                let got = at + bytes.len() as u32;
+                if self.fault.is_none() && !bytes.is_empty() {
+                    let n = bytes.len() as u64;
+                    self.unwritten += n;
+                    core.unwritten += n;
+                    self.arriving.entry(offset).or_default().push(bytes);
+                }
+                if last {
+                    self.reads -= 1;
+                    self.arrived(core, offset, len, got);
+                }
+            }
+            Reply::Status(status) => {
+                self.reads -= 1;
+                if status.code == StatusCode::EOF {
+                    self.ends(offset);
+                } else {
+                    self.fail(refused("cannot read", &status));
+                }
+            }
+            _ => {}
+        }
+        if self.end.is_none() || !self.missing.is_empty() {
+            core.stream(self.id);
+        }
+    }
+
+    /// A READ of `len` at `offset` brought `got` bytes.
+    fn arrived(&mut self, core: &mut Core, offset: u64, len: u32, got: u32) {
+        if self.fault.is_some() {
+            return;
+        }
+        if let Some(pieces) = self.arriving.remove(&offset) {
+            self.ask_disk(
+                core,
+                DiskRequest::Write {
+                    job: self.id,
+                    offset,
+                    pieces,
+                },
+            );
+        }
+        let end = offset + u64::from(got);
+        if got == 0 {
+            self.ends(offset);
+        } else if got < len {
+            // Files that know no size, as those of /proc, end where the server says so.
+            if self.size() > 0 && end >= self.size() {
+                self.ends(end);
+            } else {
+                self.missing.push_back((end, len - got));
+            }
+        }
+    }
+
+    fn ends(&mut self, at: u64) {
+        let end = self.end.map_or(at, |e| e.min(at));
+        self.end = Some(end);
+        self.missing.retain(|(offset, _)| *offset < end);
+    }
+}

@@ -1,0 +1,153 @@
+//! What jobs came to, told to whom they were for.
+
+use plan::{Attributes, Fault, JobId, LaneEvent};
+
+use super::engine::{End, Engine, Purpose};
+use super::file::Role;
+use super::guess::TargetIs;
+use crate::walk::Answer;
+
+impl Engine<'_> {
+    pub(super) fn on_lane(&mut self, event: LaneEvent) {
+        match event {
+            LaneEvent::Done(id) => self.on_over(id, Ok(())),
+            LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
+            LaneEvent::Warning(id, message) => self.on_warning(id, message),
+            LaneEvent::Progress(id, n) => {
+                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id) {
+                    let (file, role) = (*file, *role);
+                    self.on_progress(file, role, n);
+                }
+            }
+            LaneEvent::State(id, state) => {
+                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
+                    && *role != Role::RelayGet
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.state = Some(state);
+                }
+            }
+            LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
+                Some((_, Purpose::Walk(walk, tag))) => {
+                    let (walk, tag) = (*walk, *tag);
+                    self.walks.handle(walk, tag, Answer::Entries(entries));
+                }
+                _ => {
+                    if let Some(asked) = self.asks.get_mut(&id) {
+                        asked.entries.extend(entries);
+                    }
+                }
+            },
+            LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
+            LaneEvent::Path(id, path) => self.on_path(id, path),
+        }
+    }
+
+    fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
+        match self.jobs.get(&id) {
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Attributes(attributes));
+            }
+            Some((_, Purpose::Root(walk))) => {
+                let walk = *walk;
+                self.walks.root_is(walk, attributes);
+            }
+            Some((_, Purpose::MakeDir(dir))) => self.tree.existed(*dir),
+            Some((_, Purpose::Guess(file))) => {
+                let (file, is) = (*file, TargetIs::of(&attributes));
+                self.on_guessed(file, is);
+            }
+            Some((_, Purpose::Size(file))) => {
+                let file = *file;
+                self.on_size(file, attributes.size);
+            }
+            _ => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.attributes = Some(attributes);
+                }
+            }
+        }
+    }
+
+    fn on_path(&mut self, id: JobId, path: Vec<u8>) {
+        match self.jobs.get_mut(&id) {
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Path(path));
+            }
+            Some((_, Purpose::Root(walk))) => {
+                let walk = *walk;
+                self.walks.root_really(walk, path);
+            }
+            Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
+            _ => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.path = Some(path);
+                }
+            }
+        }
+    }
+
+    fn on_over(&mut self, id: JobId, result: Result<(), Fault>) {
+        let Some((end, purpose)) = self.jobs.remove(&id) else {
+            return;
+        };
+        let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
+        match purpose {
+            Purpose::Ask => {
+                if let Some(asked) = self.asks.get_mut(&id) {
+                    asked.over = Some(said);
+                }
+            }
+            Purpose::Root(walk) => self.on_root(walk, said),
+            Purpose::Walk(walk, tag) => {
+                let answer = match said {
+                    Ok(()) => Answer::Done,
+                    Err(what) => Answer::Failed(what),
+                };
+                self.walks.handle(walk, tag, answer);
+            }
+            Purpose::MakeDir(dir) => self.on_made(dir, said),
+            Purpose::FinishDir(dir) => self.on_finished(dir, said),
+            Purpose::File(file, role) => self.on_file(file, role, result),
+            Purpose::Guess(file) => {
+                if said.is_err() {
+                    self.on_guessed(file, TargetIs::Missing);
+                }
+            }
+            Purpose::Size(_) => {}
+            Purpose::ReadSymlink(held) => match said {
+                Ok(()) => self.make_symlink(held),
+                Err(what) => self.symlink_over(&held, Err(what), End::Source),
+            },
+            Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
+            Purpose::Owner(path) => {
+                if let Err(what) = said {
+                    self.on_owner_refused(path, &what);
+                }
+            }
+            Purpose::SymlinkTimes => {}
+        }
+    }
+
+    fn on_warning(&mut self, id: JobId, message: String) {
+        let path = match self.jobs.get(&id) {
+            Some((_, Purpose::File(file, _))) => {
+                self.files.get(file).map(|t| t.source_name.clone())
+            }
+            Some((_, Purpose::Owner(path))) => Some(path.clone()),
+            _ => None,
+        };
+        self.warn(path, message);
+    }
+
+    pub(super) fn on_restarted(&mut self, id: JobId) {
+        if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+            && let Some(task) = self.files.get_mut(file)
+        {
+            self.progress.take_back(std::mem::take(&mut task.confirmed));
+            task.state = None;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Files between two hosts: a Get and a Put with a relay between them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plan::{Fault, FileMeta, Job, JobKind, PutOptions, RemotePath};
+
+use super::engine::{End, Engine, Purpose};
+use super::file::{FileId, Role};
+use crate::disk::Relay;
+
+/// Memory that relays may hold for all files between two hosts.
+const RELAY_BUDGET: u64 = 256 << 20;
+/// What one file counts for at most, and one whose size is unknown.
+const RELAY_SHARE: u64 = 64 << 20;
+const RELAY_FILES: usize = 512;
+
+/// The two jobs of a file.
+pub(super) struct RelayTask {
+    relay: Arc<Relay>,
+    share: u64,
+    jobs: u8,
+    fault: Option<Fault>,
+    put_done: bool,
+    /// It is done for the second time, in place.
+    again: bool,
+}
+
+impl std::fmt::Debug for RelayTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RelayTask")
+            .field("jobs", &self.jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine<'_> {
+    pub(super) fn relay_has_room(&self) -> bool {
+        self.relayed < RELAY_BUDGET
+            && (self.source.is_none() || self.target.is_none() || self.files.len() < RELAY_FILES)
+    }
+
+    pub(super) fn start_relayed(&mut self, id: FileId, mut options: PutOptions) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let again = task.relay.is_some();
+        options.inplace |= again;
+        let attributes = task.attributes.unwrap_or_default();
+        let share = task.size.unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
+        let relay = Relay::new(FileMeta {
+            attributes,
+            stream: attributes.size.is_none(),
+        });
+        let (source, target) = (
+            RemotePath(task.source.clone()),
+            RemotePath(task.target.clone()),
+        );
+        task.relay = Some(RelayTask {
+            relay: Arc::clone(&relay),
+            share,
+            jobs: 2,
+            fault: None,
+            put_done: false,
+            again,
+        });
+        self.relayed += share;
+        let get = JobKind::Get {
+            source,
+            target: PathBuf::new(),
+            known: Some(attributes),
+            options: PutOptions {
+                fsync: false,
+                ..options.clone()
+            },
+        };
+        let put = JobKind::Put {
+            source: PathBuf::new(),
+            target,
+            options,
+        };
+        let bound = Arc::clone(&relay);
+        self.submit_with(
+            End::Source,
+            Purpose::File(id, Role::RelayGet),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: get }, bound);
+            },
+        );
+        self.submit_with(
+            End::Target,
+            Purpose::File(id, Role::RelayPut),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: put }, relay);
+            },
+        );
+    }
+
+    /// One of the two jobs is over.
+    pub(super) fn on_relayed(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(relay) = &mut task.relay else {
+            return;
+        };
+        relay.jobs -= 1;
+        match (role, result) {
+            (Role::RelayGet, Err(fault)) => {
+                relay.relay.break_off(fault.clone());
+                relay.fault.get_or_insert(fault);
+            }
+            (_, Err(fault)) => {
+                relay.relay.abandon();
+                relay.fault.get_or_insert(fault);
+            }
+            (Role::RelayPut, Ok(())) => relay.put_done = true,
+            (_, Ok(())) => {}
+        }
+        if relay.jobs > 0 {
+            return;
+        }
+        let (done, fault) = (relay.put_done, relay.fault.take());
+        // The target is a symlink, a device or in a directory that takes no temporaries: the
+        // upload began again, under its final name. What was relayed is gone by then.
+        let again = relay.relay.was_reopened() && !relay.again;
+        self.relayed -= relay.share;
+        match fault {
+            _ if done => self.file_done(id),
+            Some(_) if again => {
+                self.progress.take_back(std::mem::take(&mut task.confirmed));
+                self.start_file(id);
+            }
+            Some(fault) => self.file_fault(id, fault),
+            None => self.file_failed(id, End::Source, "it was not copied".to_owned()),
+        }
+    }
+}

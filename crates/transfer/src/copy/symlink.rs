@@ -1,0 +1,80 @@
+//! Symlinks that are kept.
+
+use plan::{Attributes, JobKind, RemotePath};
+
+use super::engine::{End, Engine, Purpose};
+use super::local;
+use super::tree::Held;
+use crate::report::Event;
+use crate::walk::local_path;
+
+impl Engine<'_> {
+    pub(super) fn begin_symlink(&mut self, held: Held) {
+        if self.source.is_some() {
+            let path = RemotePath(held.entry.path.clone());
+            self.submit(
+                End::Source,
+                JobKind::ReadSymlink { path },
+                Purpose::ReadSymlink(held),
+            );
+            return;
+        }
+        match std::fs::read_link(local_path(&held.entry.path)) {
+            Ok(path) => {
+                use std::os::unix::ffi::OsStringExt;
+                let points_to = Some(path.into_os_string().into_vec());
+                self.make_symlink(Held { points_to, ..held });
+            }
+            Err(e) => {
+                let what = crate::disk::os_words(&e);
+                self.symlink_over(&held, Err(what), End::Source);
+            }
+        }
+    }
+
+    pub(super) fn make_symlink(&mut self, held: Held) {
+        let points_to = held.points_to.clone().unwrap_or_default();
+        let times = held.entry.attributes.times;
+        if self.target.is_some() {
+            let path = RemotePath(held.target.clone());
+            let kind = JobKind::MakeSymlink { path, points_to };
+            self.submit(End::Target, kind, Purpose::MakeSymlink(held));
+            return;
+        }
+        let path = local_path(&held.target);
+        let made = local::make_symlink(&path, &points_to, times);
+        self.symlink_over(&held, made, End::Target);
+    }
+
+    /// At the far end; here that was done with the symlink.
+    fn keep_symlink_times(&mut self, held: &Held) {
+        let times = held.entry.attributes.times;
+        if self.target.is_some() && times.is_some() {
+            let kind = JobKind::SetAttributes {
+                path: RemotePath(held.target.clone()),
+                attributes: Attributes {
+                    times,
+                    ..Attributes::default()
+                },
+                follow: false,
+            };
+            self.submit(End::Target, kind, Purpose::SymlinkTimes);
+        }
+    }
+
+    pub(super) fn symlink_over(&mut self, held: &Held, result: Result<(), String>, end: End) {
+        let name = match end {
+            End::Source => self.shown(end, &held.entry.path),
+            End::Target => self.shown(end, &held.target),
+        };
+        match result {
+            Ok(()) => {
+                self.summary.symlinks += 1;
+                self.keep_symlink_times(held);
+                self.tell(Event::SymlinkDone { target: name });
+            }
+            Err(what) => self.fail(None, name, what),
+        }
+        self.item_over(held.dir);
+    }
+}

@@ -1,0 +1,277 @@
+//! Sessions whose channels end in the middle: the jobs are done again.
+
+mod world;
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use mio::{Registry, Token};
+use sftp::Output;
+use transfer::cancel::Cancel;
+use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId};
+use transfer::report::{Outcome, Progress};
+use transfer::session::{
+    ChannelId, Link, LinkError, LinkEvent, Peer, RawLink, Session, SessionOptions,
+};
+use world::{Result, World, differences};
+
+/// Each channel is an sftp-server of its own; some end after a number of bytes sent to them.
+struct Channels {
+    server: String,
+    links: Vec<Option<RawLink>>,
+    registry: Option<(Registry, usize)>,
+    /// Bytes after which the first channels end.
+    ends_after: Vec<usize>,
+    sent: Vec<usize>,
+    opened: Arc<AtomicU32>,
+    /// Channels beyond this many are refused.
+    most: usize,
+}
+
+/// Tokens of one RawLink.
+const TOKENS: usize = 3;
+
+impl Channels {
+    fn link(&mut self, channel: ChannelId) -> Option<&mut RawLink> {
+        self.links.get_mut(channel.0 as usize)?.as_mut()
+    }
+}
+
+impl Link for Channels {
+    fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
+        self.registry = Some((registry.try_clone()?, first.0));
+        Ok(())
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        Some(Peer {
+            openssh: true,
+            remembered: None,
+        })
+    }
+
+    fn pool(&self) -> wire::Pool {
+        wire::Pool::new(32_768, 64)
+    }
+
+    fn open_channel(&mut self) -> Option<ChannelId> {
+        if self.links.iter().flatten().count() >= self.most {
+            return None;
+        }
+        let mut link = RawLink::spawn(self.server.clone().into(), Vec::new()).ok()?;
+        let (registry, first) = self.registry.as_ref()?;
+        let number = self.links.len();
+        link.register(registry, Token(first + TOKENS * number))
+            .ok()?;
+        link.open_channel();
+        self.links.push(Some(link));
+        self.sent.push(0);
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        Some(ChannelId(number as u32))
+    }
+
+    fn close_channel(&mut self, channel: ChannelId) {
+        self.links[channel.0 as usize] = None;
+    }
+
+    fn ready(&mut self, token: Token, readable: bool, writable: bool) {
+        let first = self.registry.as_ref().map_or(0, |r| r.1);
+        let number = (token.0 - first) / TOKENS;
+        if let Some(link) = self.link(ChannelId(number as u32)) {
+            link.ready(token, readable, writable);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> std::result::Result<bool, LinkError> {
+        let mut more = false;
+        for number in 0..self.links.len() {
+            let channel = ChannelId(number as u32);
+            let ends = self.ends_after.get(number).copied().unwrap_or(usize::MAX);
+            let Some(link) = self.links[number].as_mut() else {
+                continue;
+            };
+            if self.sent[number] > ends {
+                self.links[number] = None;
+                events.push(LinkEvent::Closed(
+                    channel,
+                    Some("as the test wants".to_owned()),
+                ));
+                continue;
+            }
+            let mut own = Vec::new();
+            more |= link.receive(now, &mut own)?;
+            events.extend(own.into_iter().map(|event| match event {
+                LinkEvent::Data(_, bytes) => LinkEvent::Data(channel, bytes),
+                LinkEvent::Closed(_, why) => LinkEvent::Closed(channel, why),
+                says => says,
+            }));
+        }
+        Ok(more)
+    }
+
+    fn room(&self, channel: ChannelId) -> usize {
+        let link = self.links.get(channel.0 as usize).and_then(Option::as_ref);
+        link.map_or(0, |link| link.room(channel))
+    }
+
+    fn send(&mut self, channel: ChannelId, output: Output) {
+        self.sent[channel.0 as usize] += output.len();
+        if let Some(link) = self.link(channel) {
+            link.send(channel, output);
+        }
+    }
+
+    fn flush(&mut self, now: Instant) -> std::result::Result<bool, LinkError> {
+        let mut wrote = false;
+        for link in self.links.iter_mut().flatten() {
+            wrote |= link.flush(now)?;
+        }
+        Ok(wrote)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant) -> std::result::Result<(), LinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) {}
+}
+
+struct Over(Mutex<Option<Channels>>);
+
+impl Connect for Over {
+    fn connect(&self, _: HostId, _: &Cancel) -> std::result::Result<Session, String> {
+        let link = self.0.lock().map_err(|e| e.to_string())?.take();
+        let link = link.ok_or("connected twice")?;
+        Session::start(Box::new(link), SessionOptions::default()).map_err(|e| e.to_string())
+    }
+
+    fn name(&self, _: HostId) -> String {
+        "host".to_owned()
+    }
+}
+
+fn over(server: &str, ends_after: &[usize], most: usize) -> (Over, Arc<AtomicU32>) {
+    let opened = Arc::new(AtomicU32::new(0));
+    let channels = Channels {
+        server: server.to_owned(),
+        links: Vec::new(),
+        registry: None,
+        ends_after: ends_after.to_vec(),
+        sent: Vec::new(),
+        opened: Arc::clone(&opened),
+        most,
+    };
+    (Over(Mutex::new(Some(channels))), opened)
+}
+
+fn request(sources: copy::Place, target: copy::Place) -> CopyRequest {
+    CopyRequest {
+        sources: vec![sources],
+        target,
+        options: CopyOptions {
+            recursive: true,
+            preserve: true,
+            ..CopyOptions::default()
+        },
+    }
+}
+
+fn plant(world: &World) -> Result {
+    fs::create_dir_all(world.path("source/sub"))?;
+    for i in 0..400_usize {
+        fs::write(
+            world.path(&format!("source/sub/f{i}")),
+            vec![i as u8; i * 40],
+        )?;
+    }
+    fs::write(world.path("source/large"), vec![9; 5_000_000])?;
+    world::age(&world.path("source"))
+}
+
+#[test]
+fn channels_that_end_in_the_middle_cost_nothing_but_time() -> Result {
+    let Some(world) = World::new()? else {
+        return Ok(());
+    };
+    plant(&world)?;
+    for (ends, upload) in [
+        (&[2_000_000, 300_000, 1000][..], true),
+        (&[20_000, 3_000, 1000], false),
+    ] {
+        let name = if upload { "up" } else { "down" };
+        let (source, target) = match upload {
+            true => (world.here("source"), world.there(name)),
+            false => (world.there("source"), world.here(name)),
+        };
+        let (connect, opened) = over(world.server(), ends, 8);
+        let progress = Progress::default();
+        let summary = copy::run(
+            request(source, target),
+            &connect,
+            &progress,
+            &mut |_| {},
+            &Cancel::default(),
+        );
+        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert_eq!(differences(&world.path("source"), &world.path(name))?, "");
+        assert!(opened.load(Ordering::SeqCst) >= 4);
+        assert_eq!(progress.bytes_done(), summary.bytes);
+        assert_eq!(progress.bytes_done(), progress.bytes_total());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_listing_has_its_own_channel_or_prediction_ends() -> Result {
+    let Some(world) = World::new()? else {
+        return Ok(());
+    };
+    plant(&world)?;
+    for (most, expected) in [(8, 2), (1, 2)] {
+        let name = format!("down{most}");
+        let (connect, opened) = over(world.server(), &[], most);
+        let summary = copy::run(
+            request(world.there("source"), world.here(&name)),
+            &connect,
+            &Progress::default(),
+            &mut |_| {},
+            &Cancel::default(),
+        );
+        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert_eq!(differences(&world.path("source"), &world.path(&name))?, "");
+        assert_eq!(opened.load(Ordering::SeqCst), expected, "{most}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_that_ends_every_channel_is_given_up() -> Result {
+    let Some(world) = World::new()? else {
+        return Ok(());
+    };
+    plant(&world)?;
+    let (connect, _) = over(world.server(), &[5000; 20], 8);
+    let summary = copy::run(
+        request(world.here("source"), world.there("up")),
+        &connect,
+        &Progress::default(),
+        &mut |_| {},
+        &Cancel::default(),
+    );
+    let Outcome::NoConnection(why) = summary.outcome else {
+        panic!("{:?}", summary.outcome);
+    };
+    assert!(why.contains("as the test wants"), "{why}");
+    Ok(())
+}

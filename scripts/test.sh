@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# All checks, as CI runs them: setup, format, lints, tests, a short run of the fuzzers (they are
+# tests of the workspace). Ends with what was skipped, and one line of totals.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+failed=()
+step() {
+    local name=$1 begun=$SECONDS
+    shift
+    echo "== $name"
+    "$@" || failed+=("$name")
+    echo "== $name: $((SECONDS - begun)) s"
+}
+
+log=target/test.log
+export LONGHAUL_SKIPPED=$PWD/target/skipped.txt
+mkdir -p target
+rm -f "$LONGHAUL_SKIPPED"
+
+tests() {
+    # The tests of the whole program run the binary of the same profile: one build serves both.
+    cargo build --locked -p longhaul \
+        && cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
+    return "${PIPESTATUS[0]}"
+}
+
+step setup scripts/setup-tests.sh
+step format cargo fmt --all --check
+step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+step tests tests
+
+if [ -s "$LONGHAUL_SKIPPED" ]; then
+    echo
+    echo "Not everything ran:"
+    sort -u "$LONGHAUL_SKIPPED" | sed 's/^/  /'
+fi
+[ "${#failed[@]}" = 0 ] || echo "FAILED: ${failed[*]}"
+# cargo has a line for each test binary; this is their sum.
+awk '
+    /^test result:/ {
+        for (i = 1; i < NF; i++) {
+            if ($(i + 1) == "passed;") passed += $i
+            if ($(i + 1) == "failed;") broken += $i
+            if ($(i + 1) == "ignored;") ignored += $i
+        }
+    }
+    END { printf "total: %d passed, %d failed, %d skipped\n", passed, broken, ignored }
+' "$log" 2>/dev/null
+[ "${#failed[@]}" = 0 ]

@@ -1,0 +1,527 @@
+//! Files that other programs stumble over.
+
+use std::fs::{self, File};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use longhaul_tests::{Scene, names_in, remote};
+use testkit::delay_proxy::Way;
+use testkit::peer::PeerBuilder;
+use testkit::tree::{Compare, Tree, assert_same, write_file};
+use testkit::{DelayProxy, PeerKind, Seed, missing};
+
+#[test]
+fn links_to_folders_are_followed_and_archive_keeps_all_links() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    Tree::full(1).with_folder_links().make(&scene.path("tree"));
+    for (from, to, name) in [
+        (
+            scene.path("tree").into_os_string(),
+            scene.remote("up"),
+            "up",
+        ),
+        (
+            scene.remote("tree"),
+            scene.path("down").into_os_string(),
+            "down",
+        ),
+    ] {
+        // The dangling link fails, by its name; the rest is copied.
+        let outcome = scene.client.cp().args(["-r", "-p"]).arg(from).arg(to).run();
+        outcome.expect_code(1).expect_err(&["dangling"]);
+        let _ = fs::remove_file(scene.path("tree/links/dangling"));
+        let inside = fs::read(scene.path(name).join("links/to-folder/inside"));
+        assert_eq!(inside.expect("followed"), b"inside the target folder");
+        assert_same(
+            &scene.path("tree/odd"),
+            &scene.path(name).join("odd"),
+            Compare::PRESERVED,
+        );
+        symlink("nowhere", scene.path("tree/links/dangling")).expect("a symlink");
+    }
+    scene.copies(&["-a"], scene.path("tree"), scene.remote("archive-up"));
+    scene.copies(&["-a"], scene.remote("tree"), scene.path("archive-down"));
+    for name in ["archive-up", "archive-down"] {
+        let lines =
+            testkit::tree::differences(&scene.path("tree"), &scene.path(name), Compare::PRESERVED);
+        // Making the dangling link again changed that folder's time in the source, no copy's.
+        assert!(lines.is_empty(), "{name}: {}", lines.join("\n"));
+    }
+}
+
+#[test]
+fn a_loop_of_links_ends() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    write_file(&scene.path("tree/file"), b"content");
+    symlink("..", scene.path("tree/up")).expect("a symlink");
+    symlink("self", scene.path("tree/self")).expect("a symlink");
+    let run = scene
+        .client
+        .cp()
+        .arg("-r")
+        .arg(scene.path("tree"))
+        .arg(scene.remote("tree/copy"));
+    let outcome = run.timeout(Duration::from_secs(40)).run();
+    assert!(!outcome.timed_out, "{outcome}");
+    assert!(
+        scene.client.is_scp() || !outcome.success(),
+        "it cannot be whole: {outcome}"
+    );
+}
+
+#[test]
+fn a_target_inside_the_source_ends() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    for (name, up) in [("one", true), ("two", false)] {
+        Tree::small_files(1, 20).make(&scene.path(name));
+        let inside = format!("{name}/inside");
+        let (from, to) = if up {
+            (scene.path(name).into_os_string(), scene.remote(&inside))
+        } else {
+            (scene.remote(name), scene.path(&inside).into_os_string())
+        };
+        let run = scene.client.cp().arg("-r").arg(from).arg(to);
+        let outcome = run.timeout(Duration::from_secs(40)).run();
+        if scene.client.is_scp() {
+            continue;
+        }
+        assert!(!outcome.timed_out, "{outcome}");
+        assert!(
+            !scene.path(&inside).join("inside/inside").exists(),
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn file_and_folder_of_one_name() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    for folder in ["tree", "tree/clash", "target", "target/tree"] {
+        fs::create_dir(scene.path(folder)).expect("our folder");
+    }
+    write_file(&scene.path("tree/clash/inside"), b"1");
+    write_file(&scene.path("tree/other"), b"2");
+    write_file(
+        &scene.path("target/tree/clash"),
+        b"a file where a folder should be",
+    );
+    let run = scene
+        .client
+        .cp()
+        .arg("-r")
+        .arg(scene.path("tree"))
+        .arg(scene.remote("target"));
+    let outcome = run.run().expect_code(1).expect_err(&["clash"]);
+    assert_eq!(
+        fs::read(scene.path("target/tree/clash")).expect("it stays"),
+        b"a file where a folder should be"
+    );
+    if !scene.client.is_scp() {
+        assert!(
+            scene.path("target/tree/other").exists(),
+            "the rest goes on: {outcome}"
+        );
+    }
+}
+
+#[test]
+fn a_target_folder_that_may_not_be_written() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if missing::is_root() {
+        // Root may write anywhere but where nobody may.
+        write_file(&scene.path("file"), b"content");
+        for target in ["/proc/file", "/sys/file"] {
+            for (from, to) in [
+                (
+                    scene.path("file").into_os_string(),
+                    remote("peer", Path::new(target)),
+                ),
+                (scene.remote("file"), target.into()),
+            ] {
+                let outcome = scene.client.cp().arg(from).arg(to).run();
+                outcome.expect_code(1).expect_err(&[target]);
+            }
+        }
+        return;
+    }
+    fs::create_dir(scene.path("closed")).expect("our folder");
+    fs::set_permissions(scene.path("closed"), fs::Permissions::from_mode(0o555)).expect("ours");
+    write_file(&scene.path("file"), b"content");
+    for (from, to) in [
+        (
+            scene.path("file").into_os_string(),
+            scene.remote("closed/copy"),
+        ),
+        (
+            scene.remote("file"),
+            scene.path("closed/copy").into_os_string(),
+        ),
+    ] {
+        let outcome = scene.client.cp().arg(from).arg(to).run();
+        outcome
+            .expect_code(1)
+            .expect_err(&["permission denied"])
+            .expect_err(&["closed/copy"]);
+    }
+}
+
+/// Sockets, pipes and devices are named and passed over.
+#[test]
+fn what_is_no_file_is_named_and_the_rest_copied() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    write_file(&scene.path("tree/good"), b"content");
+    let _socket = std::os::unix::net::UnixListener::bind(scene.path("tree/socket")).expect("ours");
+    let run = scene
+        .client
+        .cp()
+        .arg("-r")
+        .arg(scene.path("tree"))
+        .arg(scene.remote("up"));
+    let outcome = run.run().expect_err(&["socket"]);
+    assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+    assert_eq!(
+        fs::read(scene.path("up/good")).expect("it is there"),
+        b"content"
+    );
+    let run = scene
+        .client
+        .cp()
+        .arg("-r")
+        .arg(scene.remote("tree"))
+        .arg(scene.path("down"));
+    let outcome = run.run().expect_err(&["socket"]);
+    assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+    assert_eq!(
+        fs::read(scene.path("down/good")).expect("it is there"),
+        b"content"
+    );
+}
+
+/// A file-size limit makes every write beyond it fail, as a full disk does, and needs no rights.
+const LIMITED: &str = "trap '' XFSZ; ulimit -f 2000; exec \"$@\"";
+
+#[test]
+fn no_room_for_an_upload() {
+    let Some(server) = missing::sftp_server() else {
+        return;
+    };
+    let place = longhaul_tests::scratch();
+    let wrapper = place.path().join("limited");
+    let script = format!("#!/bin/sh\nset -- {}\n{LIMITED}\n", server.display());
+    write_file(&wrapper, script.as_bytes());
+    let subsystem = format!("sftp /bin/sh {}", wrapper.display());
+    let builder = PeerBuilder::openssh().option("Subsystem", subsystem);
+    let Some(scene) = Scene::with(builder) else {
+        return;
+    };
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    write_file(&scene.path("tree/big"), &Seed::new(1).bytes(6_000_000));
+    write_file(&scene.path("tree/small"), b"content");
+    let run = scene
+        .client
+        .cp()
+        .arg("-r")
+        .arg(scene.path("tree"))
+        .arg(scene.remote("copy"));
+    let outcome = run.run().expect_code(1).expect_err(&["big"]);
+    assert_eq!(
+        fs::read(scene.path("copy/small")).expect("it is there"),
+        b"content"
+    );
+    if !scene.client.is_scp() {
+        assert_eq!(names_in(&scene.path("copy")), ["small"], "{outcome}");
+    }
+}
+
+#[test]
+fn no_room_for_a_download() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    write_file(&scene.path("tree/big"), &Seed::new(1).bytes(6_000_000));
+    write_file(&scene.path("tree/small"), b"content");
+    let longhaul_tests::Program::Longhaul(program) = &scene.client.program else {
+        return;
+    };
+    let run = scene
+        .client
+        .dir
+        .run("sh")
+        .args(["-c", LIMITED, "sh"])
+        .arg(program)
+        .arg("cp");
+    let run = run.arg("-F").arg(scene.client.dir.config()).arg("-r");
+    let outcome = run.arg(scene.remote("tree")).arg(scene.path("copy")).run();
+    let outcome = outcome.expect_code(1).expect_err(&["big"]);
+    assert_eq!(names_in(&scene.path("copy")), ["small"], "{outcome}");
+}
+
+#[test]
+fn a_full_disk() {
+    if !missing::can_unshare_mounts() {
+        missing::not_here("only root can make a file system that is full");
+        return;
+    }
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let longhaul_tests::Program::Longhaul(program) = &scene.client.program else {
+        return;
+    };
+    write_file(&scene.path("big"), &Seed::new(1).bytes(6_000_000));
+    fs::create_dir(scene.path("disk")).expect("our folder");
+    // The disk exists for this one process and its children; what is left on it shows at the end.
+    let script = "mount -t tmpfs -o size=2m none \"$0\" || exit 99; \"$@\"; code=$?; \
+                  ls -A \"$0\" | sed 's/^/left: /' >&2; exit $code";
+    let run = scene
+        .client
+        .dir
+        .run("unshare")
+        .args(["--mount", "sh", "-c", script]);
+    let run = run.arg(scene.path("disk")).arg(program).arg("cp").arg("-F");
+    let run = run.arg(scene.client.dir.config()).arg(scene.remote("big"));
+    let outcome = run.arg(scene.path("disk/copy")).run().expect_code(1);
+    let outcome = outcome
+        .expect_err(&["no space left"])
+        .expect_err(&["disk/copy", "big"]);
+    assert!(!outcome.err().contains("left: "), "{outcome}");
+}
+
+/// A file with holes, longer than 32 bits can say, on a file system in memory.
+#[test]
+fn a_sparse_file_over_4_gib() {
+    const LEN: u64 = (4 << 30) + 12_345;
+    let memory = Path::new("/dev/shm");
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let room = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    if room < LEN + (1 << 30) {
+        missing::not_here("/dev/shm has no room for 5 GiB");
+        return;
+    }
+    let place = tempfile::Builder::new()
+        .prefix("longhaul-sparse-")
+        .tempdir_in(memory);
+    let place = place.expect("a folder in memory");
+    let (source, copy) = (place.path().join("source"), place.path().join("copy"));
+    let marks = [0, 1 << 20, (2 << 30) - 3, (4 << 30) - 3, LEN - 6];
+    let file = File::create(&source).expect("our file");
+    file.set_len(LEN).expect("our file");
+    for mark in marks {
+        file.write_all_at(b"marked", mark).expect("our file");
+    }
+    let run = scene.client.cp().arg(&source).arg(remote("peer", &copy));
+    run.timeout(Duration::from_secs(240)).run().expect_code(0);
+    let copied = File::open(&copy).expect("it is there");
+    assert_eq!(copied.metadata().expect("our file").len(), LEN);
+    for mark in marks {
+        let mut bytes = [0; 6];
+        copied.read_exact_at(&mut bytes, mark).expect("our file");
+        assert_eq!(&bytes, b"marked", "at {mark}");
+        let mut bytes = [1; 64];
+        copied
+            .read_exact_at(&mut bytes, (3 << 30) + mark / 8)
+            .expect("our file");
+        assert_eq!(bytes, [0; 64]);
+    }
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let content = Seed::new(1).bytes(9_000_000);
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    for up in [true, false] {
+        write_file(&scene.path("file"), &content[..6_000_000]);
+        let way = if up { Way::Up } else { Way::Down };
+        let before = proxy.carried(way);
+        let (from, to) = ways(&scene, up);
+        let running = scene.client.cp().arg(from).arg(to).spawn();
+        assert!(running.until(|| proxy.carried(way) > before + 2_000_000));
+        let mut file = fs::OpenOptions::new()
+            .append(true)
+            .open(scene.path("file"))
+            .expect("ours");
+        file.write_all(&content[6_000_000..]).expect("our file");
+        let outcome = running.wait();
+        if scene.client.is_scp() {
+            continue;
+        }
+        if outcome.success() {
+            let copy = fs::read(scene.path("copy")).expect("it is there");
+            assert!(
+                copy.len() >= 6_000_000 && content.starts_with(&copy),
+                "{}",
+                copy.len()
+            );
+        } else {
+            outcome.expect_code(1).expect_err(&["file"]);
+            assert!(!scene.path("copy").exists());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let content = Seed::new(1).bytes(9_000_000);
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    for up in [true, false] {
+        let _ = fs::remove_file(scene.path("copy"));
+        write_file(&scene.path("file"), &content);
+        let way = if up { Way::Up } else { Way::Down };
+        let before = proxy.carried(way);
+        let (from, to) = ways(&scene, up);
+        let running = scene.client.cp().arg(from).arg(to).spawn();
+        assert!(running.until(|| proxy.carried(way) > before + 1_000_000));
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .open(scene.path("file"))
+            .expect("ours");
+        file.set_len(500_000).expect("our file");
+        file.seek(SeekFrom::End(0)).expect("our file");
+        let outcome = running.wait();
+        assert!(!outcome.timed_out, "{outcome}");
+        if scene.client.is_scp() {
+            continue;
+        }
+        if outcome.success() {
+            // All of it had been read before it shrank, or the copy is as short as the file.
+            let copy = fs::read(scene.path("copy")).expect("it is there");
+            assert!(
+                content.starts_with(&copy),
+                "bytes that never were in the file"
+            );
+        } else {
+            outcome.expect_code(1).expect_err(&["file"]);
+            assert!(!scene.path("copy").exists());
+        }
+    }
+}
+
+fn ways(scene: &Scene, up: bool) -> (std::ffi::OsString, std::ffi::OsString) {
+    if up {
+        (scene.path("file").into_os_string(), scene.remote("copy"))
+    } else {
+        (scene.remote("file"), scene.path("copy").into_os_string())
+    }
+}
+
+/// The file under its final name is a new one: whoever has the old one open keeps it whole.
+#[test]
+fn the_final_name_appears_at_once_and_inplace_writes_into_the_file() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(100_000));
+    for up in [true, false] {
+        for inplace in [false, true] {
+            write_file(&scene.path("copy"), b"before");
+            let before = fs::metadata(scene.path("copy")).expect("our file").ino();
+            let (from, to) = ways(&scene, up);
+            let flags: &[&str] = if inplace { &["--inplace"] } else { &[] };
+            scene.copies(flags, from, to);
+            let after = fs::metadata(scene.path("copy")).expect("our file").ino();
+            assert_eq!(before == after, inplace, "up {up}, inplace {inplace}");
+            assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+        }
+    }
+    assert_eq!(
+        names_in(scene.scratch.path()),
+        ["copy", "file"],
+        "no temporary is left"
+    );
+}
+
+#[test]
+fn targets_that_are_no_files_are_written_into() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("file"), b"content");
+    scene.copies(&[], scene.remote("file"), "/dev/null");
+    scene.copies(&[], scene.path("file"), "peer:/dev/null");
+    let null = fs::metadata("/dev/null").expect("it is still there");
+    assert!(!null.is_file(), "/dev/null was replaced by a file");
+}
+
+#[test]
+fn durable_when_asked() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(1_000_000));
+    for up in [true, false] {
+        let _ = fs::remove_file(scene.path("copy"));
+        let (from, to) = ways(&scene, up);
+        let outcome = scene
+            .client
+            .cp()
+            .arg("--fsync")
+            .arg(from)
+            .arg(to)
+            .run()
+            .expect_code(0);
+        assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+        drop(outcome);
+    }
+}
+
+#[test]
+fn many_small_files() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    Tree::small_files(9, 1500).make(&scene.path("tree"));
+    scene.copies(&["-r", "-p"], scene.path("tree"), scene.remote("up"));
+    assert_same(&scene.path("tree"), &scene.path("up"), Compare::PRESERVED);
+    scene.copies(&["-r", "-p"], scene.remote("tree"), scene.path("down"));
+    let compare = if scene.client.is_scp() {
+        Compare::MODES
+    } else {
+        Compare::PRESERVED
+    };
+    assert_same(&scene.path("tree"), &scene.path("down"), compare);
+}

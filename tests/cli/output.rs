@@ -1,0 +1,141 @@
+//! What is shown, and where.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use longhaul_tests::Scene;
+use testkit::tree::write_file;
+use testkit::{PeerKind, Seed};
+
+#[test]
+fn piped_it_says_one_closing_line_on_standard_error_and_quiet_none() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
+    let run = |flags: &[&str]| {
+        let run = scene.client.cp().args(flags).arg(scene.path("file"));
+        run.arg(scene.remote("copy")).run().expect_code(0)
+    };
+    let outcome = run(&["-q"]);
+    assert!(
+        outcome.stdout.is_empty() && outcome.stderr.is_empty(),
+        "{outcome}"
+    );
+    let outcome = run(&[]);
+    assert!(
+        outcome.stdout.is_empty(),
+        "standard output is for --json: {outcome}"
+    );
+    assert!(
+        !outcome.stderr.contains(&b'\r') && !outcome.stderr.contains(&0x1b),
+        "{outcome}"
+    );
+    if !scene.client.is_scp() {
+        assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+        assert!(
+            outcome.err().contains("written and renamed"),
+            "no more is claimed: {outcome}"
+        );
+        // Errors are shown however quiet it is.
+        let run = scene.client.cp().arg("-q").arg(scene.path("missing"));
+        let outcome = run.arg(scene.remote("copy")).run().expect_code(1);
+        assert!(outcome.err().contains("missing"), "{outcome}");
+    }
+}
+
+#[test]
+fn colours_only_on_a_terminal_that_wants_them() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let fails = || {
+        scene
+            .client
+            .cp()
+            .arg(scene.path("missing"))
+            .arg(scene.remote("copy"))
+    };
+    // Whatever moves the cursor is no colour: those end in `m`.
+    let coloured = |text: &str| {
+        text.split('\x1b').skip(1).any(|rest| {
+            let end = rest.find(|c: char| c.is_ascii_alphabetic());
+            end.is_some_and(|end| rest[end..].starts_with('m') && rest.starts_with('['))
+        })
+    };
+    let outcome = fails().run().expect_code(1);
+    assert!(!coloured(&outcome.err()), "{outcome}");
+    let outcome = fails().env("TERM", "xterm").in_terminal().run();
+    assert!(coloured(&outcome.out()), "{outcome}");
+    let outcome = fails()
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1")
+        .in_terminal()
+        .run();
+    assert!(!coloured(&outcome.out()), "{outcome}");
+    let outcome = fails().env("TERM", "dumb").in_terminal().run();
+    assert!(!coloured(&outcome.out()), "{outcome}");
+}
+
+/// Names from files and from servers never reach the terminal as they are.
+#[test]
+fn names_are_escaped_when_shown() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let name = std::ffi::OsStr::from_bytes(b"evil\x1b]0;owned\x07\x1b[31m\r\n\xff");
+    std::fs::create_dir(scene.path("tree")).expect("our folder");
+    let _socket =
+        std::os::unix::net::UnixListener::bind(scene.path("tree").join(name)).expect("a socket");
+    for flags in [&["-r"][..], &["-r", "-v"], &["-r", "--progress"]] {
+        for terminal in [false, true] {
+            let run = scene.client.cp().args(flags).args(["--color", "never"]);
+            let run = run.arg(scene.remote("tree")).arg(scene.path("copy"));
+            let outcome = if terminal {
+                run.in_terminal().run()
+            } else {
+                run.run()
+            };
+            for bytes in [&outcome.stdout, &outcome.stderr] {
+                let text = String::from_utf8_lossy(bytes);
+                assert!(!text.contains("\x1b]0;"), "a title is set: {outcome}");
+                assert!(
+                    !text.contains("\x1b[31m") && !text.contains('\x07'),
+                    "{outcome}"
+                );
+            }
+            let shown = outcome.out() + &outcome.err();
+            assert!(shown.contains("evil"), "the failure is named: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn progress_is_written_to_a_log_when_asked() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let proxy = testkit::DelayProxy::to(scene.peer.addr())
+        .rate(4_000_000)
+        .start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    write_file(&scene.path("file"), &Seed::new(1).bytes(14_000_000));
+    let run = scene.client.cp().arg("--progress").arg(scene.path("file"));
+    let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
+    assert!(
+        outcome.err().lines().count() >= 3,
+        "a line a second: {outcome}"
+    );
+    assert!(!outcome.stderr.contains(&b'\r'), "{outcome}");
+}

@@ -1,0 +1,99 @@
+//! Command lines that make no sense, and flags that are refused.
+
+use longhaul_tests::Client;
+
+#[test]
+fn refused_flags_say_why() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    for (flags, reason) in [
+        (&["-O"][..], "scp protocol"),
+        (&["-R"], "through this machine"),
+        (&["-X", "nrequests=3"], "-X"),
+        (&["-1"], "obsolete"),
+        (&["-t"], "scp protocol"),
+        (&["-f"], "scp protocol"),
+    ] {
+        let outcome = client.cp().args(flags).args(["a", "peer:b"]).run();
+        outcome.expect_code(2).expect_err(&[reason]);
+    }
+}
+
+#[test]
+fn usage_errors_are_2_and_say_what() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    for (words, named) in [
+        (&[][..], "SRC"),
+        (&["only-one"], "DST"),
+        (&["--no-such-flag", "a", "peer:b"], "no-such-flag"),
+        (&["-P", "port", "a", "peer:b"], "port"),
+        (&["-P", "70000", "a", "peer:b"], "70000"),
+        (&["-l", "-5", "a", "peer:b"], "-l"),
+        (&["a", "scp://peer:99999/b"], "99999"),
+    ] {
+        let outcome = client.cp().args(words).run().expect_code(2);
+        let lower = outcome.err().to_lowercase();
+        assert!(
+            lower.contains(&named.to_lowercase()) || lower.contains("usage"),
+            "{named} is not named: {outcome}"
+        );
+    }
+}
+
+#[test]
+fn scps_own_flags_are_understood() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    // Nothing is copied: the host does not exist, which is said after the flags were read.
+    for flags in [
+        &["-3"][..],
+        &["-4"],
+        &["-6"],
+        &["-A"],
+        &["-B"],
+        &["-C"],
+        &["-p"],
+        &["-q"],
+        &["-r"],
+        &["-s"],
+        &["-T"],
+        &["-v"],
+        &["-c", "aes128-ctr"],
+        &["-i", "/nonexistent"],
+        &["-l", "1000"],
+        &["-o", "User=x"],
+        &["-P", "2"],
+        &["-rpqC"],
+    ] {
+        let run = client
+            .cp()
+            .args(flags)
+            .args(["/dev/null", "host.invalid:b"]);
+        let outcome = run.run();
+        assert!(outcome.code == Some(255), "{flags:?}: {outcome}");
+    }
+}
+
+#[test]
+fn help_and_version_succeed() {
+    let client = Client::new();
+    let longhaul_tests::Program::Longhaul(program) = &client.program else {
+        return;
+    };
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["cp", "--help"],
+        &["cp", "-h"],
+    ] {
+        let outcome = client.dir.run(program).args(words).run().expect_code(0);
+        assert!(!outcome.stdout.is_empty(), "{outcome}");
+    }
+}

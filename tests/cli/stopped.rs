@@ -1,0 +1,123 @@
+//! Copies that are stopped in the middle.
+
+use longhaul_tests::{Scene, names_in};
+use testkit::delay_proxy::Way;
+use testkit::tree::write_file;
+use testkit::{DelayProxy, PeerKind, Run, Running, Seed};
+
+/// A copy under way, with enough left to stop it.
+fn under_way(scene: &mut Scene, up: bool, terminal: bool) -> (Running, DelayProxy) {
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(5_000_000).start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    for folder in ["from", "to"] {
+        std::fs::create_dir_all(scene.path(folder)).expect("our folder");
+    }
+    write_file(&scene.path("from/file"), &Seed::new(1).bytes(40_000_000));
+    let run = if up {
+        scene
+            .client
+            .cp()
+            .arg(scene.path("from/file"))
+            .arg(scene.remote("to"))
+    } else {
+        scene
+            .client
+            .cp()
+            .arg(scene.remote("from/file"))
+            .arg(scene.path("to"))
+    };
+    let run: Run = if terminal { run.in_terminal() } else { run };
+    let running = run.spawn();
+    let way = if up { Way::Up } else { Way::Down };
+    assert!(
+        running.until(|| proxy.carried(way) > 2_000_000),
+        "{}",
+        running.wait()
+    );
+    (running, proxy)
+}
+
+#[test]
+fn interrupted_it_leaves_nothing_behind() {
+    for up in [true, false] {
+        for gently in [true, false] {
+            let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+                return;
+            };
+            let (running, _proxy) = under_way(&mut scene, up, false);
+            if gently {
+                running.terminate()
+            } else {
+                running.interrupt()
+            }
+            let outcome = running.wait();
+            assert!(!outcome.timed_out, "{outcome}");
+            if scene.client.is_scp() {
+                continue;
+            }
+            let outcome = outcome.expect_code(130);
+            let left = names_in(&scene.path("to"));
+            assert!(left.is_empty(), "up {up}: left {left:?}\n{outcome}");
+        }
+    }
+}
+
+/// Control-C at a terminal: what the terminal shows after it is the shell's again.
+#[test]
+fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let (mut running, _proxy) = under_way(&mut scene, false, true);
+    // The bar appears within its first seconds.
+    assert!(running.shows("file"), "{}", running.wait());
+    running.type_in("\x03");
+    let outcome = running.wait();
+    assert!(!outcome.timed_out, "{outcome}");
+    assert!(outcome.code == Some(130), "{outcome}");
+    let out = outcome.out();
+    // A cursor that was hidden is shown again.
+    if let Some(hidden) = out.rfind("\x1b[?25l") {
+        let shown = out.rfind("\x1b[?25h");
+        assert!(
+            shown.is_some_and(|shown| shown > hidden),
+            "the cursor stays hidden: {outcome}"
+        );
+    }
+    assert!(names_in(&scene.path("to")).is_empty());
+}
+
+/// A reader that goes away, such as `head`, ends it without a panic.
+#[test]
+fn a_closed_standard_output_is_no_panic() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let longhaul_tests::Program::Longhaul(program) = &scene.client.program else {
+        return;
+    };
+    write_file(&scene.path("file"), b"content");
+    for flag in ["--json", "--help", "-v"] {
+        let script = "trap '' PIPE; \"$@\" | true; exit ${PIPESTATUS[0]}";
+        let run = scene
+            .client
+            .dir
+            .run("bash")
+            .args(["-c", script, "bash"])
+            .arg(program);
+        let run = run
+            .arg("cp")
+            .arg("-F")
+            .arg(scene.client.dir.config())
+            .arg(flag);
+        let outcome = run.arg(scene.path("file")).arg(scene.remote("copy")).run();
+        assert!(!outcome.timed_out && outcome.code != Some(101), "{outcome}");
+        assert!(!outcome.err().contains("panicked"), "{outcome}");
+    }
+}
