@@ -172,6 +172,7 @@ impl ReceiveWindow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
 
     #[test]
@@ -204,10 +205,9 @@ mod tests {
 
     #[test]
     fn the_window_grows_only_while_it_holds_the_sender() {
-        let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
-        let mut now = start;
+        let mut now = start();
         for _ in 0..10 {
             now += rtt;
             let n = window.size() as usize;
@@ -231,7 +231,7 @@ mod tests {
         assert!(window.receive(1).is_err());
         let mut window = ReceiveWindow::new(1 << 20, 1 << 20);
         window.receive(200_000).unwrap();
-        window.consume(Instant::now(), 200_000, None);
+        window.consume(start(), 200_000, None);
         assert_eq!(window.take_grant(), Some(200_000));
         assert_eq!(window.take_grant(), None);
     }

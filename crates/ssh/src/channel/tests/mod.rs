@@ -18,6 +18,15 @@ use crate::msg::{
 
 const MIB: u32 = 1 << 20;
 
+/// Any instant will do to count from.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no other way to get an Instant"
+)]
+pub(super) fn start() -> Instant {
+    Instant::now()
+}
+
 fn channels(role: Role) -> Channels {
     Channels::new(role, ChannelsConfig::default(), Pool::new(32 * 1024, 8))
 }
@@ -37,7 +46,7 @@ fn opened(window: u32, max_packet: u32) -> (Channels, ChannelId) {
 }
 
 fn feed(channels: &mut Channels, message: Vec<u8>) -> Result<(), Error> {
-    channels.handle(Instant::now(), Bytes::from(message))
+    channels.handle(start(), Bytes::from(message))
 }
 
 fn confirm(
@@ -270,7 +279,7 @@ fn extended_data_that_are_not_stderr_do_not_eat_the_window() {
 fn received_data_are_slices_of_their_segment() {
     let (mut channels, id) = opened(0, 32768);
     let segment = Bytes::from(data(id, b"hello"));
-    channels.handle(Instant::now(), segment.clone()).unwrap();
+    channels.handle(start(), segment.clone()).unwrap();
     let Some(ChannelEvent::Data(_, slice)) = channels.poll_event() else {
         panic!("data arrive");
     };

@@ -112,8 +112,7 @@ fn carry(now: Instant, from: &mut End, to: &mut End, n: usize) -> bool {
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let start = Instant::now();
-    let mut now = start;
+    let mut now = start();
     let mut sizes = || -> Result<u32> {
         Ok(match u.int_in_range(0..=3)? {
             0 => u.int_in_range(1..=10)?,
