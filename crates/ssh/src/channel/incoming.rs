@@ -10,8 +10,9 @@ use super::{
     Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, MAX_DATA, Queued, bound_control,
 };
 use crate::Role;
-use crate::error::{Error, PeerMisbehaved, escape};
+use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
+use crate::text::escape;
 
 /// SSH_EXTENDED_DATA_STDERR.
 const STDERR: u32 = 1;

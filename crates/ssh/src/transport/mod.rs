@@ -37,6 +37,8 @@ use exchange::Exchange;
 use open::Inbound;
 use seal::Outbound;
 
+/// Packets that may wait to be written while the peer causes more.
+const MAX_ANSWERS: usize = 1024;
 /// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
 const MAX_EXTENSIONS: u32 = 64;
 
@@ -224,7 +226,7 @@ impl Transport {
             Debug::NUMBER => {
                 let m = Debug::decode(&payload)?;
                 if m.always_display {
-                    let text = crate::error::escape(m.text);
+                    let text = crate::text::escape(m.text);
                     self.events.push_back(TransportEvent::Debug(text));
                 }
             }
@@ -242,6 +244,13 @@ impl Transport {
             Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
             ExtInfo::NUMBER => self.handle_ext_info(&payload)?,
             20..=49 => self.handle_exchange(now, number, payload)?,
+            _ if msg::lookup(number).is_none() => {
+                self.bound_answers()?;
+                let answer = Unimplemented {
+                    sequence: opened.sequence,
+                };
+                self.send_message(&answer.to_bytes())?;
+            }
             _ => return Ok(Some(payload)),
         }
         Ok(None)
@@ -264,10 +273,19 @@ impl Transport {
 
     /// A PONG may not go out in the middle of a key exchange; the peer that pings there waits.
     fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
+        self.bound_answers()?;
         if self.may_send() {
             self.send(PacketBuf::from_payload(pong))?;
         }
         Ok(())
+    }
+
+    /// A peer that makes us answer without reading the answers would fill our memory.
+    fn bound_answers(&self) -> Result<(), Error> {
+        match self.ready.len() > MAX_ANSWERS {
+            true => Err(PeerMisbehaved::TooMany("pings without reading the answers").into()),
+            false => Ok(()),
+        }
     }
 
     fn handle_ext_info(&mut self, payload: &[u8]) -> Result<(), Error> {
