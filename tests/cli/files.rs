@@ -98,10 +98,12 @@ fn a_target_inside_the_source_ends() {
             continue;
         }
         assert!(!outcome.timed_out, "{outcome}");
-        assert!(
-            !scene.path(&inside).join("inside/inside").exists(),
-            "{outcome}"
-        );
+        let outcome = outcome.expect_code(1).expect_err(&["copied into itself"]);
+        assert!(!scene.path(&inside).join("inside").exists(), "{outcome}");
+        assert!(scene.path(&inside).join("small").exists(), "{outcome}");
+        let names = names_in(&scene.path(name));
+        let probes = |name: &std::ffi::OsString| name.to_string_lossy().contains("longhaul");
+        assert!(!names.iter().any(probes), "{names:?}");
     }
 }
 
