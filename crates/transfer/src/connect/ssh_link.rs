@@ -223,7 +223,9 @@ impl SshLink {
         }
         self.stream = (self.open)().map_err(LinkError)?;
         self.conn = engine(&self.config.connection, &self.pool)?;
+        let limit = self.segments.limit();
         self.segments = Segments::default();
+        self.segments.set_limit(limit);
         self.sending.clear();
         self.sending_len = 0;
         self.signed = None;
@@ -485,7 +487,8 @@ impl SshLink {
 
     fn read(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         let mut total = 0;
-        while self.readable && !self.ended && total < TURN {
+        let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
+        while self.readable && !self.ended && total < turn {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.ended = true;
@@ -577,6 +580,10 @@ impl Link for SshLink {
             }
             done => done,
         }
+    }
+
+    fn limit_receive(&mut self, bytes: usize) {
+        self.segments.set_limit(Some(bytes));
     }
 
     fn room(&self, channel: ChannelId) -> usize {
