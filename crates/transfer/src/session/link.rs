@@ -86,7 +86,7 @@ pub enum LinkEvent {
     Says(String),
 }
 
-/// Why a link is over: one sentence.
+/// Why a link is over: one sentence, without the host, which whoever shows it puts in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkError(pub String);
 
