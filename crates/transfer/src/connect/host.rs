@@ -51,12 +51,17 @@ pub struct Surroundings {
 /// before the host has answered, so that the first requests can leave in one flight with
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
-    let link = start(config, around, 0)?;
-    let (mut link, proven) = link;
+    let name = config.host.clone();
+    let (mut link, proven) = start(config, around, 0)?;
     if !proven {
-        link.establish().map_err(|e| e.0)?;
+        establish(&mut link, &name)?;
     }
     Ok(link)
+}
+
+fn establish(link: &mut SshLink, host: &str) -> Result<(), String> {
+    let name = escape::name(host.as_bytes());
+    link.establish().map_err(|e| format!("{name}: {e}"))
 }
 
 fn start(
@@ -294,7 +299,8 @@ fn jump_through(
         // As `ssh -J`: the hops before lead to the last one, whatever is configured for it.
         config.proxy = Proxy::Jump(before.to_vec());
     }
+    let name = config.host.clone();
     let (mut outer, _) = start(config, around, depth + 1)?;
-    outer.establish().map_err(|e| e.0)?;
+    establish(&mut outer, &name)?;
     jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
 }

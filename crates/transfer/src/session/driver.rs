@@ -65,6 +65,12 @@ impl Driver {
         ends: Ends,
     ) -> io::Result<Self> {
         link.register(poll.registry(), LINK)?;
+        if let Some(rate) = options.limit {
+            // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
+            // and its debt be forgotten where it was the last.
+            let most = usize::try_from(rate / 50).unwrap_or(usize::MAX);
+            link.limit_receive(most.clamp(1024, 1 << 20));
+        }
         let bell = Arc::clone(&ends.bell);
         Ok(Self {
             link,
