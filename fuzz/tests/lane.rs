@@ -26,21 +26,48 @@ const OLD: &[u8] = b"what was there before";
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
-    Put { len: u32, onto: Onto, options: Options },
-    Get { len: u32, known: bool },
+    Put {
+        len: u32,
+        onto: Onto,
+        options: Options,
+    },
+    Get {
+        len: u32,
+        known: bool,
+    },
     MakeDir,
-    MakeSymlink { onto: Onto },
+    MakeSymlink {
+        onto: Onto,
+    },
     SetAttributes,
     Stat,
     RealPath,
     List,
-    Run { ms: u16 },
-    Refuse { kind: u8, nth: u8, code: u8 },
-    Spoil { kind: u8, nth: u8, how: Spoil },
-    BreakDisk { nth: u8 },
-    Cancel { sure: u8 },
-    LoseChannel { sure: u8 },
-    Room { bytes: u16 },
+    Run {
+        ms: u16,
+    },
+    Refuse {
+        kind: u8,
+        nth: u8,
+        code: u8,
+    },
+    Spoil {
+        kind: u8,
+        nth: u8,
+        how: Spoil,
+    },
+    BreakDisk {
+        nth: u8,
+    },
+    Cancel {
+        sure: u8,
+    },
+    LoseChannel {
+        sure: u8,
+    },
+    Room {
+        bytes: u16,
+    },
 }
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -297,7 +324,10 @@ impl Run {
             }
             self.reconnect();
         }
-        panic!("each fault strikes once, and yet there is no end: {:?}", self.w.error);
+        panic!(
+            "each fault strikes once, and yet there is no end: {:?}",
+            self.w.error
+        );
     }
 
     fn judge(&self) -> usize {
@@ -339,7 +369,10 @@ impl Run {
             }
         }
         for temporary in w.temporaries() {
-            let removing = w.events.iter().any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
+            let removing = w
+                .events
+                .iter()
+                .any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
             assert!(
                 told.contains(&temporary) || removing,
                 "{temporary} is left and nobody said so: {told}"

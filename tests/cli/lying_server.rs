@@ -127,7 +127,11 @@ fn a_symlink_of_the_users_own_is_followed() {
     let Some(scene) = Scene::new() else { return };
     let link = scene.scratch.path().join("a/b/mine");
     symlink(scene.outside(), link).unwrap();
-    scene.run("other").args(["h:file", "mine/"]).run().expect_code(0);
+    scene
+        .run("other")
+        .args(["h:file", "mine/"])
+        .run()
+        .expect_code(0);
     assert!(scene.outside().join("file").is_file());
 }
 
