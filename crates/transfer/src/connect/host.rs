@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sftp::ServerInfo;
@@ -29,6 +30,9 @@ use crate::operand::Destination;
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
 
+/// Finds the configuration of a host.
+pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+
 /// What all hosts of a run share.
 #[derive(Clone)]
 pub struct Surroundings {
@@ -40,9 +44,9 @@ pub struct Surroundings {
     pub dscp: u8,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
-    pub opened: std::sync::Arc<dyn Fn(Facts) + Send + Sync>,
+    pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
-    pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
+    pub hop: Arc<Resolve>,
 }
 
 /// Connects to a host.
@@ -116,7 +120,7 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
-        opened: (hops == 0).then(|| std::sync::Arc::clone(&around.opened)),
+        opened: (hops == 0).then(|| Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let gate = HostGate::new(

@@ -9,7 +9,7 @@ mod stream;
 mod tcp;
 
 pub use gate::{Binding, Credentials, Gate, Visit};
-pub use host::{Surroundings, connect};
+pub use host::{Resolve, Surroundings, connect};
 pub use host_gate::SharedPrompt;
 pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};
 pub use stream::Stream;
