@@ -95,6 +95,7 @@ impl Hosts {
                 });
             }),
             memories: Memories::of_user(user.home.as_deref()),
+            forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

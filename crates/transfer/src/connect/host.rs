@@ -21,7 +21,7 @@ use super::jump;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
-use crate::config::{AddressFamily, HostConfig, Proxy};
+use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
@@ -40,6 +40,8 @@ pub struct Surroundings {
     pub prompt: SharedPrompt,
     /// What is remembered of hosts.
     pub memories: Option<Memories>,
+    /// Forward the agent (`-A`); as for scp, what ssh_config says does not.
+    pub forward_agent: bool,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
@@ -120,6 +122,12 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
+        forward: match &config.forward_agent {
+            _ if !around.forward_agent || hops > 0 => None,
+            ForwardAgent::No => None,
+            ForwardAgent::Yes => Some(config.agent.clone()),
+            ForwardAgent::Socket(socket) => Some(socket.clone()),
+        },
         opened: (hops == 0).then(|| Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;

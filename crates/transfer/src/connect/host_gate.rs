@@ -263,6 +263,10 @@ impl Gate for HostGate {
         prompts.iter().map(ask).collect()
     }
 
+    fn may_forward(&self) -> bool {
+        !self.distrusted
+    }
+
     fn banner(&mut self, text: &str) {
         if !matches!(self.config.log_level.as_str(), "QUIET" | "FATAL" | "ERROR") {
             self.show(text);

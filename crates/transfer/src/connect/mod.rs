@@ -1,5 +1,6 @@
 //! From a host name to an authenticated connection.
 
+mod agent_channels;
 mod gate;
 mod host;
 mod host_gate;
