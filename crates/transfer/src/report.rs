@@ -272,10 +272,7 @@ mod tests {
     #[test]
     fn a_name_cannot_move_the_terminal() {
         let name = Name(b"a\x1b[2J\n\\ \xff \xc3\xa9 \xe2\x80\xae".to_vec());
-        assert_eq!(
-            name.to_string(),
-            "a\\x1b[2J\\n\\ \\xff \u{e9} \\u{202e}"
-        );
+        assert_eq!(name.to_string(), "a\\x1b[2J\\n\\ \\xff \u{e9} \\u{202e}");
     }
 
     #[test]

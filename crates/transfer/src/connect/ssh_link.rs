@@ -633,9 +633,7 @@ impl Link for SshLink {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError> {
-        self.conn
-            .handle_timeout(now)
-            .map_err(|e| engine_error(&e))
+        self.conn.handle_timeout(now).map_err(|e| engine_error(&e))
     }
 
     fn finish(mut self: Box<Self>) {
