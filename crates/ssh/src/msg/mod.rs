@@ -28,6 +28,8 @@ pub enum Phase {
 pub fn legal(number: u8, phase: Phase, from: crate::Role) -> Result<(), Error> {
     let _ = from;
     let ok = match (phase, number) {
+        // No message has this number (RFC 4250 section 4.1.2).
+        (_, 0) => false,
         (_, 1) => true,
         (Phase::StrictKeyExchange, n) => (20..=49).contains(&n),
         (Phase::KeyExchange | Phase::Rekey, n) => n < 5 || n == 7 || (20..=49).contains(&n),
