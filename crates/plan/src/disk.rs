@@ -62,7 +62,8 @@ pub enum DiskRequest {
         pieces: Vec<Bytes>,
     },
     /// All data are written: cuts the file to `size`, sets mode and times, syncs when asked,
-    /// closes, renames to the final name.
+    /// closes, renames to the final name. Asked for behind the last write, not behind its reply:
+    /// when a write of this job failed, this must fail too.
     ///
     /// Mode without `preserve` is as open(2) gives it: `mode & 0777 & ~umask` for a new file,
     /// an existing target's own bits otherwise.
