@@ -469,7 +469,10 @@ fn sequence_numbers_may_not_wrap_before_the_first_keys() {
         let mut pair = Pair::same(proposal());
         let mut down = drain(&mut pair.server).unwrap();
         if !strict {
-            let at = down.windows(13).position(|w| w == b"kex-strict-s-").unwrap();
+            let at = down
+                .windows(13)
+                .position(|w| w == b"kex-strict-s-")
+                .unwrap();
             down[at] = b'x';
         }
         pair.client.inbound.skip_to(u32::MAX);

@@ -44,6 +44,7 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         job,
         target: target.to_path_buf(),
         inplace: false,
+        replace_link: false,
         size: None,
     }
 }

@@ -55,7 +55,11 @@ fn cve_2018_10933_authentication_does_not_go_on_after_success() {
 fn messages_of_channels_before_success_are_refused() {
     let confirmation = [91, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 0];
     let global = [80, 0, 0, 0, 1, b'x', 1];
-    for payload in [&confirmation[..], &global[..], &[94, 0, 0, 0, 0, 0, 0, 0, 0]] {
+    for payload in [
+        &confirmation[..],
+        &global[..],
+        &[94, 0, 0, 0, 0, 0, 0, 0, 0],
+    ] {
         let config = sshd().slip(Step::Answer, vec![payload.to_vec()]);
         let error = slipped(setup(), config.clone());
         assert!(

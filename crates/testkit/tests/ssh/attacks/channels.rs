@@ -29,10 +29,7 @@ fn a_window_that_overflows_is_refused() {
     ] {
         let error = slipped(Step::Subsystem, payloads).refused();
         assert!(
-            matches!(
-                error,
-                Error::PeerMisbehaved(PeerMisbehaved::WindowOverflow)
-            ),
+            matches!(error, Error::PeerMisbehaved(PeerMisbehaved::WindowOverflow)),
             "{error:?}"
         );
     }
@@ -102,7 +99,10 @@ fn agent_x11_and_forwarded_channels_unasked_are_refused_and_the_copy_goes_on() {
     let payloads = vec![
         open(b"auth-agent@openssh.com", b""),
         open(b"x11", b"\0\0\0\x01a\0\0\0\x01"),
-        open(b"forwarded-tcpip", b"\0\0\0\x01a\0\0\0\x01\0\0\0\x01a\0\0\0\x01"),
+        open(
+            b"forwarded-tcpip",
+            b"\0\0\0\x01a\0\0\0\x01\0\0\0\x01a\0\0\0\x01",
+        ),
         open(b"forwarded-streamlocal@openssh.com", b""),
         open(b"session", b""),
         open(b"direct-tcpip", b""),

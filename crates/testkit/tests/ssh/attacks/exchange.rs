@@ -22,7 +22,14 @@ fn world(setup: Setup, at: usize, payload: &[u8]) -> World {
 fn x25519_of_a_wrong_length_or_order_is_refused() {
     let mut low_order = [0; 32];
     low_order[0] = 1;
-    let points: [&[u8]; 6] = [&[], &[9; 31], &[9; 33], &[9; 32 * 1024], &[0; 32], &low_order];
+    let points: [&[u8]; 6] = [
+        &[],
+        &[9; 31],
+        &[9; 33],
+        &[9; 32 * 1024],
+        &[0; 32],
+        &low_order,
+    ];
     for public in points {
         for kex in ["curve25519-sha256", "sntrup761x25519-sha512@openssh.com"] {
             let proposal = Proposal {
@@ -93,7 +100,9 @@ fn hostile_kexinits_are_refused_in_time() {
     let one = b"x".repeat(200_000);
     let kex: &[u8] = b"curve25519-sha256";
     let (key, cipher): (&[u8], &[u8]) = (b"ssh-ed25519", b"aes128-gcm@openssh.com");
-    let good = [kex, key, cipher, cipher, b"", b"", b"none", b"none", b"", b""];
+    let good = [
+        kex, key, cipher, cipher, b"", b"", b"none", b"none", b"", b"",
+    ];
     let first = |list| {
         let mut lists = good;
         lists[0] = list;
@@ -108,10 +117,27 @@ fn hostile_kexinits_are_refused_in_time() {
         first(b"\xff"),
         // Indicators are no methods.
         first(b"kex-strict-c-v00@openssh.com,ext-info-c"),
-        [kex, b"", cipher, cipher, b"", b"", b"none", b"none", b"", b""],
-        [kex, key, b"none", b"none", b"none", b"none", b"none", b"none", b"", b""],
-        [kex, key, b"aes128-ctr", cipher, b"none", b"", b"none", b"none", b"", b""],
-        [kex, key, cipher, cipher, b"", b"", b"zlib", b"zlib", b"", b""],
+        [
+            kex, b"", cipher, cipher, b"", b"", b"none", b"none", b"", b"",
+        ],
+        [
+            kex, key, b"none", b"none", b"none", b"none", b"none", b"none", b"", b"",
+        ],
+        [
+            kex,
+            key,
+            b"aes128-ctr",
+            cipher,
+            b"none",
+            b"",
+            b"none",
+            b"none",
+            b"",
+            b"",
+        ],
+        [
+            kex, key, cipher, cipher, b"", b"", b"zlib", b"zlib", b"", b"",
+        ],
     ];
     for (number, lists) in rows.iter().enumerate() {
         let start = Instant::now();

@@ -78,10 +78,7 @@ fn cve_2023_48795_ext_info_cannot_be_cut_out() {
         let (setup, config) = with_cipher(cipher);
         let error = attacked(setup, config.edit(4, Edit::Drop));
         assert!(
-            matches!(
-                error,
-                Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_))
-            ),
+            matches!(error, Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_))),
             "{cipher}: {error:?}"
         );
     }
@@ -96,10 +93,7 @@ fn cve_2023_48795_the_whole_attack() {
             let config = config.edit(at, Edit::Before(ignore)).edit(4, Edit::Drop);
             let error = attacked(setup, config);
             assert!(
-                !matches!(
-                    error,
-                    Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_))
-                ),
+                !matches!(error, Error::PeerMisbehaved(PeerMisbehaved::BadPacket(_))),
                 "{cipher}, {at}: only the tag noticed: {error:?}"
             );
         }
@@ -147,7 +141,12 @@ fn cve_2023_46445_ext_info_before_the_keys_is_refused() {
 /// CVE-2023-46446: messages of authentication and of channels, in the clear.
 #[test]
 fn cve_2023_46446_authentication_before_the_keys_is_refused() {
-    slipped_in(&ServiceAccept { name: b"ssh-userauth" }.to_bytes());
+    slipped_in(
+        &ServiceAccept {
+            name: b"ssh-userauth",
+        }
+        .to_bytes(),
+    );
     slipped_in(&UserauthSuccess {}.to_bytes());
     let banner = UserauthBanner {
         text: b"hello",
