@@ -372,7 +372,7 @@ fn no_common_cipher_names_both_lists() {
 #[test]
 fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let plain = |payload: &[u8]| {
-        let mut out = seal::Outbound::new();
+        let mut out = Outbound::new();
         let job = out
             .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
             .unwrap();
@@ -419,6 +419,40 @@ fn key_exchange_messages_out_of_turn_are_refused() {
         pair.server.send(PacketBuf::from_payload(&payload)).unwrap();
         assert!(pair.run().is_err(), "message {}", payload[0]);
     }
+}
+
+#[test]
+fn a_message_nobody_knows_is_answered_with_its_sequence_number() {
+    let mut pair = Pair::authenticated(proposal());
+    pair.server.send(PacketBuf::from_payload(&[200])).unwrap();
+    // The server takes the answer for what it is: its packet was not understood.
+    assert!(matches!(
+        pair.run(),
+        Err(Error::PeerMisbehaved(PeerMisbehaved::Unimplemented(_)))
+    ));
+}
+
+#[test]
+fn pings_whose_answers_are_not_read_end_the_connection() {
+    let mut pair = Pair::authenticated(proposal());
+    let ping = Ping { data: b"x" }.to_bytes();
+    let mut down = Vec::new();
+    for _ in 0..2000 {
+        pair.server.send(PacketBuf::from_payload(&ping)).unwrap();
+        down.extend(drain(&mut pair.server).unwrap());
+    }
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        1 << 20,
+        &mut vec![],
+    );
+    assert!(matches!(
+        result,
+        Err(Error::PeerMisbehaved(PeerMisbehaved::TooMany(_)))
+    ));
 }
 
 #[test]
