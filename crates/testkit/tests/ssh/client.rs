@@ -56,6 +56,7 @@ impl Setup {
 
 /// Why a connection is over.
 #[derive(Debug)]
+#[allow(dead_code, reason = "what a failing test shows")]
 pub(crate) enum End {
     Ssh(ssh::Error),
     Lane(LaneError),

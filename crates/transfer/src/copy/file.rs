@@ -144,6 +144,7 @@ impl Engine<'_> {
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+            replace_link: task.dir.is_some() && self.options.archive,
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {

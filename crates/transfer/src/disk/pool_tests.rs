@@ -44,6 +44,7 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         job,
         target: target.to_path_buf(),
         inplace: false,
+        replace_link: false,
         size: None,
     }
 }
@@ -244,8 +245,16 @@ fn a_file_with_a_write_that_failed_does_not_replace_the_old_one() -> io::Result<
     pool.submit(finish(job, 6));
     let replies = [(); 4].map(|()| wait(&pool, &told));
     let failed = |r: &DiskReply| matches!(r, DiskReply::Failed { .. });
-    assert_eq!(replies.iter().filter(|r| failed(r)).count(), 2, "{replies:?}");
+    assert_eq!(
+        replies.iter().filter(|r| failed(r)).count(),
+        2,
+        "{replies:?}"
+    );
     assert_eq!(fs::read_to_string(&path)?, "the old file");
-    assert_eq!(fs::read_dir(dir.path())?.count(), 1, "the temporary is gone");
+    assert_eq!(
+        fs::read_dir(dir.path())?.count(),
+        1,
+        "the temporary is gone"
+    );
     Ok(())
 }

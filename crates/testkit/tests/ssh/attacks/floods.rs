@@ -99,7 +99,11 @@ fn pings_behind_the_peers_kexinit_are_refused() {
 #[test]
 fn global_requests_opens_and_unknown_messages_are_answered_from_bounded_memory() {
     let global = [&[80, 0, 0, 0, 1, b'x', 1][..], &[0; 1000]].concat();
-    let open = [&[90, 0, 0, 0, 3, b'x', b'1', b'1'][..], &[0; 12]].concat();
+    let open = [
+        &[90, 0, 0, 0, 3, b'x', b'1', b'1'][..],
+        &[0, 0, 128, 0].repeat(3),
+    ]
+    .concat();
     let request = [&[98, 0, 0, 0, 0, 0, 0, 0, 1, b'x', 1][..]].concat();
     let unknown = [200; 1000].to_vec();
     for payload in [global, open, request, unknown] {
