@@ -52,7 +52,9 @@ impl Edit {
 /// A packet as it is before the first keys (RFC 4253 section 6).
 pub fn plain_packet(payload: &[u8]) -> Vec<u8> {
     let padding = 4 + (8 - (payload.len() + 9) % 8) % 8;
-    let mut packet = ((1 + payload.len() + padding) as u32).to_be_bytes().to_vec();
+    let mut packet = ((1 + payload.len() + padding) as u32)
+        .to_be_bytes()
+        .to_vec();
     packet.push(padding as u8);
     packet.extend_from_slice(payload);
     packet.resize(packet.len() + padding, 0);

@@ -37,7 +37,11 @@ fn busy(client: Option<u64>, server: Option<u64>, cipher: &str, compress: bool) 
     world.client.get("there");
     world.run().unwrap();
     assert!(world.server.sftp.fs.data("here") == Some(up.as_slice()));
-    let got = world.client.disk.files.get(std::path::Path::new("/dst/there"));
+    let got = world
+        .client
+        .disk
+        .files
+        .get(std::path::Path::new("/dst/there"));
     assert!(got.is_some_and(|(data, _)| *data == down));
     let exchanges = world.client.key_exchanges;
     println!("{client:?} {server:?} {cipher}: {exchanges} key exchanges");

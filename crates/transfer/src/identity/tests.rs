@@ -110,7 +110,17 @@ fn ecdsa_secrets_with_leading_zeros_are_no_damage() {
             let path = dir.path().join(format!("{bits}-{number}"));
             let passphrase = if number % 4 == 3 { "secret" } else { "" };
             let mut command = Command::new("ssh-keygen");
-            command.args(["-q", "-t", "ecdsa", "-b", bits, "-Z", "aes256-ctr", "-a", "2"]);
+            command.args([
+                "-q",
+                "-t",
+                "ecdsa",
+                "-b",
+                bits,
+                "-Z",
+                "aes256-ctr",
+                "-a",
+                "2",
+            ]);
             command.args(["-N", passphrase, "-C", "", "-f"]).arg(&path);
             let Ok(status) = command.status() else {
                 eprintln!("skipped: ssh-keygen is not installed");
