@@ -18,7 +18,7 @@ impl Put {
         let (path, flags) = match self.target {
             Target::Direct(flags) => (self.path.clone(), flags),
             _ => {
-                let temp = temp_name(&self.path, &mut core.config.random);
+                let temp = temp_name(&self.path, &mut *core.config.random);
                 self.attempt.temp = Some(temp.clone());
                 let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
                 (temp, flags)

@@ -168,6 +168,10 @@ impl Put {
     /// again.
     pub(super) fn give_up(&mut self, core: &mut Core) -> Step {
         self.release_prefetch(core);
+        // Nobody will read it, and on a slow path it takes long to send.
+        let withdrawn = core.withdraw_writes(self.id);
+        self.pending -= withdrawn;
+        self.attempt.writes = self.attempt.writes.saturating_sub(withdrawn);
         if !self.attempt.opening || core.server.predict {
             self.close(core);
         }

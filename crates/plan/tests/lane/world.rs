@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) error: Option<LaneError>,
     pub(crate) unwritten: u64,
+    /// What the channel takes each time that anything happens.
+    pub(crate) room: usize,
     link: LinkOptions,
     seed: u64,
     up: Link,
@@ -88,6 +90,7 @@ impl World {
             jobs: VecDeque::new(),
             error: None,
             unwritten: 0,
+            room: usize::MAX,
             link,
             seed,
             up: Link::new(link, seed),
@@ -204,6 +207,7 @@ impl World {
     }
 
     fn drain(&mut self) {
+        self.lane.set_output_room(self.room);
         while let Some(output) = self.lane.poll_output() {
             let bytes = match output {
                 Output::Bytes(bytes) => bytes,

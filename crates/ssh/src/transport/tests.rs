@@ -494,3 +494,43 @@ fn a_changed_bit_ends_the_connection() {
         );
     }
 }
+
+/// CVE-2023-48795, OpenSSH PROTOCOL 1.10: with 2^32 packets before the keys the numbers would be
+/// as if none had been slipped in.
+#[test]
+fn sequence_numbers_may_not_wrap_before_the_first_keys() {
+    for strict in [true, false] {
+        let mut pair = Pair::same(proposal());
+        let mut down = drain(&mut pair.server).unwrap();
+        if !strict {
+            let at = down
+                .windows(13)
+                .position(|w| w == b"kex-strict-s-")
+                .unwrap();
+            down[at] = b'x';
+        }
+        pair.client.inbound.skip_to(u32::MAX);
+        let result = deliver(
+            &mut pair.client,
+            pair.now,
+            &mut pair.to_client,
+            &down,
+            9999,
+            &mut vec![],
+        );
+        assert_eq!(result, Err(PeerMisbehaved::SequenceWrapped.into()));
+    }
+}
+
+#[test]
+fn another_host_key_at_a_rekey_is_refused() {
+    for by_client in [true, false] {
+        let mut pair = Pair::authenticated(proposal());
+        pair.server.config.host_keys = vec![host_key()];
+        match by_client {
+            true => pair.client.rekey().unwrap(),
+            false => pair.server.rekey().unwrap(),
+        }
+        assert_eq!(pair.run(), Err(PeerMisbehaved::HostKeyChanged.into()));
+    }
+}

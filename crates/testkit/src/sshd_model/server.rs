@@ -153,6 +153,8 @@ impl SshdModel {
             self.log.push(number);
             match number {
                 5 | 50..=79 => self.handle_auth(&payload)?,
+                // Our refusals of what was slipped in.
+                92 => {}
                 80..=127 => {
                     let payload = self.renumber(payload);
                     self.channels.handle(now, payload)?;

@@ -108,7 +108,7 @@ fn a_break_at_any_byte_ends_with_an_error_and_never_with_half_a_file() {
     let mut ended = 0;
     for setup in [setup(), known()] {
         let (up, down) = whole_run(&setup);
-        let step = 61;
+        let step = 151;
         let ups = (0..up).step_by(step).map(|at| (Some(at), None));
         let downs = (0..down).step_by(step).map(|at| (None, Some(at)));
         for cut in ups.chain(downs) {
@@ -129,5 +129,5 @@ fn a_break_at_any_byte_ends_with_an_error_and_never_with_half_a_file() {
             assert!(found.is_none_or(|found| found == data), "{cut:?}");
         }
     }
-    assert!(ended > 50, "{ended}");
+    assert!(ended > 20, "{ended}");
 }

@@ -66,6 +66,8 @@ pub(crate) struct World {
     pub(crate) cut: (Option<u64>, Option<u64>),
     pub(crate) delivered: (u64, u64),
     pub(crate) restarts: usize,
+    /// Sent by the server once so many messages have come.
+    pub(crate) on_log: Option<(usize, Vec<u8>)>,
     seed: u64,
 }
 
@@ -91,6 +93,7 @@ impl World {
             cut: (None, None),
             delivered: (0, 0),
             restarts: 0,
+            on_log: None,
             seed,
         };
         world.connect();
@@ -203,6 +206,12 @@ impl World {
             self.delivered.0 += bytes.len() as u64;
             if !bytes.is_empty() {
                 self.server.handle_input(now, &bytes);
+                if let Some((_, payload)) = self
+                    .on_log
+                    .take_if(|(count, _)| *count <= self.server.log().len())
+                {
+                    self.server.send(&payload);
+                }
                 self.pass_on();
             }
         }

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
-use super::ssh_link::{LinkConfig, Opener, SshLink};
+use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, HostConfig, Proxy};
@@ -38,6 +38,9 @@ pub struct Surroundings {
     pub memories: Option<Memories>,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
+    /// Told once a host's connection is open; not of hosts that are only passed through. From any
+    /// thread.
+    pub opened: std::sync::Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
     pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
 }
@@ -48,12 +51,17 @@ pub struct Surroundings {
 /// before the host has answered, so that the first requests can leave in one flight with
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
-    let link = start(config, around, 0)?;
-    let (mut link, proven) = link;
+    let name = config.host.clone();
+    let (mut link, proven) = start(config, around, 0)?;
     if !proven {
-        link.establish().map_err(|e| e.0)?;
+        establish(&mut link, &name)?;
     }
     Ok(link)
+}
+
+fn establish(link: &mut SshLink, host: &str) -> Result<(), String> {
+    let name = escape::name(host.as_bytes());
+    link.establish().map_err(|e| format!("{name}: {e}"))
 }
 
 fn start(
@@ -108,6 +116,7 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
+        opened: (hops == 0).then(|| std::sync::Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let gate = HostGate::new(
@@ -290,7 +299,8 @@ fn jump_through(
         // As `ssh -J`: the hops before lead to the last one, whatever is configured for it.
         config.proxy = Proxy::Jump(before.to_vec());
     }
+    let name = config.host.clone();
     let (mut outer, _) = start(config, around, depth + 1)?;
-    outer.establish().map_err(|e| e.0)?;
+    establish(&mut outer, &name)?;
     jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
 }

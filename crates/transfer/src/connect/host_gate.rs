@@ -107,8 +107,7 @@ impl HostGate {
 
 impl Gate for HostGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
-        let host = escape::name(self.config.host.as_bytes()).to_string();
-        let key = PublicKey::from_blob(blob).map_err(|e| format!("{host}: its host key: {e}"))?;
+        let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -66,6 +67,8 @@ pub struct LinkConfig {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bound for everything up to authentication (ConnectTimeout).
     pub timeout: Option<Duration>,
+    /// Told once authentication has succeeded.
+    pub opened: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
 }
 
 /// One connection of our own engine. See [`Link`].
@@ -138,7 +141,7 @@ impl SshLink {
     }
 
     fn nonblocking(&mut self) -> Result<(), LinkError> {
-        self.stream.set_nonblocking().map_err(|e| self.broken(&e))
+        self.stream.set_nonblocking().map_err(|e| broken(&e))
     }
 
     /// Waits until authentication has succeeded.
@@ -155,7 +158,7 @@ impl SshLink {
             // Once a person may be asked, time is theirs.
             let left = left.filter(|_| self.conn.binding().is_none());
             if left.is_some_and(|l| l.is_zero()) {
-                return Err(self.error("no answer in time (ConnectTimeout)"));
+                return Err(error("no answer in time (ConnectTimeout)"));
             }
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
@@ -163,7 +166,7 @@ impl SshLink {
             let mut fds = [PollFd::new(&self.stream, flags)];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(self.broken(&e.into())),
+                Err(e) => return Err(broken(&e.into())),
             }
             self.readable = true;
             self.writable = true;
@@ -177,8 +180,7 @@ impl SshLink {
         }
     }
 
-    /// What is known by now.
-    pub fn facts(&self) -> Facts {
+    fn facts(&self) -> Facts {
         let chosen = self.conn.negotiated();
         let method = match &self.signed {
             Some(_) if !self.other_method => "publickey",
@@ -223,7 +225,9 @@ impl SshLink {
         }
         self.stream = (self.open)().map_err(LinkError)?;
         self.conn = engine(&self.config.connection, &self.pool)?;
+        let limit = self.segments.limit();
         self.segments = Segments::default();
+        self.segments.set_limit(limit);
         self.sending.clear();
         self.sending_len = 0;
         self.signed = None;
@@ -238,24 +242,9 @@ impl SshLink {
         if let Some((registry, token)) = &self.registered {
             self.stream
                 .register(registry, *token)
-                .map_err(|e| self.broken(&e))?;
+                .map_err(|e| broken(&e))?;
         }
         Ok(())
-    }
-
-    fn error(&self, what: &str) -> LinkError {
-        LinkError(format!("{}: {what}", self.config.name))
-    }
-
-    fn broken(&self, e: &io::Error) -> LinkError {
-        self.error(&format!(
-            "the connection broke: {}",
-            crate::disk::os_words(e)
-        ))
-    }
-
-    fn engine_error(&self, e: &ssh::Error) -> LinkError {
-        self.error(&e.to_string())
     }
 
     /// Handles what the engine has to tell.
@@ -317,7 +306,7 @@ impl SshLink {
             // NEWKEYS and EXT_INFO mostly come together with the reply, and the latter says which
             // signatures the server takes.
             .and_then(|()| self.conn.handle_input(now, self.segments.received()));
-        done.map_err(|e| self.engine_error(&e))?;
+        done.map_err(|e| engine_error(&e))?;
         let Some((session_id, host_key, signature)) = self.conn.binding() else {
             return Ok(());
         };
@@ -331,7 +320,7 @@ impl SshLink {
         let config = credentials.config(binding, self.conn.extensions());
         self.conn
             .start_auth(config, early)
-            .map_err(|e| self.engine_error(&e))
+            .map_err(|e| engine_error(&e))
     }
 
     /// Whether a channel's number and window may be counted on.
@@ -382,6 +371,9 @@ impl SshLink {
                 let key = self.signed.as_ref().filter(|_| !self.other_method);
                 self.gate
                     .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);
+                if let Some(opened) = &self.config.opened {
+                    opened(self.facts());
+                }
             }
             AuthEvent::Failed { server, why } => {
                 if self.conn.is_early() {
@@ -394,7 +386,7 @@ impl SshLink {
                     text.push_str("; ");
                     text.push_str(&reason);
                 }
-                return Err(self.error(&text));
+                return Err(LinkError(text));
             }
         }
         Ok(false)
@@ -485,11 +477,12 @@ impl SshLink {
 
     fn read(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         let mut total = 0;
-        while self.readable && !self.ended && total < TURN {
+        let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
+        while self.readable && !self.ended && total < turn {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.ended = true;
-                    return Err(self.error("the server closed the connection"));
+                    return Err(error("the server closed the connection"));
                 }
                 Ok(n) => total += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -497,11 +490,11 @@ impl SshLink {
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(self.broken(&e)),
+                Err(e) => return Err(broken(&e)),
             }
             let handled = self.conn.handle_input(now, self.segments.received());
             self.pump(now, events)?;
-            handled.map_err(|e| self.engine_error(&e))?;
+            handled.map_err(|e| engine_error(&e))?;
         }
         if total > 0 {
             self.ask_rtt(now);
@@ -579,6 +572,10 @@ impl Link for SshLink {
         }
     }
 
+    fn limit_receive(&mut self, bytes: usize) {
+        self.segments.set_limit(Some(bytes));
+    }
+
     fn room(&self, channel: ChannelId) -> usize {
         match self.channels.contains_key(&channel.0) {
             true => match self.conn.queued(SshChannel(channel.0)) {
@@ -606,7 +603,7 @@ impl Link for SshLink {
                     Ok(None) => break,
                     Err(e) => Err(e),
                 };
-                let sealed = sealed.map_err(|e| self.engine_error(&e))?;
+                let sealed = sealed.map_err(|e| engine_error(&e))?;
                 self.sending_len += sealed.remaining().len();
                 self.sending.push_back(sealed);
             }
@@ -630,7 +627,7 @@ impl Link for SshLink {
                     debug!("{}: {e}", self.config.name);
                     self.writable = false;
                 }
-                Err(e) => return Err(self.broken(&e)),
+                Err(e) => return Err(broken(&e)),
             }
         }
         Ok(total > 0)
@@ -641,9 +638,7 @@ impl Link for SshLink {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError> {
-        self.conn
-            .handle_timeout(now)
-            .map_err(|e| self.engine_error(&e))
+        self.conn.handle_timeout(now).map_err(|e| engine_error(&e))
     }
 
     fn finish(mut self: Box<Self>) {
@@ -681,6 +676,19 @@ impl Far {
             }
         }
     }
+}
+
+fn error(what: &str) -> LinkError {
+    LinkError(what.to_owned())
+}
+
+fn broken(e: &io::Error) -> LinkError {
+    let why = crate::disk::os_words(e);
+    LinkError(format!("the connection broke: {why}"))
+}
+
+fn engine_error(e: &ssh::Error) -> LinkError {
+    LinkError(e.to_string())
 }
 
 fn engine(config: &ConnectionConfig, pool: &Pool) -> Result<Connection, LinkError> {

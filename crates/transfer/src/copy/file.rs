@@ -45,6 +45,8 @@ struct Guessing {
     /// As the user wrote it.
     target: Vec<u8>,
     is: Option<TargetIs>,
+    /// What kept the server from saying what it is.
+    refusal: Option<String>,
     fault: Option<Fault>,
 }
 
@@ -65,6 +67,7 @@ impl Engine<'_> {
             guess,
             target,
             is: None,
+            refusal: None,
             fault: None,
         };
         self.begin_file_with(
@@ -201,11 +204,12 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs) {
+    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs, refusal: Option<String>) {
         let Some(guessing) = self.files.get_mut(&id).and_then(|t| t.guess.as_mut()) else {
             return;
         };
         guessing.is = Some(is);
+        guessing.refusal = refusal;
         if let Some(fault) = guessing.fault.take() {
             self.judge(id, fault);
         }
@@ -224,7 +228,10 @@ impl Engine<'_> {
             task.guess = Some(guessing);
             return;
         };
+        // One cause failed both, as a connection that is lost: the place is as unknown as before.
+        let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
+            _ if guessing.refusal.as_ref().is_some_and(same) => self.file_fault(id, fault),
             Verdict::Stands => self.file_fault(id, fault),
             Verdict::Again(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
