@@ -283,8 +283,6 @@ fn files() {
             case(&[], &["S:missing", "D:new"]),
             case(&[], &["S:a", "S:b", "D:dir"]),
             case(&[], &["S:a", "S:b", "D:existing"]),
-            case(&[], &["S:a", "S:b", "D:new"]),
-            case(&[], &["S:a", "S:missing", "S:b", "D:dir"]),
             case(&["-p"], &["S:a", "D:new"]),
             case(&["-p"], &["S:script", "D:existing"]),
             case(&["-p"], &["S:sticky", "D:new"]),
@@ -300,6 +298,23 @@ fn files() {
         ],
         BOTH,
     );
+}
+
+/// scp stops at the first source of an upload that is missing; longhaul goes on.
+#[test]
+fn a_missing_source_does_not_stop_the_rest() {
+    let Some(pair) = Pair::start() else { return };
+    for up in BOTH {
+        let place = scratch();
+        begin(place.path());
+        let case = case(&[], &["S:a", "S:missing", "S:b", "D:dir"]);
+        let outcome = run(&pair.ours, place.path(), &case, *up).expect_code(1);
+        let outcome = outcome.expect_err(&["missing"]);
+        assert!(place.path().join("dir/a").exists(), "{outcome}");
+        if !pair.ours.is_scp() {
+            assert!(place.path().join("dir/b").exists(), "{outcome}");
+        }
+    }
 }
 
 #[test]

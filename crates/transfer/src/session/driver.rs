@@ -15,6 +15,9 @@ use crate::disk::DiskPool;
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
 
+/// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
+const PACKET: usize = 32 * 1024;
+
 /// Most that answers may wait for company before they are looked at, and the least worth it.
 const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(1);
@@ -368,8 +371,14 @@ impl Driver {
             }
             let mut room = self.link.room(on.channel);
             if let Some(throttle) = &mut self.throttle {
-                room = room.min(throttle.credit(Instant::now()));
-                self.throttled |= room == 0;
+                let credit = throttle.credit(Instant::now());
+                self.throttled |= credit < room;
+                // A lane sends whole packets: with less room than that it would wait for room
+                // that nothing announces. What is sent on credit is paid back before the next.
+                room = match credit {
+                    0 => 0,
+                    credit => room.min(credit.max(PACKET)),
+                };
             }
             on.lane.set_output_room(room);
             while let Some(output) = on.lane.poll_output() {

@@ -88,7 +88,17 @@ impl SshLink {
         };
         let credentials = self.gate.credentials(binding).map_err(LinkError)?;
         let early = credentials.proven && self.predicts();
-        let config = credentials.config(binding, self.conn.extensions());
+        let mut config = credentials.config(binding, self.conn.extensions());
+        let peer = self.conn.peer();
+        if peer.is_some_and(|p| p.software().starts_with("libssh")) {
+            // Servers around libssh 0.10 look whether the key exchange is over only between reads
+            // of the socket (server.c, ssh_server_kex_termination). An authentication that
+            // succeeds in the flight of NEWKEYS is past that already, and they wait for ever; a
+            // key that is only asked about is not.
+            for identity in &mut config.identities {
+                identity.direct = false;
+            }
+        }
         self.conn
             .start_auth(config, early)
             .map_err(|e| engine_error(&e))
