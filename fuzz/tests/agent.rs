@@ -55,10 +55,15 @@ fn replies() {
     let socket = AgentSocket::Path(path);
     parse(512, |u| {
         *reply.lock().expect("no panic under the lock") = corpus.mutant(u)?;
-        let mut agent = Agent::connect(&socket).expect("connects").expect("an agent");
+        let mut agent = Agent::connect(&socket)
+            .expect("connects")
+            .expect("an agent");
         let error = match u.int_in_range(0..=2)? {
             0 => agent.keys().err(),
-            1 => agent.sign(b"blob", b"data", "ssh-ed25519").map(|s| assert!(s.starts_with(b"\0\0\0\x0bssh-ed25519"))).err(),
+            1 => agent
+                .sign(b"blob", b"data", "ssh-ed25519")
+                .map(|s| assert!(s.starts_with(b"\0\0\0\x0bssh-ed25519")))
+                .err(),
             _ => agent.bind(b"key", b"id", b"signature", false).err(),
         };
         if let Some(error) = error {

@@ -15,15 +15,43 @@ use wire::{Block, Pool};
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
     Open,
-    Write { end: bool, channel: u8, len: u16 },
-    WriteBlock { end: bool, channel: u8, len: u16, slot: u16 },
-    Request { channel: u8, want_reply: bool },
-    Eof { end: bool, channel: u8 },
-    Close { end: bool, channel: u8, sure: u8 },
-    Consume { end: bool, channel: u8, most: u16 },
-    Deliver { end: bool, messages: u8 },
+    Write {
+        end: bool,
+        channel: u8,
+        len: u16,
+    },
+    WriteBlock {
+        end: bool,
+        channel: u8,
+        len: u16,
+        slot: u16,
+    },
+    Request {
+        channel: u8,
+        want_reply: bool,
+    },
+    Eof {
+        end: bool,
+        channel: u8,
+    },
+    Close {
+        end: bool,
+        channel: u8,
+        sure: u8,
+    },
+    Consume {
+        end: bool,
+        channel: u8,
+        most: u16,
+    },
+    Deliver {
+        end: bool,
+        messages: u8,
+    },
     Keepalive,
-    Wait { ms: u8 },
+    Wait {
+        ms: u8,
+    },
 }
 
 /// One end's view of one channel.
@@ -110,7 +138,9 @@ impl Pair {
 
     /// This end's number of the nth channel, if it is there for it.
     fn number(&self, end: usize, nth: u8) -> Option<u32> {
-        let (client, server) = *self.matches.get(usize::from(nth) % self.matches.len().max(1))?;
+        let (client, server) = *self
+            .matches
+            .get(usize::from(nth) % self.matches.len().max(1))?;
         match end {
             0 => Some(client),
             _ => server,
@@ -167,7 +197,9 @@ impl Pair {
                 {
                     half.asked += usize::from(want_reply);
                     let request = Request::Exec(b"true".to_vec());
-                    self.ends[0].channels.request(ChannelId(number), request, want_reply);
+                    self.ends[0]
+                        .channels
+                        .request(ChannelId(number), request, want_reply);
                 }
             }
             Op::Eof { end, channel } => {
@@ -241,7 +273,9 @@ impl Pair {
         if let Some(half) = self.ends[end].halves.get_mut(&number) {
             let n = most.min(half.unconsumed);
             half.unconsumed -= n;
-            self.ends[end].channels.consumed(self.now, ChannelId(number), n);
+            self.ends[end]
+                .channels
+                .consumed(self.now, ChannelId(number), n);
         }
     }
 
@@ -278,7 +312,10 @@ impl Pair {
             ChannelEvent::Data(id, data) => {
                 let writer = self.peer(end, id.0).expect("a channel with a peer");
                 let seed = self.seed(1 - end, writer);
-                let half = self.ends[end].halves.get_mut(&id.0).expect("an open channel");
+                let half = self.ends[end]
+                    .halves
+                    .get_mut(&id.0)
+                    .expect("an open channel");
                 assert!(!half.eof_received && !half.gone, "data behind the end");
                 for got in &data {
                     assert_eq!(*got, byte(half.received, seed), "at {}", half.received);
@@ -287,7 +324,10 @@ impl Pair {
                 half.unconsumed += data.len();
             }
             ChannelEvent::Eof(id) => {
-                let half = self.ends[end].halves.get_mut(&id.0).expect("an open channel");
+                let half = self.ends[end]
+                    .halves
+                    .get_mut(&id.0)
+                    .expect("an open channel");
                 half.eof_received = true;
                 let received = half.received;
                 let peer = self.peer(end, id.0).expect("a channel with a peer");
@@ -296,7 +336,10 @@ impl Pair {
                 assert_eq!(received, sent.written, "EOF came before the data");
             }
             ChannelEvent::Closed(id) => {
-                let half = self.ends[end].halves.get_mut(&id.0).expect("an open channel");
+                let half = self.ends[end]
+                    .halves
+                    .get_mut(&id.0)
+                    .expect("an open channel");
                 assert!(!std::mem::replace(&mut half.gone, true), "closed twice");
                 let (received, asked) = (half.received, half.close_asked);
                 let peer = self.peer(end, id.0).expect("a channel with a peer");
@@ -312,7 +355,10 @@ impl Pair {
                 }
             }
             ChannelEvent::RequestSucceeded(id) | ChannelEvent::RequestFailed(id) => {
-                let half = self.ends[end].halves.get_mut(&id.0).expect("an open channel");
+                let half = self.ends[end]
+                    .halves
+                    .get_mut(&id.0)
+                    .expect("an open channel");
                 half.answered += 1;
                 assert!(half.answered <= half.asked);
             }
@@ -359,7 +405,12 @@ impl Pair {
                     assert!(!channels.exists(id), "a closed channel is still there");
                     continue;
                 }
-                assert_eq!(theirs.received, mine.written, "stuck: {}", channels.window(id));
+                assert_eq!(
+                    theirs.received,
+                    mine.written,
+                    "stuck: {}",
+                    channels.window(id)
+                );
                 assert_eq!(channels.queued(id), 0);
                 assert!(!channels.is_stalled(id));
                 assert_eq!(mine.answered, mine.asked);

@@ -26,7 +26,11 @@ fn check(config: Result<HostConfig, transfer::config::ConfigError>) {
             assert!(config.required_rsa_size >= 2048);
             for list in [&config.ciphers, &config.macs, &config.kex] {
                 if let Ok(names) = list.within(&["aes128-ctr", "hmac-sha2-256"]) {
-                    assert!(names.iter().all(|n| n == "aes128-ctr" || n == "hmac-sha2-256"));
+                    assert!(
+                        names
+                            .iter()
+                            .all(|n| n == "aes128-ctr" || n == "hmac-sha2-256")
+                    );
                 }
             }
         }
@@ -71,8 +75,21 @@ fn files_read_without_ssh() {
     let blocks = "Host *.example.org h !bad\n  User = me\n  Port 2222\n  Ciphers +aes128-ctr\n\
         Match host h exec \"true\"\n  ProxyJump j\nInclude nothing-*\n  IdentityFile \"a b\"\n";
     let corpus = Corpus(vec![("blocks", blocks.into()), ("lines", LINES.into())]);
-    let options = ["Port=5", "User=me", "Ciphers=-x", "RekeyLimit=1G 1h", "Port", "=", "ProxyJump=a,b"];
-    let option = Corpus(options.iter().map(|o| ("option", o.as_bytes().to_vec())).collect());
+    let options = [
+        "Port=5",
+        "User=me",
+        "Ciphers=-x",
+        "RekeyLimit=1G 1h",
+        "Port",
+        "=",
+        "ProxyJump=a,b",
+    ];
+    let option = Corpus(
+        options
+            .iter()
+            .map(|o| ("option", o.as_bytes().to_vec()))
+            .collect(),
+    );
     parse(1024, |u| {
         fs::write(&file, corpus.mutant(u)?).expect("written");
         let chosen = option.mutant(u)?;

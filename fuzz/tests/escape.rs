@@ -5,7 +5,17 @@ use transfer::escape;
 
 #[test]
 fn names_and_texts() {
-    let edges = ["\u{9b}", "\u{202e}", "\r\n", "\r", "\x1b", "\u{200b}", "\\n", "\u{e0001}", "\u{ad}"];
+    let edges = [
+        "\u{9b}",
+        "\u{202e}",
+        "\r\n",
+        "\r",
+        "\x1b",
+        "\u{200b}",
+        "\\n",
+        "\u{e0001}",
+        "\u{ad}",
+    ];
     parse(4096, |u| {
         let mut bytes = some_bytes(u)?;
         for _ in 0..u.int_in_range(0..=4)? {

@@ -21,12 +21,18 @@ use zeroize::Zeroizing;
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
     Client(Owner),
-    Rekey { client: bool },
+    Rekey {
+        client: bool,
+    },
     Say(Message),
     /// A message of the phase, and one after it: they get the client further than chance.
-    Fitting { variant: u8 },
+    Fitting {
+        variant: u8,
+    },
     Spoiled(Message),
-    Wait { ms: u16 },
+    Wait {
+        ms: u16,
+    },
 }
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -43,36 +49,113 @@ enum Owner {
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Message {
-    Disconnect { reason: u32, text: Text },
-    Ignore { text: Text },
-    Unimplemented { sequence: u32 },
-    Debug { show: bool, text: Text },
+    Disconnect {
+        reason: u32,
+        text: Text,
+    },
+    Ignore {
+        text: Text,
+    },
+    Unimplemented {
+        sequence: u32,
+    },
+    Debug {
+        show: bool,
+        text: Text,
+    },
     ServiceRequest,
-    ServiceAccept { text: Text },
-    ExtInfo { count: u8, name: Text, value: Text },
-    KexInit { lists: Text },
+    ServiceAccept {
+        text: Text,
+    },
+    ExtInfo {
+        count: u8,
+        name: Text,
+        value: Text,
+    },
+    KexInit {
+        lists: Text,
+    },
     NewKeys,
-    KexReply { text: Text },
-    Ping { text: Text },
-    Pong { text: Text },
-    Failure { methods: Text, partial: bool },
+    KexReply {
+        text: Text,
+    },
+    Ping {
+        text: Text,
+    },
+    Pong {
+        text: Text,
+    },
+    Failure {
+        methods: Text,
+        partial: bool,
+    },
     Success,
-    Banner { text: Text },
-    PkOk { right: bool },
-    InfoRequest { count: u8, prompts: u8, text: Text },
-    Global { want_reply: bool, text: Text },
-    GlobalAnswer { success: bool },
-    Open { kind: Text, sender: u8, window: u32, max_packet: u32 },
-    Confirm { channel: u8, sender: u8, window: u32, max_packet: u32 },
-    OpenFailure { channel: u8, text: Text },
-    Adjust { channel: u8, bytes: u32 },
-    Data { channel: u8, len: u16 },
-    Extended { channel: u8, code: u8, len: u16 },
-    Eof { channel: u8 },
-    Close { channel: u8 },
-    Request { channel: u8, name: Text, want_reply: bool, number: u32 },
-    Answer { channel: u8, success: bool },
-    Unknown { number: u8 },
+    Banner {
+        text: Text,
+    },
+    PkOk {
+        right: bool,
+    },
+    InfoRequest {
+        count: u8,
+        prompts: u8,
+        text: Text,
+    },
+    Global {
+        want_reply: bool,
+        text: Text,
+    },
+    GlobalAnswer {
+        success: bool,
+    },
+    Open {
+        kind: Text,
+        sender: u8,
+        window: u32,
+        max_packet: u32,
+    },
+    Confirm {
+        channel: u8,
+        sender: u8,
+        window: u32,
+        max_packet: u32,
+    },
+    OpenFailure {
+        channel: u8,
+        text: Text,
+    },
+    Adjust {
+        channel: u8,
+        bytes: u32,
+    },
+    Data {
+        channel: u8,
+        len: u16,
+    },
+    Extended {
+        channel: u8,
+        code: u8,
+        len: u16,
+    },
+    Eof {
+        channel: u8,
+    },
+    Close {
+        channel: u8,
+    },
+    Request {
+        channel: u8,
+        name: Text,
+        want_reply: bool,
+        number: u32,
+    },
+    Answer {
+        channel: u8,
+        success: bool,
+    },
+    Unknown {
+        number: u8,
+    },
 }
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -145,7 +228,11 @@ impl Message {
                 let mut pairs = Vec::new();
                 for _ in 0..count % 80 {
                     name.bytes().write(&mut pairs);
-                    value.bytes().get(..value.bytes().len().min(40)).unwrap_or_default().write(&mut pairs);
+                    value
+                        .bytes()
+                        .get(..value.bytes().len().min(40))
+                        .unwrap_or_default()
+                        .write(&mut pairs);
                 }
                 ExtInfo {
                     count: u32::from(count % 80),
@@ -428,7 +515,10 @@ impl World {
                 self.event(event);
             }
             let up = self.output();
-            assert!(!self.client.is_authenticated() || self.let_in, "let itself in");
+            assert!(
+                !self.client.is_authenticated() || self.let_in,
+                "let itself in"
+            );
             if self.over {
                 return;
             }
@@ -512,7 +602,9 @@ impl World {
                 let (session_id, key, _) = self.client.binding().expect("keys are there");
                 self.auth.session_id = session_id;
                 self.auth.host_key = key;
-                self.client.start_auth(self.auth.clone(), self.early).expect("starts");
+                self.client
+                    .start_auth(self.auth.clone(), self.early)
+                    .expect("starts");
             }
             Event::Transport(TransportEvent::Debug(text)) => assert_shown_safely(&text, false),
             Event::Transport(_) => {}
@@ -555,7 +647,9 @@ impl World {
             } => {
                 assert_shown_safely(&name, false);
                 assert_shown_safely(&instruction, true);
-                prompts.iter().for_each(|p| assert_shown_safely(&p.text, false));
+                prompts
+                    .iter()
+                    .for_each(|p| assert_shown_safely(&p.text, false));
                 auth.answers(Some(&vec![Zeroizing::new("answer".into()); prompts.len()]));
             }
             AuthEvent::Banner(text) => assert_shown_safely(&text, true),
@@ -725,5 +819,8 @@ fn a_client_is_not_led_astray() {
         opened += world.open.len();
         Ok(())
     });
-    assert!(let_in > 0 && opened > 0, "let in {let_in} times, {opened} channels");
+    assert!(
+        let_in > 0 && opened > 0,
+        "let in {let_in} times, {opened} channels"
+    );
 }

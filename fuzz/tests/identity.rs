@@ -60,7 +60,8 @@ fn key_files() {
         let beside = dir.path().join("key.pub");
         match u.int_in_range(0..=3)? {
             0 => fs::write(beside, mutate(u, sound_public)?).expect("written"),
-            1 => fs::write(dir.path().join("key-cert.pub"), mutate(u, sound_public)?).expect("written"),
+            1 => fs::write(dir.path().join("key-cert.pub"), mutate(u, sound_public)?)
+                .expect("written"),
             _ => drop(fs::remove_file(beside)),
         }
         let mut identities = Identities::gather(&config);

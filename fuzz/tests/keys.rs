@@ -82,7 +82,12 @@ fn signatures() {
     const DATA: &[u8] = b"what was signed";
     let mut signed = Vec::new();
     for key in keys() {
-        let algorithms: Vec<String> = key.public().algorithms().iter().map(|a| (*a).into()).collect();
+        let algorithms: Vec<String> = key
+            .public()
+            .algorithms()
+            .iter()
+            .map(|a| (*a).into())
+            .collect();
         for algorithm in algorithms {
             let signature = key.sign(&algorithm, DATA).expect("a signature");
             assert_eq!(key.public().verify(&algorithm, DATA, &signature), Ok(()));

@@ -22,10 +22,17 @@ fn corpus() -> Corpus {
         format!("[host]:2222,*.example.org,!bad.example.org ssh-ed25519 {blob}\n# comment\n"),
         format!("@cert-authority *.example.org ssh-ed25519 {other}\nhost ssh-ed25519 {other}\n"),
         format!("@revoked * ssh-ed25519 {blob}\n"),
-        format!("|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= ssh-ed25519 {blob}\n"),
+        format!(
+            "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= ssh-ed25519 {blob}\n"
+        ),
         "host ssh-rsa AAAA\nhost 2048 35 1234\n\n  \t\nhost\n".to_owned(),
     ];
-    Corpus(lines.into_iter().map(|l| ("lines", l.into_bytes())).collect())
+    Corpus(
+        lines
+            .into_iter()
+            .map(|l| ("lines", l.into_bytes()))
+            .collect(),
+    )
 }
 
 #[test]
@@ -68,7 +75,10 @@ fn lines() {
         }
         Ok(())
     });
-    assert!(seen.get() > 0, "the key was never trusted: nothing was tested");
+    assert!(
+        seen.get() > 0,
+        "the key was never trusted: nothing was tested"
+    );
 }
 
 #[test]

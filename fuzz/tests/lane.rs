@@ -26,21 +26,48 @@ const OLD: &[u8] = b"what was there before";
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
-    Put { len: u32, onto: Onto, options: Options },
-    Get { len: u32, known: bool },
+    Put {
+        len: u32,
+        onto: Onto,
+        options: Options,
+    },
+    Get {
+        len: u32,
+        known: bool,
+    },
     MakeDir,
-    MakeSymlink { onto: Onto },
+    MakeSymlink {
+        onto: Onto,
+    },
     SetAttributes,
     Stat,
     RealPath,
     List,
-    Run { ms: u16 },
-    Refuse { kind: u8, nth: u8, code: u8 },
-    Spoil { kind: u8, nth: u8, how: Spoil },
-    BreakDisk { nth: u8 },
-    Cancel { sure: u8 },
-    LoseChannel { sure: u8 },
-    Room { bytes: u16 },
+    Run {
+        ms: u16,
+    },
+    Refuse {
+        kind: u8,
+        nth: u8,
+        code: u8,
+    },
+    Spoil {
+        kind: u8,
+        nth: u8,
+        how: Spoil,
+    },
+    BreakDisk {
+        nth: u8,
+    },
+    Cancel {
+        sure: u8,
+    },
+    LoseChannel {
+        sure: u8,
+    },
+    Room {
+        bytes: u16,
+    },
 }
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -321,7 +348,10 @@ impl Run {
             }
             self.reconnect();
         }
-        panic!("each fault strikes once, and yet there is no end: {:?}", self.w.error);
+        panic!(
+            "each fault strikes once, and yet there is no end: {:?}",
+            self.w.error
+        );
     }
 
     fn judge(&self) -> usize {
@@ -363,12 +393,16 @@ impl Run {
             }
         }
         for temporary in w.temporaries() {
-            let removing = w.events.iter().any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
+            let removing = w
+                .events
+                .iter()
+                .any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
             // Without posix-rename a channel can be lost while the temporary is the only copy.
             let only_copy = self.lost && !self.openssh;
             assert!(
                 told.contains(&temporary) || removing || only_copy,
-                "{temporary} is left and nobody said so: {told} {:?}", w.model.log()
+                "{temporary} is left and nobody said so: {told} {:?}",
+                w.model.log()
             );
         }
         assert_eq!((w.disk.open_sources(), w.disk.targets()), (0, 0));
@@ -422,7 +456,6 @@ fn faults_anywhere_leave_no_wrong_file() {
         run.put(u.arbitrary()?, u.arbitrary()?, first);
         while !u.is_empty() {
             let op = u.arbitrary()?;
-            eprintln!("{op:?}");
             run.step(op);
         }
         run.finish();

@@ -21,7 +21,9 @@ fn damaged_files() {
         ..HostMemory::default()
     };
     let stored = |user: &str| {
-        memories.store("host", 22, user, &memory, now).expect("stored");
+        memories
+            .store("host", 22, user, &memory, now)
+            .expect("stored");
         let mut files = std::fs::read_dir(dir.path().join("hosts")).expect("a folder");
         let file = files.next().expect("a file").expect("an entry").path();
         let text = std::fs::read(&file).expect("read");

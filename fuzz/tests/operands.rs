@@ -9,7 +9,10 @@ use transfer::operand::{Destination, Operand, valid_host, valid_user};
 
 fn check(destination: &Destination) {
     assert!(valid_host(&destination.host), "{destination:?}");
-    assert!(destination.user.as_deref().is_none_or(valid_user), "{destination:?}");
+    assert!(
+        destination.user.as_deref().is_none_or(valid_user),
+        "{destination:?}"
+    );
     assert_ne!(destination.port, Some(0));
     let shown = destination.to_string();
     assert_shown_safely(&shown, false);
@@ -29,7 +32,12 @@ fn operands_and_destinations() {
         "-oProxyCommand=x:y",
         "user:pass@host:22",
     ];
-    let corpus = Corpus(names.iter().map(|n| ("operand", n.as_bytes().to_vec())).collect());
+    let corpus = Corpus(
+        names
+            .iter()
+            .map(|n| ("operand", n.as_bytes().to_vec()))
+            .collect(),
+    );
     parse(512, |u| {
         let bytes = match u.ratio(1, 8)? {
             true => some_bytes(u)?,

@@ -72,7 +72,9 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
     vec![
         Response::Status {
             code: StatusCode::OK,
-            text: StatusText { message: b"Success" },
+            text: StatusText {
+                message: b"Success",
+            },
         },
         Response::Status {
             code: StatusCode::FAILURE,

@@ -92,7 +92,10 @@ fn mutated_transcripts() {
         let got = feed(&mut to, &bytes, step);
         assert!(got.is_empty(), "a payload of another connection's keys");
         // A server agrees with whatever public value comes; a client wants it signed.
-        assert!(role == Role::Server || !to.may_send(), "keys agreed with a recording");
+        assert!(
+            role == Role::Server || !to.may_send(),
+            "keys agreed with a recording"
+        );
         Ok(())
     });
 }

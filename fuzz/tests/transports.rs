@@ -16,14 +16,28 @@ use wire::PacketBuf;
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
     /// A payload, held back while a key exchange forbids it.
-    Send { end: bool, len: u16 },
-    Rekey { end: bool },
-    Ping { end: bool },
+    Send {
+        end: bool,
+        len: u16,
+    },
+    Rekey {
+        end: bool,
+    },
+    Ping {
+        end: bool,
+    },
     /// Bytes on their way to this end arrive.
-    Deliver { end: bool, most: u16 },
-    DeliverOne { end: bool },
+    Deliver {
+        end: bool,
+        most: u16,
+    },
+    DeliverOne {
+        end: bool,
+    },
     /// Time passes.
-    Wait { ms: u16 },
+    Wait {
+        ms: u16,
+    },
 }
 
 struct End {
@@ -96,7 +110,12 @@ impl End {
 
     fn take(&mut self, payload: &Bytes) {
         let due = self.due.pop_front().expect("nothing more was sent");
-        assert!(*payload == due, "{:?} came for {:?}", payload.get(..5), due.get(..5));
+        assert!(
+            *payload == due,
+            "{:?} came for {:?}",
+            payload.get(..5),
+            due.get(..5)
+        );
     }
 }
 
@@ -148,7 +167,10 @@ impl Pair {
                 payload.extend((0..len.min(33_000)).map(|i| (i / 3) as u8));
                 end.waiting.push_back(payload);
             }
-            Op::Rekey { end } => self.ends[usize::from(end)].transport.rekey().expect("rekeys"),
+            Op::Rekey { end } => self.ends[usize::from(end)]
+                .transport
+                .rekey()
+                .expect("rekeys"),
             Op::Ping { end } => {
                 let end = &mut self.ends[usize::from(end)];
                 let sent = end.transport.ping(b"are you there").expect("pings");
@@ -195,7 +217,10 @@ fn data_arrive_whole_and_in_order_around_key_exchanges() {
         pair.settle();
         for end in &pair.ends {
             assert!(end.transport.may_send(), "a key exchange did not end");
-            assert!(end.waiting.is_empty() && end.due.is_empty(), "data are left");
+            assert!(
+                end.waiting.is_empty() && end.due.is_empty(),
+                "data are left"
+            );
             assert!(end.buf.is_empty(), "bytes are left");
             // A ping that meets a key exchange is not answered.
             assert!(end.pongs <= end.pings);
@@ -206,5 +231,8 @@ fn data_arrive_whole_and_in_order_around_key_exchanges() {
         exchanges += pair.ends[0].keys - 1;
         Ok(())
     });
-    assert!(exchanges > 0 && pongs > 0, "{exchanges} key exchanges, {pongs} pongs");
+    assert!(
+        exchanges > 0 && pongs > 0,
+        "{exchanges} key exchanges, {pongs} pongs"
+    );
 }

@@ -206,8 +206,16 @@ fn a_file_with_a_write_that_failed_does_not_replace_the_old_one() -> io::Result<
     pool.submit(finish(job, 6));
     let replies = [(); 4].map(|()| wait(&pool, &told));
     let failed = |r: &DiskReply| matches!(r, DiskReply::Failed { .. });
-    assert_eq!(replies.iter().filter(|r| failed(r)).count(), 2, "{replies:?}");
+    assert_eq!(
+        replies.iter().filter(|r| failed(r)).count(),
+        2,
+        "{replies:?}"
+    );
     assert_eq!(fs::read_to_string(&path)?, "the old file");
-    assert_eq!(fs::read_dir(dir.path())?.count(), 1, "the temporary is gone");
+    assert_eq!(
+        fs::read_dir(dir.path())?.count(),
+        1,
+        "the temporary is gone"
+    );
     Ok(())
 }
