@@ -103,6 +103,7 @@ impl World {
     /// A new channel to the same server, its lane made from `config`.
     pub(crate) fn reconnect(&mut self, config: LaneConfig) {
         self.error = None;
+        self.drain();
         self.model.reconnect();
         self.witness = Witness::default();
         self.up = Link::new(self.link, self.seed + 2);

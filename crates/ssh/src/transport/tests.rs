@@ -539,3 +539,19 @@ fn another_host_key_at_a_rekey_is_refused() {
         assert_eq!(pair.run(), Err(PeerMisbehaved::HostKeyChanged.into()));
     }
 }
+
+/// RFC 4250 section 4.1.2: there is none. It came through to the layers above before there
+/// were keys, from a peer without strict KEX.
+#[test]
+fn message_number_0_is_refused_in_every_phase() {
+    use crate::msg::{Phase, legal};
+    for phase in [
+        Phase::KeyExchange,
+        Phase::StrictKeyExchange,
+        Phase::Rekey,
+        Phase::Auth,
+        Phase::Connection,
+    ] {
+        assert!(legal(0, phase, Role::Server).is_err(), "{phase:?}");
+    }
+}
