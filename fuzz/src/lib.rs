@@ -1,1 +1,52 @@
-//! (doc)
+//! Byte and operation fuzzers on stable Rust: a file under `tests/` for each target.
+//!
+//! A short run is part of `cargo test`; ARBTEST_BUDGET_MS makes each target run that long
+//! instead (`make fuzz`). A failure prints the seed of its bytes, and ARBTEST_SEED repeats it.
+//! Where a key exchange is part of the run, aws-lc-rs draws the ephemeral keys, so that a repeat
+//! has the same operations but not the same bytes on the wire.
+
+mod mutate;
+pub mod peers;
+
+use arbitrary::{Result, Unstructured};
+
+pub use mutate::{Corpus, mutate};
+
+/// Runs `property` on random bytes of growing size, up to `size`, for ARBTEST_BUDGET_MS or else
+/// for half a second: for targets that eat bytes.
+pub fn parse(size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
+    run(500, size, property);
+}
+
+/// The same for targets that take many steps, for two seconds.
+pub fn operate(size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
+    run(2000, size, property);
+}
+
+fn run(budget: u64, size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
+    let test = arbtest::arbtest(property).size_max(size);
+    match std::env::var_os("ARBTEST_BUDGET_MS") {
+        Some(_) => test.run(),
+        None => test.budget_ms(budget).run(),
+    }
+}
+
+/// All the bytes that are left, or half the time no more than a few.
+pub fn some_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let most = match u.ratio(1, 2)? {
+        true => u.len(),
+        false => u.len().min(64),
+    };
+    let len = u.int_in_range(0..=most)?;
+    Ok(u.bytes(len.min(u.len()))?.to_vec())
+}
+
+/// Panics when `text` holds what a terminal would obey, or a character that hides or turns text.
+pub fn assert_shown_safely(text: &str, multiline: bool) {
+    let bad = text.chars().find(|c| match c {
+        '\n' | '\t' => !multiline,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}' => true,
+        c => c.is_control(),
+    });
+    assert_eq!(bad, None, "in {text:?}");
+}

@@ -25,14 +25,14 @@ use crate::output::json::HostInfo;
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// The hosts of a run, and how they are reached.
-pub(crate) struct Hosts<'a> {
+pub(crate) struct Hosts {
     hosts: Vec<Destination>,
     flags: CopyArgs,
-    output: &'a Output,
+    output: Arc<Output>,
 }
 
-impl<'a> Hosts<'a> {
-    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: &'a Output) -> Self {
+impl Hosts {
+    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
         Self {
             hosts,
             flags,
@@ -83,8 +83,23 @@ impl<'a> Hosts<'a> {
             false => Arc::new(Mutex::new(Person::from_env())),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
+        let (output, host) = (Arc::clone(&self.output), name(destination));
+        let login = config.user.clone();
         let around = Surroundings {
             prompt,
+            opened: Arc::new(move |facts| {
+                output.host(HostInfo {
+                    host: host.clone(),
+                    user: Some(login.clone()),
+                    address: facts.address,
+                    banner: facts.banner,
+                    kex: facts.kex,
+                    host_key: facts.host_key,
+                    cipher: facts.cipher,
+                    auth: facts.method,
+                    guessed: facts.guessed,
+                });
+            }),
             memories: Memories::of_user(user.home.as_deref()),
             dscp: self.flags.dscp.value(),
             hop: Arc::new(move |hop| {
@@ -92,26 +107,13 @@ impl<'a> Hosts<'a> {
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
-        let login = config.user.clone();
         let link = self.until_cancelled(cancel, move || connect::connect(config, &around))?;
-        let facts = link.facts();
-        self.output.host(HostInfo {
-            host: name(destination),
-            user: Some(login),
-            address: facts.address,
-            banner: facts.banner,
-            kex: facts.kex,
-            host_key: facts.host_key,
-            cipher: facts.cipher,
-            auth: facts.method,
-            guessed: facts.guessed,
-        });
         Session::start(Box::new(link), self.options())
             .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }
 
-impl Hosts<'_> {
+impl Hosts {
     /// Connecting waits for hosts, name servers and people, and none of them can be told to give
     /// up: at a cancel it is left alone, and ends with the process.
     fn until_cancelled<T: Send + 'static>(
@@ -143,7 +145,7 @@ impl Hosts<'_> {
     }
 }
 
-impl Connect for Hosts<'_> {
+impl Connect for Hosts {
     fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();

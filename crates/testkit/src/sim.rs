@@ -114,6 +114,12 @@ impl Wire {
         self.closed
     }
 
+    /// Turns Nagle's algorithm off; what it held leaves at once (TCP_NODELAY).
+    pub fn set_nodelay(&mut self, now: Instant) {
+        self.path.nagle = false;
+        self.flush(now);
+    }
+
     fn flush(&mut self, now: Instant) {
         if self.acked.is_some_and(|at| at <= now) {
             self.acked = None;

@@ -1,11 +1,12 @@
 //! The disk side of the contract, in memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use testkit::sftp_model::Rng;
 
 #[derive(Default)]
 pub(crate) struct Disk {
@@ -16,12 +17,27 @@ pub(crate) struct Disk {
     pub(crate) full_at: Option<u64>,
     /// Reads fail from this offset on.
     pub(crate) bad_from: Option<u64>,
+    /// Requests that fail, counted from 0; those that let go never do.
+    pub(crate) faults: BTreeSet<usize>,
+    /// Replies come up to this much later, in any order that the contract allows.
+    pub(crate) jitter: Option<(Rng, Duration)>,
     pub(crate) held: u64,
     pub(crate) most_held: u64,
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
     written: u64,
+    asked: usize,
+    order: BTreeMap<JobId, Order>,
     replies: VecDeque<(Instant, DiskReply)>,
+}
+
+/// What a job's next reply must not come before.
+#[derive(Clone, Copy)]
+struct Order {
+    /// Reads, or writes, come among each other as they like.
+    kind: Option<bool>,
+    after: Instant,
+    latest: Instant,
 }
 
 #[derive(Clone, Default)]
@@ -76,8 +92,47 @@ impl Disk {
     }
 
     pub(crate) fn handle(&mut self, now: Instant, request: DiskRequest) {
-        let reply = self.serve(request);
-        self.replies.push_back((now + self.latency, reply));
+        let at = self.when(now, &request);
+        let reply = match self.refuses(&request) {
+            Some(job) => failed(job, "the disk is broken"),
+            None => self.serve(request),
+        };
+        let behind = self.replies.partition_point(|(other, _)| *other <= at);
+        self.replies.insert(behind, (at, reply));
+    }
+
+    fn refuses(&mut self, request: &DiskRequest) -> Option<JobId> {
+        let nth = self.asked;
+        self.asked += 1;
+        match request {
+            DiskRequest::CloseSource { .. } | DiskRequest::Discard { .. } => None,
+            request => self.faults.contains(&nth).then(|| job_of(request)),
+        }
+    }
+
+    fn when(&mut self, now: Instant, request: &DiskRequest) -> Instant {
+        let late = self
+            .jitter
+            .as_mut()
+            .map(|(rng, most)| Duration::from_nanos(rng.below(most.as_nanos() as u64 + 1)));
+        let at = now + self.latency + late.unwrap_or_default();
+        let kind = match request {
+            DiskRequest::Read { .. } => Some(false),
+            DiskRequest::Write { .. } => Some(true),
+            _ => None,
+        };
+        let order = self.order.entry(job_of(request)).or_insert(Order {
+            kind,
+            after: now,
+            latest: now,
+        });
+        if kind.is_none() || kind != order.kind {
+            order.after = order.latest;
+        }
+        order.kind = kind;
+        let at = at.max(order.after);
+        order.latest = order.latest.max(at);
+        at
     }
 
     fn serve(&mut self, request: DiskRequest) -> DiskReply {
@@ -179,6 +234,18 @@ impl Disk {
         target.data[offset as usize..end].copy_from_slice(&bytes);
         let len = bytes.len() as u64;
         DiskReply::Written { job, offset, len }
+    }
+}
+
+fn job_of(request: &DiskRequest) -> JobId {
+    match request {
+        DiskRequest::OpenSource { job, .. }
+        | DiskRequest::Read { job, .. }
+        | DiskRequest::CloseSource { job }
+        | DiskRequest::CreateTarget { job, .. }
+        | DiskRequest::Write { job, .. }
+        | DiskRequest::FinishTarget { job, .. }
+        | DiskRequest::Discard { job } => *job,
     }
 }
 

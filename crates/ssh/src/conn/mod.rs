@@ -131,6 +131,10 @@ impl Connection {
 
     fn drain_events(&mut self) {
         while let Some(event) = self.transport.poll_event() {
+            if let (TransportEvent::Extensions, Some(auth)) = (&event, &mut self.auth) {
+                let extensions = self.transport.extensions();
+                auth.set_extensions(extensions.hostbound, extensions.sig_algs.clone());
+            }
             self.events.push_back(Event::Transport(event));
         }
         self.drain_auth();

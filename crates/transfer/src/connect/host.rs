@@ -15,9 +15,9 @@ use ssh::transport::{Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::host_gate::{HostGate, SharedPrompt};
+use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
-use super::ssh_link::{LinkConfig, Opener, SshLink};
+use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, HostConfig, Proxy};
@@ -38,6 +38,9 @@ pub struct Surroundings {
     pub memories: Option<Memories>,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
+    /// Told once a host's connection is open; not of hosts that are only passed through. From any
+    /// thread.
+    pub opened: std::sync::Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
     pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
 }
@@ -90,12 +93,8 @@ fn start(
         warn_user(around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {
-        m.load(
-            &config.host_name,
-            config.port,
-            &config.user,
-            SystemTime::now(),
-        )
+        let (host, port, user) = memory_name(&config);
+        m.load(host, port, user, SystemTime::now())
     });
     let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
@@ -117,6 +116,7 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
+        opened: (hops == 0).then(|| std::sync::Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let gate = HostGate::new(

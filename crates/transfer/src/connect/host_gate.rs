@@ -93,9 +93,9 @@ impl HostGate {
         let Some(memories) = &self.memories else {
             return;
         };
-        let c = &self.config;
-        if let Err(e) = memories.store(&c.host_name, c.port, &c.user, memory, SystemTime::now()) {
-            debug!("{}: cannot be remembered: {e}", c.host);
+        let (host, port, user) = memory_name(&self.config);
+        if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
         }
     }
 
@@ -221,7 +221,9 @@ impl Gate for HostGate {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        match identities.sign(offer, algorithm, data, &mut *lock(&self.prompt)) {
+        // Not in the match itself, which would hold the prompt to its end.
+        let signed = identities.sign(offer, algorithm, data, &mut *lock(&self.prompt));
+        match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
                 lock(&self.prompt).show(&e.to_string());
@@ -330,9 +332,21 @@ impl Gate for HostGate {
     fn forget(&mut self) {
         self.memory = None;
         if let Some(memories) = &self.memories {
-            memories.forget(&self.config.host_name, self.config.port, &self.config.user);
+            let (host, port, user) = memory_name(&self.config);
+            memories.forget(host, port, user);
         }
     }
+}
+
+/// The name a host is remembered under: that of its host key, so that one host behind several
+/// addresses or forwarded ports (HostKeyAlias) is one host here too.
+pub(super) fn memory_name(config: &HostConfig) -> (&str, u16, &str) {
+    let port = if config.host_key_alias.is_some() {
+        0
+    } else {
+        config.port
+    };
+    (config.host_key_name(), port, &config.user)
 }
 
 fn lock(prompt: &SharedPrompt) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {

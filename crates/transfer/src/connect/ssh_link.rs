@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -66,6 +67,8 @@ pub struct LinkConfig {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bound for everything up to authentication (ConnectTimeout).
     pub timeout: Option<Duration>,
+    /// Told once authentication has succeeded.
+    pub opened: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
 }
 
 /// One connection of our own engine. See [`Link`].
@@ -177,8 +180,7 @@ impl SshLink {
         }
     }
 
-    /// What is known by now.
-    pub fn facts(&self) -> Facts {
+    fn facts(&self) -> Facts {
         let chosen = self.conn.negotiated();
         let method = match &self.signed {
             Some(_) if !self.other_method => "publickey",
@@ -369,6 +371,9 @@ impl SshLink {
                 let key = self.signed.as_ref().filter(|_| !self.other_method);
                 self.gate
                     .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);
+                if let Some(opened) = &self.config.opened {
+                    opened(self.facts());
+                }
             }
             AuthEvent::Failed { server, why } => {
                 if self.conn.is_early() {

@@ -198,7 +198,10 @@ impl Shared {
         let mut state = self.lock();
         let slot = state.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
-        if slot.alone || (!shared && slot.side_by_side > 0) {
+        // Writes to one file wait for its lock in the kernel, spinning: one thread does them all.
+        let writes = matches!(slot.queue.front(), Some(DiskRequest::Write { .. }))
+            && matches!(slot.file, Some(JobFile::Target(_)));
+        if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
             return None;
         }
         let request = slot.queue.pop_front()?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{Lane, LaneConfig, LaneError};
+use plan::{JobId, Lane, LaneConfig, LaneError, LaneEvent};
 use sftp::ServerInfo;
 
 use super::jobs::{Jobs, event_job};
@@ -20,6 +20,9 @@ const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(1);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
+
+/// How often progress within a file is told.
+const TELL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The loop's ends of what the handle holds.
 pub(super) struct Ends {
@@ -48,6 +51,9 @@ pub(super) struct Driver {
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
+    /// Progress that has not been told yet, and when some was last.
+    progress: Option<(JobId, u64)>,
+    told: Instant,
 }
 
 pub(super) struct LaneOnChannel {
@@ -86,6 +92,8 @@ impl Driver {
             throttled: false,
             ended: None,
             over: false,
+            progress: None,
+            told: Instant::now(),
         })
     }
 
@@ -385,7 +393,37 @@ impl Driver {
         }
     }
 
-    pub(super) fn tell(&self, event: SessionEvent) {
+    pub(super) fn tell(&mut self, event: SessionEvent) {
+        if let SessionEvent::Lane(LaneEvent::Progress(id, n)) = event {
+            return self.tell_progress(id, n);
+        }
+        self.flush_progress();
+        self.send_event(event);
+    }
+
+    /// Progress is gathered: to tell of each write wakes the other thread 4,000 times a gigabyte.
+    fn tell_progress(&mut self, id: JobId, n: u64) {
+        match &mut self.progress {
+            Some((same, sum)) if *same == id => *sum += n,
+            _ => {
+                self.flush_progress();
+                self.progress = Some((id, n));
+            }
+        }
+        let now = Instant::now();
+        if now.duration_since(self.told) >= TELL_INTERVAL {
+            self.told = now;
+            self.flush_progress();
+        }
+    }
+
+    fn flush_progress(&mut self) {
+        if let Some((id, n)) = self.progress.take() {
+            self.send_event(SessionEvent::Lane(LaneEvent::Progress(id, n)));
+        }
+    }
+
+    fn send_event(&self, event: SessionEvent) {
         // Nobody listens any more when the handle is being dropped.
         let _ = self.ends.events.send(event);
     }

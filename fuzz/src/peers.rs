@@ -1,0 +1,83 @@
+//! Transports to talk to: settings, seeded randomness, and the bytes between two ends.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use arbitrary::{Result, Unstructured};
+use bytes::BytesMut;
+use ssh::Role;
+use ssh::cipher::{CIPHERS, MACS};
+use ssh::key::PrivateKey;
+use ssh::transport::{Proposal, Transport, TransportConfig};
+
+/// A host key, made once.
+pub fn host_key() -> Arc<PrivateKey> {
+    static KEY: OnceLock<Arc<PrivateKey>> = OnceLock::new();
+    let made = || Arc::new(PrivateKey::from_ed25519_seed(&[7; 32]).expect("a key of 32 bytes"));
+    Arc::clone(KEY.get_or_init(made))
+}
+
+/// One cipher, one MAC and a cheap key exchange, sometimes compression.
+pub fn proposal(u: &mut Unstructured<'_>) -> Result<Proposal> {
+    let kex = match u.ratio(1, 16)? {
+        true => "mlkem768x25519-sha256",
+        false => *u.choose(&["curve25519-sha256", "ecdh-sha2-nistp256"])?,
+    };
+    Ok(Proposal {
+        kex: vec![kex.into()],
+        host_key: vec!["ssh-ed25519".into()],
+        ciphers: vec![u.choose(CIPHERS)?.name.into()],
+        macs: vec![u.choose(MACS)?.name.into()],
+        compress: u.ratio(1, 4)?,
+    })
+}
+
+/// Settings for either end.
+pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
+    TransportConfig {
+        software: "longhaul_fuzz".into(),
+        proposal,
+        guess: false,
+        rekey_bytes: None,
+        rekey_time: None,
+        host_keys: match role {
+            Role::Client => Vec::new(),
+            Role::Server => vec![host_key()],
+        },
+    }
+}
+
+/// A new end of a connection.
+pub fn transport(role: Role, config: TransportConfig) -> Transport {
+    Transport::new(role, config, Box::new(|to| to.fill(7))).expect("sound settings")
+}
+
+/// All that it wants to write now.
+pub fn drain(transport: &mut Transport) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some(output) = transport.poll_output() {
+        bytes.extend_from_slice(output.seal().expect("a packet that seals").remaining());
+    }
+    bytes
+}
+
+/// What a server with these settings sends to a client until it waits for the client's NEWKEYS,
+/// and what the client sends.
+pub fn first_flights(proposal: Proposal) -> (Vec<u8>, Vec<u8>) {
+    let mut client = transport(Role::Client, config(Role::Client, proposal.clone()));
+    let mut server = transport(Role::Server, config(Role::Server, proposal));
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
+    let now = Instant::now();
+    for _ in 0..4 {
+        let (a, b) = (drain(&mut client), drain(&mut server));
+        up.extend_from_slice(&a);
+        down.extend_from_slice(&b);
+        to_server.extend_from_slice(&a);
+        to_client.extend_from_slice(&b);
+        while let Ok(Some(_)) = server.next_payload(now, &mut to_server) {}
+        while let Ok(Some(_)) = client.next_payload(now, &mut to_client) {}
+        let _ = client.accept_host_key();
+    }
+    (up, down)
+}

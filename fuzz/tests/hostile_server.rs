@@ -1,0 +1,824 @@
+//! A client against a server that sends well-formed messages whenever it likes: before, during
+//! and after key exchange, authentication, and on channels. The client may leave at any time, but
+//! it never panics, never sends anything of the user's before the host key is approved, never
+//! uses channels before it is let in, and never takes a success that answers no request of its.
+
+use std::time::{Duration, Instant};
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use bytes::BytesMut;
+use fuzz::peers::{config, drain, host_key, proposal, transport};
+use fuzz::{assert_shown_safely, mutate, operate};
+use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
+use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
+use ssh::key::PrivateKey;
+use ssh::msg::*;
+use ssh::transport::{Transport, TransportEvent};
+use ssh::{Connection, ConnectionConfig, Event, Role};
+use wire::{Field, NameList, PacketBuf, Pool, Reader, Rest};
+use zeroize::Zeroizing;
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum Op {
+    Client(Owner),
+    Rekey {
+        client: bool,
+    },
+    Say(Message),
+    /// A message of the phase, and one after it: they get the client further than chance.
+    Fitting {
+        variant: u8,
+    },
+    Spoiled(Message),
+    Wait {
+        ms: u16,
+    },
+}
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum Owner {
+    Approve,
+    Open,
+    OpenPredicted,
+    Write { channel: u8, len: u16 },
+    Ask { channel: u8 },
+    Eof { channel: u8 },
+    Close { channel: u8 },
+    Forward { channel: u8 },
+}
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum Message {
+    Disconnect {
+        reason: u32,
+        text: Text,
+    },
+    Ignore {
+        text: Text,
+    },
+    Unimplemented {
+        sequence: u32,
+    },
+    Debug {
+        show: bool,
+        text: Text,
+    },
+    ServiceRequest,
+    ServiceAccept {
+        text: Text,
+    },
+    ExtInfo {
+        count: u8,
+        name: Text,
+        value: Text,
+    },
+    KexInit {
+        lists: Text,
+    },
+    NewKeys,
+    KexReply {
+        text: Text,
+    },
+    Ping {
+        text: Text,
+    },
+    Pong {
+        text: Text,
+    },
+    Failure {
+        methods: Text,
+        partial: bool,
+    },
+    Success,
+    Banner {
+        text: Text,
+    },
+    PkOk {
+        right: bool,
+    },
+    InfoRequest {
+        count: u8,
+        prompts: u8,
+        text: Text,
+    },
+    Global {
+        want_reply: bool,
+        text: Text,
+    },
+    GlobalAnswer {
+        success: bool,
+    },
+    Open {
+        kind: Text,
+        sender: u8,
+        window: u32,
+        max_packet: u32,
+    },
+    Confirm {
+        channel: u8,
+        sender: u8,
+        window: u32,
+        max_packet: u32,
+    },
+    OpenFailure {
+        channel: u8,
+        text: Text,
+    },
+    Adjust {
+        channel: u8,
+        bytes: u32,
+    },
+    Data {
+        channel: u8,
+        len: u16,
+    },
+    Extended {
+        channel: u8,
+        code: u8,
+        len: u16,
+    },
+    Eof {
+        channel: u8,
+    },
+    Close {
+        channel: u8,
+    },
+    Request {
+        channel: u8,
+        name: Text,
+        want_reply: bool,
+        number: u32,
+    },
+    Answer {
+        channel: u8,
+        success: bool,
+    },
+    Unknown {
+        number: u8,
+    },
+}
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum Text {
+    Empty,
+    Escapes,
+    Userauth,
+    Methods,
+    SigAlgs,
+    Agent,
+    Session,
+    ExitStatus,
+    ExitSignal,
+    Keepalive,
+    Long,
+}
+
+impl Text {
+    fn str(self) -> &'static str {
+        static LONG: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| "x".repeat(20_000));
+        match self {
+            Self::Empty => "",
+            Self::Escapes => "\x1b]0;t\x07\u{9b}\u{202e}\n",
+            Self::Userauth => "ssh-userauth",
+            Self::Methods => "publickey,keyboard-interactive,password",
+            Self::SigAlgs => "server-sig-algs",
+            Self::Agent => "auth-agent@openssh.com",
+            Self::Session => "session",
+            Self::ExitStatus => "exit-status",
+            Self::ExitSignal => "exit-signal",
+            Self::Keepalive => "keepalive@openssh.com",
+            Self::Long => &LONG,
+        }
+    }
+
+    fn bytes(self) -> &'static [u8] {
+        self.str().as_bytes()
+    }
+
+    fn list(self) -> NameList<'static> {
+        NameList::new(self.str()).unwrap_or(NameList::new("none").expect("a list"))
+    }
+}
+
+impl Message {
+    fn encode(self, key: &[u8]) -> Vec<u8> {
+        let language = b"".as_slice();
+        let zeros = vec![0; 40_000];
+        match self {
+            Self::Disconnect { reason, text } => Disconnect {
+                reason,
+                description: text.bytes(),
+                language,
+            }
+            .to_bytes(),
+            Self::Ignore { text } => Ignore { data: text.bytes() }.to_bytes(),
+            Self::Unimplemented { sequence } => Unimplemented { sequence }.to_bytes(),
+            Self::Debug { show, text } => Debug {
+                always_display: show,
+                text: text.bytes(),
+                language,
+            }
+            .to_bytes(),
+            Self::ServiceRequest => ServiceRequest {
+                name: b"ssh-userauth",
+            }
+            .to_bytes(),
+            Self::ServiceAccept { text } => ServiceAccept { name: text.bytes() }.to_bytes(),
+            Self::ExtInfo { count, name, value } => {
+                let mut pairs = Vec::new();
+                for _ in 0..count % 80 {
+                    name.bytes().write(&mut pairs);
+                    value
+                        .bytes()
+                        .get(..value.bytes().len().min(40))
+                        .unwrap_or_default()
+                        .write(&mut pairs);
+                }
+                ExtInfo {
+                    count: u32::from(count % 80),
+                    pairs: Rest(&pairs),
+                }
+                .to_bytes()
+            }
+            Self::KexInit { lists } => {
+                let list = lists.list();
+                KexInit {
+                    cookie: [1; 16],
+                    kex: list,
+                    host_key: list,
+                    cipher_c2s: list,
+                    cipher_s2c: list,
+                    mac_c2s: list,
+                    mac_s2c: list,
+                    compression_c2s: list,
+                    compression_s2c: list,
+                    language_c2s: list,
+                    language_s2c: list,
+                    first_kex_packet_follows: false,
+                    reserved: 0,
+                }
+                .to_bytes()
+            }
+            Self::NewKeys => NewKeys {}.to_bytes(),
+            Self::KexReply { text } => KexEcdhReply {
+                host_key: host_key().public_blob(),
+                public: text.bytes(),
+                signature: text.bytes(),
+            }
+            .to_bytes(),
+            Self::Ping { text } => Ping { data: text.bytes() }.to_bytes(),
+            Self::Pong { text } => Pong { data: text.bytes() }.to_bytes(),
+            Self::Failure { methods, partial } => UserauthFailure {
+                methods: methods.list(),
+                partial_success: partial,
+            }
+            .to_bytes(),
+            Self::Success => UserauthSuccess {}.to_bytes(),
+            Self::Banner { text } => UserauthBanner {
+                text: text.bytes(),
+                language,
+            }
+            .to_bytes(),
+            Self::PkOk { right } => UserauthPkOk {
+                algorithm: b"ssh-ed25519",
+                blob: if right { key } else { b"another" },
+            }
+            .to_bytes(),
+            Self::InfoRequest {
+                count,
+                prompts,
+                text,
+            } => {
+                let mut data = Vec::new();
+                for _ in 0..prompts % 40 {
+                    text.bytes().write(&mut data);
+                    true.write(&mut data);
+                }
+                UserauthInfoRequest {
+                    name: text.bytes(),
+                    instruction: text.bytes(),
+                    language,
+                    count: u32::from(if count < 64 { count } else { prompts % 40 }),
+                    prompts: Rest(&data),
+                }
+                .to_bytes()
+            }
+            Self::Global { want_reply, text } => GlobalRequest {
+                name: text.bytes(),
+                want_reply,
+                data: Rest(text.bytes()),
+            }
+            .to_bytes(),
+            Self::GlobalAnswer { success: true } => RequestSuccess { data: Rest(b"") }.to_bytes(),
+            Self::GlobalAnswer { success: false } => RequestFailure {}.to_bytes(),
+            Self::Open {
+                kind,
+                sender,
+                window,
+                max_packet,
+            } => ChannelOpen {
+                kind: kind.bytes(),
+                sender: sender.into(),
+                window,
+                max_packet,
+                data: Rest(b""),
+            }
+            .to_bytes(),
+            Self::Confirm {
+                channel,
+                sender,
+                window,
+                max_packet,
+            } => ChannelOpenConfirmation {
+                recipient: u32::from(channel % 4),
+                sender: u32::from(sender % 4),
+                window,
+                max_packet,
+                data: Rest(b""),
+            }
+            .to_bytes(),
+            Self::OpenFailure { channel, text } => ChannelOpenFailure {
+                recipient: u32::from(channel % 4),
+                reason: 1,
+                description: text.bytes(),
+                language,
+            }
+            .to_bytes(),
+            Self::Adjust { channel, bytes } => ChannelWindowAdjust {
+                recipient: u32::from(channel % 4),
+                bytes,
+            }
+            .to_bytes(),
+            Self::Data { channel, len } => ChannelData {
+                recipient: u32::from(channel % 4),
+                data: zeros.get(..usize::from(len)).unwrap_or(&zeros),
+            }
+            .to_bytes(),
+            Self::Extended { channel, code, len } => ChannelExtendedData {
+                recipient: u32::from(channel % 4),
+                code: u32::from(code % 3),
+                data: zeros.get(..usize::from(len)).unwrap_or(&zeros),
+            }
+            .to_bytes(),
+            Self::Eof { channel } => ChannelEof {
+                recipient: u32::from(channel % 4),
+            }
+            .to_bytes(),
+            Self::Close { channel } => ChannelClose {
+                recipient: u32::from(channel % 4),
+            }
+            .to_bytes(),
+            Self::Request {
+                channel,
+                name,
+                want_reply,
+                number,
+            } => ChannelRequest {
+                recipient: u32::from(channel % 4),
+                name: name.bytes(),
+                want_reply,
+                data: Rest(&number.to_be_bytes()),
+            }
+            .to_bytes(),
+            Self::Answer {
+                channel,
+                success: true,
+            } => ChannelSuccess {
+                recipient: u32::from(channel % 4),
+            }
+            .to_bytes(),
+            Self::Answer { channel, .. } => ChannelFailure {
+                recipient: u32::from(channel % 4),
+            }
+            .to_bytes(),
+            Self::Unknown { number } => vec![number, 0, 0, 0, 0],
+        }
+    }
+}
+
+/// What the client has asked the server to let it in by, and may be answered with SUCCESS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    /// Whether a key would do: SUCCESS is no answer to that.
+    Query,
+    Entry,
+}
+
+struct World {
+    client: Connection,
+    server: Transport,
+    to_client: BytesMut,
+    to_server: BytesMut,
+    now: Instant,
+    key: PrivateKey,
+    auth: AuthConfig,
+    early: bool,
+    approved: bool,
+    key_shown: bool,
+    service_accepted: bool,
+    asked: Asked,
+    let_in: bool,
+    open: Vec<ChannelId>,
+    over: bool,
+}
+
+impl World {
+    fn new(u: &mut Unstructured<'_>) -> Result<Self> {
+        let offer = proposal(u)?;
+        let key = PrivateKey::from_ed25519_seed(&[3; 32]).expect("a key");
+        let all = [
+            Method::PublicKey,
+            Method::KeyboardInteractive,
+            Method::Password,
+        ];
+        let first = u.choose_index(all.len())?;
+        let auth = AuthConfig {
+            user: "marvin".into(),
+            methods: all.iter().copied().cycle().skip(first).take(3).collect(),
+            identities: vec![Identity {
+                blob: key.public_blob().to_vec(),
+                algorithms: vec!["ssh-ed25519".into()],
+                direct: u.arbitrary()?,
+            }],
+            session_id: bytes::Bytes::new(),
+            host_key: bytes::Bytes::new(),
+            hostbound: u.arbitrary()?,
+            signature_algorithms: None,
+            max_prompts: 3,
+        };
+        let connection = ConnectionConfig {
+            transport: config(Role::Client, offer.clone()),
+            channels: ChannelsConfig::default(),
+            alive_interval: Some(Duration::from_secs(15)),
+            alive_count: 3,
+        };
+        let pool = Pool::new(32 * 1024, 8);
+        let client = Connection::client(connection, pool, Box::new(|to| to.fill(9)));
+        Ok(Self {
+            client: client.expect("sound settings"),
+            server: transport(Role::Server, config(Role::Server, offer)),
+            to_client: BytesMut::new(),
+            to_server: BytesMut::new(),
+            now: Instant::now(),
+            key,
+            auth,
+            early: u.ratio(1, 4)?,
+            approved: false,
+            key_shown: false,
+            service_accepted: false,
+            asked: Asked::Nothing,
+            let_in: false,
+            open: Vec::new(),
+            over: false,
+        })
+    }
+
+    /// Sends whatever it is, whether or not the server may.
+    fn say(&mut self, payload: &[u8]) {
+        // What the client will make of it if it is still there.
+        let packet = PacketBuf::from_payload(payload);
+        if self.server.send(packet).is_err() {
+            self.over = true;
+        }
+        let success = payload == UserauthSuccess {}.to_bytes();
+        let legitimate = self.service_accepted && self.asked == Asked::Entry;
+        if success && legitimate && !self.let_in {
+            self.let_in = true;
+        }
+        match payload.first() {
+            Some(&ServiceAccept::NUMBER) => self.service_accepted = true,
+            Some(&(UserauthFailure::NUMBER | 60)) => self.asked = Asked::Nothing,
+            _ => {}
+        }
+        self.exchange();
+        if success && self.let_in {
+            self.server.set_authenticated();
+        }
+    }
+
+    /// Moves bytes both ways until nothing moves.
+    fn exchange(&mut self) {
+        for _ in 0..1000 {
+            if self.over {
+                return;
+            }
+            let down = drain(&mut self.server);
+            self.to_client.extend_from_slice(&down);
+            if let Err(error) = self.client.handle_input(self.now, &mut self.to_client) {
+                assert_shown_safely(&error.to_string(), false);
+                self.over = true;
+            }
+            while let Some(event) = self.client.poll_event() {
+                self.event(event);
+            }
+            let up = self.output();
+            assert!(
+                !self.client.is_authenticated() || self.let_in,
+                "let itself in"
+            );
+            if self.over {
+                return;
+            }
+            self.to_server.extend_from_slice(&up);
+            loop {
+                match self.server.next_payload(self.now, &mut self.to_server) {
+                    Ok(Some(payload)) => self.hear(&payload),
+                    Ok(None) => break,
+                    // It has said so much nonsense that it lost track of its own keys.
+                    Err(_) => {
+                        self.over = true;
+                        return;
+                    }
+                }
+            }
+            while self.server.poll_event().is_some() {}
+            if up.is_empty() && down.is_empty() {
+                return;
+            }
+        }
+        panic!("the ends never stop talking");
+    }
+
+    fn output(&mut self) -> Vec<u8> {
+        let mut up = Vec::new();
+        loop {
+            match self.client.poll_output() {
+                Ok(Some(output)) => {
+                    let sealed = output.seal().expect("seals");
+                    let bytes = sealed.remaining();
+                    if !self.approved && !bytes.starts_with(b"SSH-2.0-") {
+                        // Still in the clear: length, padding, number.
+                        let number = bytes.get(5).copied();
+                        assert!(
+                            matches!(number, Some(KexInit::NUMBER | KexEcdhInit::NUMBER)),
+                            "message {number:?} before the host key was approved"
+                        );
+                    }
+                    up.extend_from_slice(bytes);
+                }
+                Ok(None) => return up,
+                Err(_) => {
+                    self.over = true;
+                    return up;
+                }
+            }
+        }
+    }
+
+    /// The server reads what the client says.
+    fn hear(&mut self, payload: &[u8]) {
+        assert!(self.approved);
+        let number = payload.first().copied().unwrap_or_default();
+        match number {
+            UserauthRequest::NUMBER => {
+                let m = UserauthRequest::decode(payload).expect("a sound request");
+                let signed = match m.method {
+                    b"none" | b"password" | b"keyboard-interactive" => true,
+                    _ => Reader::new(m.data.0).u8() == Ok(1),
+                };
+                self.asked = if signed { Asked::Entry } else { Asked::Query };
+            }
+            UserauthInfoResponse::NUMBER => self.asked = Asked::Entry,
+            80.. if number < 192 => {
+                assert!(
+                    self.let_in || self.client.is_early(),
+                    "message {number} before it was let in"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Transport(TransportEvent::HostKey(blob)) => {
+                assert_eq!(blob, host_key().public_blob());
+                self.key_shown = true;
+            }
+            Event::Transport(TransportEvent::Keys { first: true }) => {
+                let (session_id, key, _) = self.client.binding().expect("keys are there");
+                self.auth.session_id = session_id;
+                self.auth.host_key = key;
+                self.client
+                    .start_auth(self.auth.clone(), self.early)
+                    .expect("starts");
+            }
+            Event::Transport(TransportEvent::Debug(text)) => assert_shown_safely(&text, false),
+            Event::Transport(_) => {}
+            Event::Auth(event) => self.auth_event(event),
+            Event::Channel(ChannelEvent::Data(id, data) | ChannelEvent::ExtendedData(id, data)) => {
+                assert!(self.let_in);
+                self.client.channels().consumed(self.now, id, data.len());
+            }
+            Event::Channel(ChannelEvent::AgentOpened(id)) => {
+                self.client.channels().accept(id);
+                self.open.push(id);
+            }
+            Event::Channel(
+                ChannelEvent::OpenFailed {
+                    description: text, ..
+                }
+                | ChannelEvent::ExitSignal(_, text),
+            ) => assert_shown_safely(&text, false),
+            Event::Channel(ChannelEvent::SessionOpened(_) | ChannelEvent::Request { .. }) => {
+                panic!("a client serves no sessions")
+            }
+            Event::Channel(_) => {}
+        }
+    }
+
+    fn auth_event(&mut self, event: AuthEvent) {
+        let Some(auth) = self.client.auth() else {
+            return;
+        };
+        match event {
+            AuthEvent::Sign { data, .. } => {
+                let signature = self.key.sign("ssh-ed25519", &data).expect("signs");
+                auth.sign(Some(&signature));
+            }
+            AuthEvent::Password { .. } => auth.password(Some(&Zeroizing::new("secret".into()))),
+            AuthEvent::Prompts {
+                name,
+                instruction,
+                prompts,
+            } => {
+                assert_shown_safely(&name, false);
+                assert_shown_safely(&instruction, true);
+                prompts
+                    .iter()
+                    .for_each(|p| assert_shown_safely(&p.text, false));
+                auth.answers(Some(&vec![Zeroizing::new("answer".into()); prompts.len()]));
+            }
+            AuthEvent::Banner(text) => assert_shown_safely(&text, true),
+            AuthEvent::Success => assert!(self.let_in, "told of a success that was not"),
+            AuthEvent::Failed { .. } => {}
+        }
+    }
+
+    fn approve(&mut self) {
+        if self.key_shown && !self.approved {
+            self.approved = true;
+            if self.client.accept_host_key().is_err() {
+                self.over = true;
+            }
+        }
+    }
+
+    fn owner(&mut self, act: Owner) {
+        let open = self.open.clone();
+        let pick = |n: u8| open.get(usize::from(n) % open.len().max(1)).copied();
+        let channels = self.client.channels();
+        match act {
+            Owner::Approve => self.approve(),
+            Owner::Open if self.open.len() < 4 => self.open.push(channels.open_session()),
+            Owner::OpenPredicted if self.open.len() < 4 => {
+                self.open.push(channels.open_session_predicted());
+            }
+            Owner::Open | Owner::OpenPredicted => {}
+            Owner::Write { channel, len } => {
+                if let Some(id) = pick(channel) {
+                    channels.write(id, &vec![b'u'; len.into()]);
+                }
+            }
+            Owner::Ask { channel } => {
+                if let Some(id) = pick(channel) {
+                    channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+                }
+            }
+            Owner::Forward { channel } => {
+                if let Some(id) = pick(channel) {
+                    channels.request(id, Request::AgentForwarding, true);
+                }
+            }
+            Owner::Eof { channel } => {
+                if let Some(id) = pick(channel) {
+                    channels.send_eof(id);
+                }
+            }
+            Owner::Close { channel } => {
+                if let Some(id) = pick(channel) {
+                    channels.close(id);
+                }
+            }
+        }
+    }
+
+    /// What an honest server might say next.
+    fn fitting(&mut self, variant: u8) -> Vec<u8> {
+        let key = self.key.public_blob().to_vec();
+        let channel = variant / 16;
+        let message = if !self.approved {
+            self.approve();
+            return Vec::new();
+        } else if !self.service_accepted {
+            Message::ServiceAccept {
+                text: Text::Userauth,
+            }
+        } else if !self.let_in {
+            match (self.asked, variant % 8) {
+                (Asked::Query, _) => Message::PkOk { right: true },
+                (Asked::Entry, 0..=3) => Message::Success,
+                (Asked::Entry, 4) => Message::InfoRequest {
+                    count: 255,
+                    prompts: 1,
+                    text: Text::Session,
+                },
+                _ => Message::Failure {
+                    methods: Text::Methods,
+                    partial: variant > 200,
+                },
+            }
+        } else {
+            match variant % 8 {
+                0..=3 => Message::Confirm {
+                    channel,
+                    sender: channel,
+                    window: 2 << 20,
+                    max_packet: 1 << 15,
+                },
+                4 => Message::Data { channel, len: 5000 },
+                5 => Message::Answer {
+                    channel,
+                    success: true,
+                },
+                6 => Message::Adjust {
+                    channel,
+                    bytes: 100_000,
+                },
+                _ => Message::Open {
+                    kind: Text::Agent,
+                    sender: channel,
+                    window: 1 << 20,
+                    max_packet: 1 << 15,
+                },
+            }
+        };
+        message.encode(&key)
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>, op: Op) -> Result<()> {
+        match op {
+            Op::Client(act) => self.owner(act),
+            Op::Rekey { client: true } => self.over |= self.client.rekey().is_err(),
+            Op::Rekey { client: false } => self.over |= self.server.rekey().is_err(),
+            Op::Say(message) => {
+                let payload = message.encode(self.key.public_blob());
+                self.say(&payload);
+            }
+            Op::Fitting { variant } => {
+                let payload = self.fitting(variant);
+                if !payload.is_empty() {
+                    self.say(&payload);
+                }
+            }
+            Op::Spoiled(message) => {
+                let sound = message.encode(self.key.public_blob());
+                let payload = mutate(u, &sound)?;
+                if !payload.is_empty() {
+                    self.say(&payload);
+                }
+            }
+            Op::Wait { ms } => {
+                self.now += Duration::from_millis(ms.into());
+                self.over |= self.client.handle_timeout(self.now).is_err();
+            }
+        }
+        self.exchange();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_client_is_not_led_astray() {
+    let (mut let_in, mut opened) = (0, 0);
+    operate(600, |u| {
+        let mut world = World::new(u)?;
+        // Nonsense in the first key exchange ends most runs at once, so most come through it.
+        if u.ratio(7, 8)? {
+            world.exchange();
+        }
+        if u.ratio(3, 4)? {
+            world.approve();
+            world.exchange();
+            let steps = u.int_in_range(0..=6)?;
+            for _ in 0..steps {
+                let fitting = Op::Fitting {
+                    variant: u.arbitrary()?,
+                };
+                world.step(u, fitting)?;
+            }
+        }
+        while !u.is_empty() && !world.over {
+            let op = u.arbitrary()?;
+            world.step(u, op)?;
+        }
+        let_in += usize::from(world.client.is_authenticated());
+        opened += world.open.len();
+        Ok(())
+    });
+    assert!(
+        let_in > 0 && opened > 0,
+        "let in {let_in} times, {opened} channels"
+    );
+}
