@@ -115,7 +115,7 @@ impl SshLink {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
         let stream = open().map_err(LinkError)?;
         let conn = engine(&config.connection, &pool)?;
-        let mut link = Self {
+        let link = Self {
             config,
             open,
             gate,
@@ -140,7 +140,7 @@ impl SshLink {
         Ok(link)
     }
 
-    fn nonblocking(&mut self) -> Result<(), LinkError> {
+    fn nonblocking(&self) -> Result<(), LinkError> {
         self.stream.set_nonblocking().map_err(|e| broken(&e))
     }
 
