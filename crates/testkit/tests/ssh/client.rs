@@ -186,7 +186,7 @@ impl Client {
     }
 
     /// The server closed the connection.
-    pub(crate) fn handle_eof(&mut self) -> End {
+    pub(crate) fn handle_eof(&self) -> End {
         match self.conn.is_early() {
             true => End::Restart("closed"),
             false => End::Closed,
