@@ -174,6 +174,8 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
     let out_of_phase = || Error::from(PeerMisbehaved::OutOfPhase { number, phase });
     let Some(entry) = lookup(number) else {
         return match phase {
+            // RFC 4250 section 4.1.2: no message has this number.
+            _ if number == 0 => Err(out_of_phase()),
             Phase::StrictKeyExchange | Phase::Rekey => Err(out_of_phase()),
             _ => Ok(()),
         };
