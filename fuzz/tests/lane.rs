@@ -428,16 +428,16 @@ impl Run {
             Onto::File | Onto::Symlink => stands == Some(OLD),
         };
         // Where there is no posix-rename, the old file goes before the new one has its name.
-        let gone = stands.is_none() && !self.openssh;
+        // With the channel lost in between, a symlink dangles and is then written through.
+        let gone = !self.openssh && (stands.is_none() || self.lost);
         let whole = stands == Some(put.data.as_slice());
         assert!(
             old || gone || whole || in_place,
-            "{} is neither old nor new: {:?} {:?} {:?} {:?}",
+            "{} over {:?} is neither old nor new: {:?} {:?}",
             put.name,
             put.onto,
-            stands.map(<[u8]>::len),
-            w.events,
-            w.failed(id)
+            w.failed(id),
+            w.model.log()
         );
     }
 }
