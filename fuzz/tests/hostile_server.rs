@@ -196,7 +196,7 @@ impl Text {
     }
 
     fn list(self) -> NameList<'static> {
-        NameList::new(self.str()).unwrap_or(NameList::new("none").expect("a list"))
+        NameList::new(self.str()).unwrap_or_else(|_| NameList::new("none").expect("a list"))
     }
 }
 

@@ -193,6 +193,7 @@ impl Run {
             inplace,
             fsync: options.fsync,
             fresh: options.fresh && onto == Onto::Nothing,
+            ..PutOptions::default()
         };
         let job = self.w.put(data.clone(), &name, put);
         self.all.push(job);
@@ -333,7 +334,7 @@ impl Run {
                 self.reconnect();
             }
             Op::Cancel { .. } | Op::LoseChannel { .. } => {}
-            Op::Room { bytes } => self.w.room = Some(usize::from(bytes).max(1)),
+            Op::Room { bytes } => self.w.room = usize::from(bytes).max(1),
         }
         if self.w.error.is_some() {
             self.reconnect();

@@ -3,6 +3,7 @@
 mod files;
 mod json;
 mod like_scp;
+mod lying_server;
 mod output;
 mod refused;
 mod stopped;

@@ -236,17 +236,22 @@ fn the_rate_can_be_limited() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
     };
-    write_file(&scene.path("file"), &Seed::new(1).bytes(2_000_000));
-    // 8000 kbit/s of 1024 bits are 1,024,000 bytes a second.
-    let run = scene
-        .client
-        .cp()
-        .args(["-l", "8000"])
-        .arg(scene.path("file"));
-    let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
-    let took = outcome.elapsed.as_secs_f64();
-    assert!((1.3..4.0).contains(&took), "2 MB at 1 MB/s took {took} s");
-    assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+    write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
+    // Into a directory that the name does not tell: what is sent to the wrong place at first
+    // must not take the path either.
+    for (from, to) in [
+        (scene.path("file").into_os_string(), scene.remote("copy")),
+        (scene.remote("file"), scene.path("back").into_os_string()),
+    ] {
+        // 8000 kbit/s of 1024 bits are 1,024,000 bytes a second: 2.93 s, and some to connect.
+        let run = scene.client.cp().args(["-l", "8000"]).arg(from).arg(to);
+        let outcome = run.run().expect_code(0);
+        let took = outcome.elapsed.as_secs_f64();
+        assert!((2.6..4.0).contains(&took), "3 MB at 1 MB/s took {took} s");
+    }
+    for name in ["copy", "back"] {
+        assert_same(&scene.path("file"), &scene.path(name), Compare::CONTENT);
+    }
 }
 
 #[test]

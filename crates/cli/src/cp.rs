@@ -34,10 +34,10 @@ pub(crate) fn run(args: HighArgs) -> Exit {
         .flags
         .json
         .then(|| Json::new(Box::new(io::stdout()), start));
-    let output = Output::new(console, json, args.flags.quiet, cancel.clone());
+    let output = Arc::new(Output::new(console, json, args.flags.quiet, cancel.clone()));
     output.start(args.sources, args.target);
 
-    let hosts = Hosts::new(args.hosts, args.flags, &output);
+    let hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
     let progress = Progress::default();
     let mut events = |event| output.copy_event(&event);
     let (running, stopped) = mpsc::channel();

@@ -115,6 +115,11 @@ impl Depth {
         }
     }
 
+    /// It was taken back before it left.
+    pub fn on_withdrawn(&mut self, stamp: Stamp) {
+        self.in_flight = self.in_flight.saturating_sub(stamp.amount);
+    }
+
     /// Its answer is complete.
     pub fn on_answered(&mut self, now: Instant, stamp: Stamp) {
         self.in_flight = self.in_flight.saturating_sub(stamp.amount);

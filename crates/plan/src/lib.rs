@@ -15,4 +15,4 @@ pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
 pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished};
+pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, temp_name};

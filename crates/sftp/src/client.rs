@@ -75,7 +75,8 @@ pub struct Client {
     pending: BTreeMap<u32, Pending>,
     splitter: Splitter,
     replies: VecDeque<(RequestId, Reply)>,
-    out: VecDeque<Output>,
+    /// With the request of a block, so that it can be withdrawn.
+    out: VecDeque<(Option<RequestId>, Output)>,
     queued: usize,
     info: Option<ServerInfo>,
     /// The first bytes received, kept until VERSION to tell what they were if not SFTP.
@@ -154,7 +155,7 @@ impl Client {
         } else {
             block.prepend(&header);
             self.queued += block.len();
-            self.out.push_back(Output::Block(block));
+            self.out.push_back((Some(id), Output::Block(block)));
         }
         id
     }
@@ -190,9 +191,22 @@ impl Client {
 
     /// The next bytes to send.
     pub fn poll_output(&mut self) -> Option<Output> {
-        let output = self.out.pop_front()?;
+        let (_, output) = self.out.pop_front()?;
         self.queued -= output.len();
         Some(output)
+    }
+
+    /// Takes a WRITE back that still waits for [`Client::poll_output`]; false when it has left,
+    /// or was copied in beside other requests.
+    pub fn withdraw(&mut self, id: RequestId) -> bool {
+        let Some(at) = self.out.iter().position(|(of, _)| *of == Some(id)) else {
+            return false;
+        };
+        if let Some((_, output)) = self.out.remove(at) {
+            self.queued -= output.len();
+        }
+        self.pending.remove(&id.0);
+        true
     }
 
     /// Bytes that wait for [`Client::poll_output`].
@@ -223,11 +237,12 @@ impl Client {
     }
 
     fn gather(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let full = !matches!(self.out.back(), Some(Output::Bytes(b)) if b.len() < GATHER);
+        let full = !matches!(self.out.back(), Some((_, Output::Bytes(b))) if b.len() < GATHER);
         if full {
-            self.out.push_back(Output::Bytes(Vec::with_capacity(512)));
+            let bytes = Vec::with_capacity(512);
+            self.out.push_back((None, Output::Bytes(bytes)));
         }
-        if let Some(Output::Bytes(bytes)) = self.out.back_mut() {
+        if let Some((_, Output::Bytes(bytes))) = self.out.back_mut() {
             let before = bytes.len();
             write(bytes);
             self.queued += bytes.len() - before;

@@ -1,12 +1,15 @@
-//! Errors by who is at fault.
+//! Errors by who is at fault, each naming the check that failed.
 
 use std::fmt;
 
 use wire::WireError;
 
 use crate::cipher::{OpenError, SealError};
+use crate::compress::CompressError;
 use crate::kex::KexError;
 use crate::key::KeyError;
+use crate::msg::{Number, Phase};
+use crate::text::escape;
 
 /// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +41,17 @@ pub enum PeerMisbehaved {
     /// A message whose fields do not fit.
     Malformed(WireError),
     /// zlib data that do not inflate within bounds.
-    BadCompression(crate::compress::CompressError),
-    /// A message that may not come now.
+    BadCompression(CompressError),
+    /// A message that the table of messages does not allow in this phase.
+    OutOfPhase {
+        /// Its number.
+        number: u8,
+        /// Where the peer was.
+        phase: Phase,
+    },
+    /// A client's message from a server, or the other way round.
+    WrongSide(u8),
+    /// A message that the state within its phase does not allow, such as an answer to nothing.
     Unexpected(u8),
     /// Strict KEX forbids this message here.
     StrictKex(u8),
@@ -57,7 +69,7 @@ pub enum PeerMisbehaved {
     TooMany(&'static str),
     /// No sign of life.
     Silent,
-    /// An answer to nothing.
+    /// A reply to a request that was not made.
     Unasked,
     /// A channel that is not there.
     UnknownChannel(u32),
@@ -75,6 +87,71 @@ pub enum PeerMisbehaved {
     WrongKeyOk,
 }
 
+impl fmt::Display for PeerMisbehaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoIdentification => f.write_str("the peer does not identify itself as SSH"),
+            Self::BadPacket(e) => e.fmt(f),
+            Self::EmptyPacket => f.write_str("the peer sent a packet without a message"),
+            Self::Malformed(e) => write!(f, "the peer sent a malformed message: {e}"),
+            Self::BadCompression(e) => e.fmt(f),
+            Self::OutOfPhase { number, phase } => {
+                write!(f, "the peer sent {} {phase}", Number(*number))
+            }
+            Self::WrongSide(number) => {
+                write!(
+                    f,
+                    "the peer sent {}, which is ours to send",
+                    Number(*number)
+                )
+            }
+            Self::Unexpected(number) => {
+                write!(
+                    f,
+                    "the peer sent {}, which nothing asked for",
+                    Number(*number)
+                )
+            }
+            Self::StrictKex(number) => write!(
+                f,
+                "the peer sent {} where strict key exchange forbids it",
+                Number(*number)
+            ),
+            Self::SequenceWrapped => {
+                f.write_str("the peer let sequence numbers wrap before the first keys")
+            }
+            Self::Unimplemented(sequence) => {
+                write!(
+                    f,
+                    "the peer does not understand our packet number {sequence}"
+                )
+            }
+            Self::KeyExchange(e) => write!(f, "the key exchange failed: {e}"),
+            Self::HostKey(e) => write!(f, "the host key is not proven: {e}"),
+            Self::HostKeyChanged => {
+                f.write_str("the peer changed its host key within the connection")
+            }
+            Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
+            Self::Silent => f.write_str("the peer gives no sign of life"),
+            Self::Unasked => f.write_str("the peer answered a request that was not made"),
+            Self::UnknownChannel(id) => {
+                write!(f, "the peer wrote to channel {id}, which is not open")
+            }
+            Self::WindowExceeded => f.write_str("the peer sent more data than the window allows"),
+            Self::WindowOverflow => f.write_str("the peer opened a window beyond 4 GiB"),
+            Self::DataTooLong(n) => {
+                write!(
+                    f,
+                    "the peer sent {n} bytes of data in one packet, more than we take"
+                )
+            }
+            Self::DataAfterEof => f.write_str("the peer sent data after their end"),
+            Self::ZeroPacket => f.write_str("the peer opened a channel that takes no data"),
+            Self::WrongKeyOk => f.write_str("the peer accepted a key that was not offered"),
+        }
+    }
+}
+
 /// Nothing in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIncompatible {
@@ -89,6 +166,25 @@ pub enum PeerIncompatible {
     },
 }
 
+impl fmt::Display for PeerIncompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ProtocolVersion(ident) => {
+                write!(
+                    f,
+                    "the peer does not speak SSH 2: {}",
+                    escape(ident.as_bytes())
+                )
+            }
+            Self::NoCommon { what, theirs } => write!(
+                f,
+                "no {what} in common; the peer offers {}",
+                escape(theirs.as_bytes())
+            ),
+        }
+    }
+}
+
 /// Our own fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
@@ -99,20 +195,81 @@ pub enum Local {
     /// Sealing failed.
     Seal(SealError),
     /// Compression failed.
-    Compression(crate::compress::CompressError),
+    Compression(CompressError),
     /// The key exchange failed on our side.
     KeyExchange,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        match self {
+            Self::NoAlgorithm(what) => write!(f, "no {what} is left to offer"),
+            Self::UnknownAlgorithm(what, name) => {
+                write!(f, "{} is not a {what} known here", escape(name.as_bytes()))
+            }
+            Self::Seal(e) => e.fmt(f),
+            Self::Compression(e) => e.fmt(f),
+            Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
+        }
     }
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerMisbehaved(e) => e.fmt(f),
+            Self::PeerIncompatible(e) => e.fmt(f),
+            Self::Local(e) => e.fmt(f),
+            Self::Disconnected {
+                reason,
+                description,
+            } => {
+                f.write_str("the peer disconnected: ")?;
+                match (description.as_str(), reason_name(*reason)) {
+                    ("", Some(name)) => f.write_str(name),
+                    ("", None) => write!(f, "reason {reason}"),
+                    (description, _) => f.write_str(description),
+                }
+            }
+        }
+    }
+}
+
 impl std::error::Error for Error {}
 
-macro_rules! from { ($($t:ident),*) => { $(impl From<$t> for Error { fn from(e: $t) -> Self { Self::$t(e) } })* } }
-from!(PeerMisbehaved, PeerIncompatible, Local);
+/// RFC 4253 section 11.1.
+fn reason_name(reason: u32) -> Option<&'static str> {
+    Some(match reason {
+        1 => "host not allowed to connect",
+        2 => "protocol error",
+        3 => "key exchange failed",
+        5 => "MAC error",
+        6 => "compression error",
+        7 => "service not available",
+        8 => "protocol version not supported",
+        9 => "host key not verifiable",
+        10 => "connection lost",
+        11 => "by application",
+        12 => "too many connections",
+        13 => "authentication cancelled by user",
+        14 => "no more authentication methods available",
+        15 => "illegal user name",
+        _ => return None,
+    })
+}
+
+macro_rules! from_fault {
+    ($($fault:ident),*) => {$(
+        impl From<$fault> for Error {
+            fn from(e: $fault) -> Self {
+                Self::$fault(e)
+            }
+        }
+    )*};
+}
+
+from_fault!(PeerMisbehaved, PeerIncompatible, Local);
+
 impl From<WireError> for Error {
     fn from(e: WireError) -> Self {
         Self::PeerMisbehaved(PeerMisbehaved::Malformed(e))
@@ -128,10 +285,44 @@ impl Error {
     }
 }
 
-pub(crate) fn escape(text: &[u8]) -> String {
-    String::from_utf8_lossy(text)
-        .chars()
-        .take(500)
-        .flat_map(char::escape_debug)
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_sentence_that_says_who_and_what() {
+        let cases: [(Error, &str); 6] = [
+            (
+                PeerMisbehaved::OutOfPhase {
+                    number: 52,
+                    phase: Phase::Connection,
+                }
+                .into(),
+                "the peer sent USERAUTH_SUCCESS after authentication has succeeded",
+            ),
+            (
+                PeerMisbehaved::Unexpected(200).into(),
+                "the peer sent message 200, which nothing asked for",
+            ),
+            (
+                WireError::Trailing { left: 3 }.into(),
+                "the peer sent a malformed message: 3 bytes after the last field",
+            ),
+            (
+                Error::disconnected(2, b"Too many\x1b[2J failures"),
+                "the peer disconnected: Too many\\x1b[2J failures",
+            ),
+            (
+                Error::disconnected(12, b""),
+                "the peer disconnected: too many connections",
+            ),
+            (
+                Local::UnknownAlgorithm("cipher", "rot13".to_owned()).into(),
+                "rot13 is not a cipher known here",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
 }

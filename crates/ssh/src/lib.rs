@@ -9,6 +9,7 @@ mod error;
 pub mod kex;
 pub mod key;
 pub mod msg;
+mod text;
 pub mod transport;
 
 pub use conn::{Connection, ConnectionConfig, Event};

@@ -16,6 +16,7 @@ pub mod process;
 pub mod seed;
 pub mod sftp_model;
 pub mod sim;
+pub mod sshd_model;
 pub mod tree;
 
 pub use agent::Agent;

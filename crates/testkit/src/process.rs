@@ -21,12 +21,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// `program`, to be ended after 60 seconds if nothing else is said.
+    /// `program`, to be ended after 40 seconds if nothing else is said.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             command: Command::new(program),
             stdin: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(40),
         }
     }
 

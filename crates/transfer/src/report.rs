@@ -36,28 +36,8 @@ impl From<&[u8]> for Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\\' => f.write_str("\\\\")?,
-                    '\n' => f.write_str("\\n")?,
-                    '\t' => f.write_str("\\t")?,
-                    '\r' => f.write_str("\\r")?,
-                    c if c.is_control() || reorders(c) => write!(f, "{}", c.escape_unicode())?,
-                    c => write!(f, "{c}")?,
-                }
-            }
-            for byte in chunk.invalid() {
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
-        Ok(())
+        crate::escape::name(&self.0).fmt(f)
     }
-}
-
-/// Characters that change the order in which their neighbours are shown.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl Serialize for Name {
@@ -292,10 +272,7 @@ mod tests {
     #[test]
     fn a_name_cannot_move_the_terminal() {
         let name = Name(b"a\x1b[2J\n\\ \xff \xc3\xa9 \xe2\x80\xae".to_vec());
-        assert_eq!(
-            name.to_string(),
-            "a\\u{1b}[2J\\n\\\\ \\xff \u{e9} \\u{202e}"
-        );
+        assert_eq!(name.to_string(), "a\\x1b[2J\\n\\ \\xff \u{e9} \\u{202e}");
     }
 
     #[test]

@@ -41,6 +41,8 @@ impl Channels {
 }
 
 impl Link for Channels {
+    fn limit_receive(&mut self, _: usize) {}
+
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
         self.registry = Some((registry.try_clone()?, first.0));
         Ok(())

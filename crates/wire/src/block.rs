@@ -43,6 +43,11 @@ impl Block {
         self.packets.iter().all(PacketBuf::is_empty)
     }
 
+    /// Payload bytes that still fit.
+    pub fn room(&self) -> usize {
+        self.packets.iter().map(PacketBuf::room).sum()
+    }
+
     /// Takes `n` more payload bytes (at most what was asked for in [`Block::new`]) and returns
     /// the slices to fill.
     pub fn grow(&mut self, n: usize) -> Vec<&mut [u8]> {
@@ -168,6 +173,7 @@ mod tests {
     fn payload_is_split_over_packets_and_read_back_whole() {
         let pool = Pool::new(10, 8);
         let mut block = Block::new(&pool, 10, 4, 25);
+        assert_eq!(block.room(), 25);
         assert_eq!(block.append(b"abcdefghijklmnopqrstuvwxyz"), 25);
         block.prepend(b"123");
         assert_eq!(block.to_vec(), b"123abcdefghijklmnopqrstuvwxy");

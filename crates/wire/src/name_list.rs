@@ -1,6 +1,8 @@
 use crate::{Field, Reader, WireError};
 
-/// A comma-separated list of names (RFC 4251 sections 5 and 6): printable ASCII, none empty.
+/// A comma-separated list of names (RFC 4251 sections 5 and 6): printable ASCII.
+///
+/// No name is empty, but a list may end in a comma: libssh 0.10 ends its list of ciphers so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameList<'a>(&'a str);
 
@@ -11,7 +13,11 @@ impl<'a> NameList<'a> {
     pub fn new(joined: &'a str) -> Result<Self, WireError> {
         let ok = joined.is_empty()
             || (joined.bytes().all(|b| (0x21..0x7f).contains(&b))
-                && joined.split(',').all(|name| !name.is_empty()));
+                && joined
+                    .strip_suffix(',')
+                    .unwrap_or(joined)
+                    .split(',')
+                    .all(|name| !name.is_empty()));
         if ok {
             Ok(Self(joined))
         } else {
@@ -58,8 +64,11 @@ mod tests {
     fn empty_names_and_control_bytes_are_refused() {
         assert!(NameList::new("a,,b").is_err());
         assert!(NameList::new(",a").is_err());
+        assert!(NameList::new("a,,").is_err());
+        assert!(NameList::new(",").is_err());
         assert!(NameList::new("a\x1b[2J").is_err());
         assert_eq!(NameList::new("").map(|l| l.iter().count()), Ok(0));
         assert_eq!(NameList::new("a,b").map(|l| l.first()), Ok(Some("a")));
+        assert_eq!(NameList::new("a,b,").map(|l| l.iter().count()), Ok(2));
     }
 }

@@ -52,17 +52,22 @@ fn claim(summary: &Summary) -> Option<&'static str> {
 
 /// What went wrong, a sentence each.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
+    let lost = match &summary.outcome {
+        Outcome::NoConnection(reason) => Some(reason),
+        _ => None,
+    };
+    // What was under way when the connection was lost all failed of that, which is said once.
+    let same = |reason: &str| lost.is_some_and(|lost| lost.ends_with(reason));
     let shown = summary.failures.iter();
     let mut all: Vec<String> = shown
+        .filter(|failure| !same(&failure.reason))
         .map(|failure| format!("{}: {}", failure.path, failure.reason))
         .collect();
-    let more = summary.failed.saturating_sub(all.len() as u64);
+    let more = summary.failed.saturating_sub(summary.failures.len() as u64);
     if more > 0 {
         all.push(format!("{more} more failed; --json names every one"));
     }
-    if let Outcome::NoConnection(reason) = &summary.outcome {
-        all.push(reason.clone());
-    }
+    all.extend(lost.cloned());
     all
 }
 
@@ -82,6 +87,27 @@ mod tests {
             elapsed: Duration::from_millis(12_300),
             ..Summary::default()
         }
+    }
+
+    /// Each of some thousand files under way repeated why the connection was lost.
+    #[test]
+    fn a_lost_connection_is_said_once() {
+        let failure = |reason: &str| Failure {
+            path: Name(b"h:a".to_vec()),
+            reason: reason.to_owned(),
+        };
+        let summary = Summary {
+            outcome: Outcome::NoConnection("h: the server went away".to_owned()),
+            failed: 3,
+            failures: vec![
+                failure("the server went away"),
+                failure("permission denied"),
+                failure("h: the server went away"),
+            ],
+            ..Summary::default()
+        };
+        let said = ["h:a: permission denied", "h: the server went away"];
+        assert_eq!(failures(&summary), said);
     }
 
     #[test]
@@ -153,7 +179,7 @@ mod tests {
         assert_eq!(
             failures(&summary),
             [
-                "bad\\u{1b}[2Jname: permission denied",
+                "bad\\x1b[2Jname: permission denied",
                 "3 more failed; --json names every one"
             ]
         );

@@ -94,6 +94,8 @@ pub(super) struct Server {
     pub(super) limits: bool,
     pub(super) expand_path: bool,
     pub(super) predict: bool,
+    /// Requests are carried out one after the other.
+    pub(super) in_order: bool,
     pub(super) read: u32,
     pub(super) write: u32,
     pub(super) open_files: usize,
@@ -106,8 +108,9 @@ const OPENSSH_OLD_READ: u32 = 64 * 1024;
 /// What OpenSSH's sftp uses with servers it knows nothing of (DEFAULT_COPY_BUFLEN), and the
 /// least the draft asks of them.
 const SAFE_LENGTH: u32 = 32 * 1024;
-/// Bounds blocks and answers whatever the server claims.
-const MAX_LENGTH: u64 = 1 << 20;
+/// Bounds blocks and answers whatever the server claims: asyncssh offers 4 MiB, and an answer
+/// longer than [`sftp::MAX_MESSAGE`] ends the channel.
+const MAX_LENGTH: u64 = OPENSSH_LENGTH as u64;
 const PAGE: u32 = 4096;
 
 impl Server {
@@ -121,6 +124,7 @@ impl Server {
             limits,
             expand_path: info.has("expand-path@openssh.com"),
             predict: config.predict && openssh,
+            in_order: openssh,
             read: match (openssh, limits) {
                 (true, true) => OPENSSH_LENGTH,
                 (true, false) => OPENSSH_OLD_READ,

@@ -177,6 +177,27 @@ impl Core {
         Some((sent.job, sent.what))
     }
 
+    /// Takes back what `job` would still write; returns how many requests.
+    pub(super) fn withdraw_writes(&mut self, job: JobId) -> usize {
+        if self.client.queued() == 0 {
+            return 0;
+        }
+        let of_job = |s: &Sent| s.job == Some(job) && matches!(s.what, What::Write { .. });
+        let writes = self.sent.iter().filter(|(_, s)| of_job(s));
+        let ids: Vec<RequestId> = writes.map(|(id, _)| *id).collect();
+        let mut withdrawn = 0;
+        for id in ids {
+            if self.client.withdraw(id)
+                && let Some(sent) = self.sent.remove(&id)
+            {
+                self.bytes.on_withdrawn(sent.bytes);
+                self.requests.on_withdrawn(sent.request);
+                withdrawn += 1;
+            }
+        }
+        withdrawn
+    }
+
     /// Whether a small request may leave.
     pub(super) fn has_room(&mut self) -> bool {
         let requests = self.requests.in_flight() < self.requests.target();

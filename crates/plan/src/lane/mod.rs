@@ -22,6 +22,7 @@ use sftp::{Output, Reply, ServerInfo};
 
 pub use config::{LaneConfig, LaneStats, Random};
 pub use ending::{LaneError, Unfinished};
+pub use temp_name::temp_name;
 
 use self::config::Server;
 use self::core::{Core, What};

@@ -207,6 +207,9 @@ impl Put {
             Ok(()) => core.event(LaneEvent::Progress(self.id, len)),
             Err(status) => self.fail(refused(words::WRITING, status)),
         }
+        if self.attempt.writes == 0 {
+            self.finish_data(core);
+        }
     }
 
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {

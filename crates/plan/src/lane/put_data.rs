@@ -18,7 +18,7 @@ impl Put {
         let (path, flags) = match self.target {
             Target::Direct(flags) => (self.path.clone(), flags),
             _ => {
-                let temp = temp_name(&self.path, &mut core.config.random);
+                let temp = temp_name(&self.path, &mut *core.config.random);
                 self.attempt.temp = Some(temp.clone());
                 let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
                 (temp, flags)
@@ -97,7 +97,7 @@ impl Put {
     }
 
     /// Attributes, fsync and CLOSE, once all data have left.
-    fn finish_data(&mut self, core: &mut Core) {
+    pub(super) fn finish_data(&mut self, core: &mut Core) {
         let Some(end) = self.attempt.end else { return };
         let Some(handle) = self.attempt.handle.clone() else {
             return;
@@ -105,8 +105,14 @@ impl Put {
         if !self.attempt.reads.is_empty() || self.attempt.closing || self.given_up() {
             return;
         }
-        let handle = handle.as_bytes();
         let attrs = self.final_attrs(end);
+        // pkg/sftp answers several requests at a time, and a WRITE that comes after the times
+        // changes them again. OpenSSH takes one after the other.
+        let in_order = core.server.in_order;
+        if !in_order && self.attempt.writes > 0 && (!attrs.is_empty() || self.options.fsync) {
+            return;
+        }
+        let handle = handle.as_bytes();
         if !attrs.is_empty() {
             self.attempt.mode_set = attrs.permissions.is_some();
             self.send(core, What::Attributes, &Request::Fsetstat { handle, attrs });

@@ -70,6 +70,7 @@ impl Put {
             }
             REGULAR | 0 => self.target = Target::Existing(Some(mode & 0o777)),
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
+            SYMLINK if self.options.replace_link => self.target = Target::New,
             SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
             SYMLINK => self.redo = Some(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
             _ => self.redo = Some(Redo::Direct(OpenFlags::WRITE)),
@@ -168,6 +169,10 @@ impl Put {
     /// again.
     pub(super) fn give_up(&mut self, core: &mut Core) -> Step {
         self.release_prefetch(core);
+        // Nobody will read it, and on a slow path it takes long to send.
+        let withdrawn = core.withdraw_writes(self.id);
+        self.pending -= withdrawn;
+        self.attempt.writes = self.attempt.writes.saturating_sub(withdrawn);
         if !self.attempt.opening || core.server.predict {
             self.close(core);
         }

@@ -194,7 +194,7 @@ impl Single {
             JobKind::MakeSymlink { path, points_to } => {
                 self.fault = None;
                 if core.server.posix_rename {
-                    let temp = temp_name(&path.0, &mut core.config.random);
+                    let temp = temp_name(&path.0, &mut *core.config.random);
                     self.pending += 1;
                     core.send_symlink(self.id, BESIDE, &temp, &points_to);
                     self.temp = Some(temp);

@@ -1,5 +1,3 @@
-use super::config::Random;
-
 /// The longest name that Linux's file systems take (NAME_MAX).
 const NAME_MAX: usize = 255;
 const SUFFIX: &[u8] = b".longhaul";
@@ -8,7 +6,7 @@ const RANDOM: usize = 10;
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// A new name beside `target`: `.NAME.XXXXXXXXXX.longhaul`, 50 random bits, at most 255 bytes.
-pub(super) fn temp_name(target: &[u8], random: &mut Random) -> Vec<u8> {
+pub fn temp_name(target: &[u8], random: &mut dyn FnMut(&mut [u8])) -> Vec<u8> {
     let at = target.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
     let (dir, name) = target.split_at(at);
     let mut bytes = [0u8; RANDOM];
@@ -39,8 +37,7 @@ mod tests {
     use super::*;
 
     fn name(target: &[u8]) -> Vec<u8> {
-        let mut random: Random = Box::new(|b| b.fill(33));
-        temp_name(target, &mut random)
+        temp_name(target, &mut |b| b.fill(33))
     }
 
     #[test]

@@ -275,3 +275,18 @@ fn a_cancelled_lane_cleans_up() {
         assert_eq!(w.disk.open_sources(), 0);
     }
 }
+
+/// What was queued behind an OPEN that is refused was sent all the same: a limited or slow path
+/// carried the file twice when the first guess at its place was wrong.
+#[test]
+fn what_waits_behind_a_refused_open_is_not_sent() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.room = 64 << 10;
+        let id = plain_put(&mut w, &bytes(3 << 20, 1), "missing-directory/f");
+        w.run();
+        assert!(w.failed(id).is_some(), "{mode:?}");
+        let requests = w.model.log().len();
+        assert!(requests < 9, "{mode:?}: {requests} requests");
+    }
+}

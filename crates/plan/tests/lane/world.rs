@@ -28,8 +28,8 @@ pub(crate) struct World {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) error: Option<LaneError>,
     pub(crate) unwritten: u64,
-    /// Bytes that the channel takes at once, if it has a bound.
-    pub(crate) room: Option<usize>,
+    /// What the channel takes each time that anything happens.
+    pub(crate) room: usize,
     link: LinkOptions,
     seed: u64,
     up: Link,
@@ -90,7 +90,7 @@ impl World {
             jobs: VecDeque::new(),
             error: None,
             unwritten: 0,
-            room: None,
+            room: usize::MAX,
             link,
             seed,
             up: Link::new(link, seed),
@@ -188,7 +188,7 @@ impl World {
                 self.disk.next_reply(),
             ];
             let Some(next) = next.into_iter().flatten().min() else {
-                if said && self.room.is_some() {
+                if said && self.room < usize::MAX {
                     continue;
                 }
                 panic!("nothing is on its way and {:?} is left", self.lane.stats());
@@ -213,9 +213,7 @@ impl World {
     /// Whether the lane had something to say.
     fn drain(&mut self) -> bool {
         let mut said = false;
-        if let Some(room) = self.room {
-            self.lane.set_output_room(room);
-        }
+        self.lane.set_output_room(self.room);
         while let Some(output) = self.lane.poll_output() {
             let bytes = match output {
                 Output::Bytes(bytes) => bytes,

@@ -37,16 +37,35 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The first of its algorithms that the server takes. OpenSSH names plain algorithms for
-    /// certificates too, so those are compared by the key beneath.
-    pub(super) fn algorithm(&self, server: Option<&[String]>) -> Option<usize> {
-        let Some(server) = server else {
-            return (!self.algorithms.is_empty()).then_some(0);
-        };
-        let plain = |a: &str| a.replace("-cert-v01@openssh.com", "");
-        self.algorithms
-            .iter()
-            .position(|a| server.iter().any(|s| s == a || *s == plain(a)))
+    /// The algorithm to offer first, or after `refused` was.
+    ///
+    /// Only RSA keys have a choice, and server-sig-algs decides it (RFC 8332 section 3.3). Where
+    /// the server did not send that, they are tried one after the other. Other keys are offered
+    /// whatever the list says, as OpenSSH does (sshconnect2.c, key_sig_algorithm).
+    pub(super) fn algorithm(
+        &self,
+        server: Option<&[String]>,
+        refused: Option<usize>,
+    ) -> Option<usize> {
+        let rsa = |a: &String| a.starts_with("rsa-sha2-");
+        match server {
+            Some(server) if self.algorithms.first().is_some_and(rsa) => {
+                // The list names plain algorithms, which stand for certificates too.
+                let known = |a: &String| {
+                    let plain = a.strip_suffix("-cert-v01@openssh.com").unwrap_or(a);
+                    server.iter().any(|s| s == a || s == plain)
+                };
+                match refused {
+                    None => self.algorithms.iter().position(known),
+                    Some(_) => None,
+                }
+            }
+            _ => {
+                let next = refused.map_or(0, |i| i + 1);
+                let choice = self.algorithms.get(next)?;
+                (next == 0 || rsa(choice)).then_some(next)
+            }
+        }
     }
 }
 
@@ -117,14 +136,4 @@ pub enum AuthEvent {
         /// A reason to show instead of the usual one.
         why: Option<String>,
     },
-}
-
-/// Escapes a text for a terminal, but keeps its lines.
-pub(super) fn escape_lines(text: &[u8]) -> String {
-    let lines: Vec<_> = text
-        .split(|b| *b == b'\n')
-        .take(100)
-        .map(|line| crate::error::escape(line.strip_suffix(b"\r").unwrap_or(line)))
-        .collect();
-    lines.join("\n")
 }

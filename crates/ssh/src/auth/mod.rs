@@ -3,6 +3,7 @@
 //! Keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for them one at
 //! a time, and what was not asked for is never offered.
 
+mod choice;
 mod event;
 mod request;
 #[cfg(test)]
@@ -16,11 +17,12 @@ use zeroize::Zeroizing;
 
 pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
 
-use crate::error::{Error, PeerMisbehaved, escape};
+use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{
     ServiceAccept, ServiceRequest, UserauthBanner, UserauthFailure, UserauthInfoRequest,
-    UserauthPkOk, UserauthSuccess,
+    UserauthPasswdChangereq, UserauthPkOk, UserauthSuccess,
 };
+use crate::text::{escape, escape_lines};
 
 const SERVICE: &[u8] = b"ssh-userauth";
 /// Prompts in one INFO_REQUEST. sshd sends one or two; libpam's own bound is 32.
@@ -28,9 +30,11 @@ const MAX_PROMPTS: u32 = 32;
 /// INFO_REQUESTs in one keyboard-interactive attempt.
 const MAX_ROUNDS: u32 = 32;
 /// Steps a server may ask for with partial success (AuthenticationMethods chains a few).
-const MAX_STEPS: usize = 8;
+const MAX_STEPS: u32 = 8;
 /// Banners shown; the rest is dropped.
 const MAX_BANNERS: u32 = 16;
+/// Names read from a list of methods; OpenSSH knows six.
+const MAX_METHODS: usize = 32;
 
 /// What the server's next message has to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ enum Awaits {
     /// A query whether a key would do.
     PkOk { identity: usize, algorithm: usize },
     /// The owner has to sign.
-    Signature { identity: usize, algorithm: usize },
+    Signature,
     /// A signed request.
     KeyReply,
     /// The owner has to give a password.
@@ -51,8 +55,8 @@ enum Awaits {
     PasswordReply,
     /// keyboard-interactive: prompts or an end.
     Interactive,
-    /// The owner has to answer prompts.
-    Answers,
+    /// The owner has to answer so many prompts.
+    Answers(usize),
     /// Success or final failure has come.
     Over,
 }
@@ -65,12 +69,15 @@ pub struct UserAuth {
     service_accepted: bool,
     /// Methods the server takes; unknown before the first failure.
     allowed: Option<Vec<String>>,
-    next_identity: usize,
+    /// The identity to offer next, and the algorithm that was refused with it.
+    next_key: (usize, Option<usize>),
+    /// The request that is being signed.
+    unsigned: Vec<u8>,
     passwords: u32,
     interactive: u32,
     rounds: u32,
     banners: u32,
-    steps: Vec<Method>,
+    steps: u32,
     messages: VecDeque<Zeroizing<Vec<u8>>>,
     events: VecDeque<AuthEvent>,
 }
@@ -83,12 +90,13 @@ impl UserAuth {
             awaits: Awaits::Nothing,
             service_accepted: false,
             allowed: None,
-            next_identity: 0,
+            next_key: (0, None),
+            unsigned: Vec::new(),
             passwords: 0,
             interactive: 0,
             rounds: 0,
             banners: 0,
-            steps: Vec::new(),
+            steps: 0,
             messages: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -96,13 +104,13 @@ impl UserAuth {
 
     /// Asks for the service and, without waiting for it, makes the first request: RFC 4253
     /// section 10 lets the peer refuse the service, which then ends the connection either way.
+    ///
+    /// A key goes first if there is one: `none` would cost a round trip to learn that keys are
+    /// taken, which they are nearly everywhere.
     pub fn start(&mut self) {
         self.send(ServiceRequest { name: SERVICE }.to_bytes());
-        let key = self.config.methods.first() == Some(&Method::PublicKey)
-            && self.config.identities.first().is_some_and(|i| i.direct);
-        if key {
-            self.next_step();
-        } else {
+        let key = self.config.methods.first() == Some(&Method::PublicKey) && self.offer_key();
+        if !key {
             self.awaits = Awaits::NoneReply;
             self.send(request::none(&self.config));
         }
@@ -153,6 +161,7 @@ impl UserAuth {
             (60, Awaits::Interactive) => self.handle_info_request(payload),
             // RFC 4252 section 8: the password has expired, and a new one is wanted.
             (60, Awaits::PasswordReply) => {
+                UserauthPasswdChangereq::decode(payload)?;
                 self.fail("the password has expired: log in with ssh once to change it")
             }
             // Success that nothing was asked for is CVE-2018-10933 seen from the other side.
@@ -165,7 +174,7 @@ impl UserAuth {
         self.banners += 1;
         if self.banners <= MAX_BANNERS {
             self.events
-                .push_back(AuthEvent::Banner(event::escape_lines(m.text)));
+                .push_back(AuthEvent::Banner(escape_lines(m.text)));
         }
         Ok(())
     }
@@ -179,8 +188,12 @@ impl UserAuth {
                 Awaits::Interactive => Method::KeyboardInteractive,
                 _ => return Err(PeerMisbehaved::Unexpected(UserauthFailure::NUMBER).into()),
             };
-            self.steps.push(method);
-            if self.steps.len() > MAX_STEPS {
+            // A key that has done its part is not offered for the next one.
+            if method == Method::PublicKey {
+                self.next_key = (self.next_key.0 + 1, None);
+            }
+            self.steps += 1;
+            if self.steps > MAX_STEPS {
                 return Err(PeerMisbehaved::TooMany("authentication steps").into());
             }
         } else if matches!(self.awaits, Awaits::Interactive) && self.rounds == 0 {
@@ -199,16 +212,22 @@ impl UserAuth {
         algorithm: usize,
     ) -> Result<(), Error> {
         let m = UserauthPkOk::decode(payload)?;
-        let ours = self.config.identities.get(identity);
-        let same = ours.is_some_and(|i| {
-            i.blob == m.blob
-                && i.algorithms
-                    .get(algorithm)
-                    .is_some_and(|a| a.as_bytes() == m.algorithm)
+        let same = self.config.identities.get(identity).is_some_and(|ours| {
+            // Some servers name the key's type where the algorithm of the request belongs.
+            let key_type = Reader::new(&ours.blob).string().unwrap_or_default();
+            let offered = ours.algorithms.get(algorithm).map(String::as_bytes);
+            ours.blob == m.blob && (offered == Some(m.algorithm) || key_type == m.algorithm)
         });
         if !same {
             return Err(PeerMisbehaved::WrongKeyOk.into());
         }
+        // If it is refused after this, then not for its algorithm.
+        let all = self
+            .config
+            .identities
+            .get(identity)
+            .map(|i| i.algorithms.len());
+        self.next_key = (identity, all);
         self.ask_signature(identity, algorithm);
         Ok(())
     }
@@ -231,10 +250,10 @@ impl UserAuth {
             self.send(request::answers(&[]));
             return Ok(());
         }
-        self.awaits = Awaits::Answers;
+        self.awaits = Awaits::Answers(prompts.len());
         self.events.push_back(AuthEvent::Prompts {
             name: escape(m.name),
-            instruction: event::escape_lines(m.instruction),
+            instruction: escape_lines(m.instruction),
             prompts,
         });
         Ok(())
@@ -242,20 +261,19 @@ impl UserAuth {
 
     /// The answer to [`AuthEvent::Sign`]: the signature blob, or `None` if this key cannot sign.
     pub fn sign(&mut self, signature: Option<&[u8]>) {
-        let Awaits::Signature {
-            identity,
-            algorithm,
-        } = self.awaits
-        else {
+        if self.awaits != Awaits::Signature {
             return;
-        };
-        match (signature, self.config.identities.get(identity)) {
-            (Some(signature), Some(key)) => {
-                let unsigned = request::public_key(&self.config, key, algorithm, true);
+        }
+        let unsigned = std::mem::take(&mut self.unsigned);
+        match signature {
+            Some(signature) => {
                 self.awaits = Awaits::KeyReply;
                 self.send(request::with_signature(unsigned, signature));
             }
-            _ => self.next_step(),
+            None => {
+                self.next_key = (self.next_key.0 + 1, None);
+                self.next_step();
+            }
         }
     }
 
@@ -277,12 +295,13 @@ impl UserAuth {
         }
     }
 
-    /// The answers to [`AuthEvent::Prompts`], one for each; `None` gives the method up.
+    /// The answers to [`AuthEvent::Prompts`], one for each; `None`, or another number of them,
+    /// gives the method up.
     pub fn answers(&mut self, answers: Option<&[Zeroizing<String>]>) {
-        if self.awaits != Awaits::Answers {
+        let Awaits::Answers(asked) = self.awaits else {
             return;
-        }
-        match answers {
+        };
+        match answers.filter(|answers| answers.len() == asked) {
             Some(answers) => {
                 self.awaits = Awaits::Interactive;
                 self.messages.push_back(request::answers(answers));
@@ -294,81 +313,11 @@ impl UserAuth {
         }
     }
 
-    /// The server's EXT_INFO came after the start.
-    pub fn set_hostbound(&mut self, hostbound: bool) {
+    /// The server's EXT_INFO came, or came again, after the start; OpenSSH 9.6 and later sends a
+    /// second one once it knows the account.
+    pub fn set_extensions(&mut self, hostbound: bool, signature_algorithms: Option<Vec<String>>) {
         self.config.hostbound = hostbound;
-    }
-
-    /// Makes the next request that the server may take.
-    fn next_step(&mut self) {
-        let allowed = |allowed: &Option<Vec<String>>, method: Method| {
-            allowed
-                .as_ref()
-                .is_none_or(|names| names.iter().any(|n| n == method.name()))
-        };
-        for method in self.config.methods.clone() {
-            if !allowed(&self.allowed, method) {
-                continue;
-            }
-            match method {
-                Method::PublicKey if self.next_identity < self.config.identities.len() => {
-                    let identity = self.next_identity;
-                    self.next_identity += 1;
-                    return self.offer(identity);
-                }
-                Method::KeyboardInteractive if self.interactive < self.config.max_prompts => {
-                    self.interactive += 1;
-                    self.rounds = 0;
-                    self.awaits = Awaits::Interactive;
-                    return self.send(request::interactive(&self.config));
-                }
-                Method::Password if self.passwords < self.config.max_prompts => {
-                    self.passwords += 1;
-                    self.awaits = Awaits::Password;
-                    let attempt = self.passwords;
-                    return self.events.push_back(AuthEvent::Password { attempt });
-                }
-                _ => {}
-            }
-        }
-        self.awaits = Awaits::Over;
-        let server = self.allowed.clone().unwrap_or_default();
-        self.events
-            .push_back(AuthEvent::Failed { server, why: None });
-    }
-
-    fn offer(&mut self, identity: usize) {
-        let Some(key) = self.config.identities.get(identity) else {
-            return;
-        };
-        let Some(algorithm) = key.algorithm(self.config.signature_algorithms.as_deref()) else {
-            return self.next_step();
-        };
-        if key.direct {
-            return self.ask_signature(identity, algorithm);
-        }
-        self.awaits = Awaits::PkOk {
-            identity,
-            algorithm,
-        };
-        let query = request::public_key(&self.config, key, algorithm, false);
-        self.send(query);
-    }
-
-    fn ask_signature(&mut self, identity: usize, algorithm: usize) {
-        let Some(key) = self.config.identities.get(identity) else {
-            return;
-        };
-        let request = request::public_key(&self.config, key, algorithm, true);
-        self.awaits = Awaits::Signature {
-            identity,
-            algorithm,
-        };
-        self.events.push_back(AuthEvent::Sign {
-            identity,
-            algorithm: key.algorithms.get(algorithm).cloned().unwrap_or_default(),
-            data: request::to_be_signed(&self.config, &request),
-        });
+        self.config.signature_algorithms = signature_algorithms;
     }
 
     fn fail(&mut self, why: &str) -> Result<(), Error> {
@@ -397,5 +346,6 @@ impl UserAuth {
 }
 
 fn names(list: NameList<'_>) -> Vec<String> {
-    list.iter().map(str::to_owned).collect()
+    let names = list.iter().filter(|name| name.len() <= 64);
+    names.take(MAX_METHODS).map(str::to_owned).collect()
 }

@@ -10,22 +10,31 @@ use super::{
     Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, MAX_DATA, Queued, bound_control,
 };
 use crate::Role;
-use crate::error::{Error, PeerMisbehaved, escape};
+use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
+use crate::text::escape;
 
 /// SSH_EXTENDED_DATA_STDERR.
 const STDERR: u32 = 1;
 
 impl Channels {
     /// Handles a message of the connection layer.
-    pub fn handle(&mut self, _now: Instant, payload: Bytes) -> Result<(), Error> {
+    pub fn handle(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         bound_control(self.control.len())?;
         match payload.first().copied().unwrap_or_default() {
-            ChannelData::NUMBER => self.handle_data(&payload),
-            ChannelExtendedData::NUMBER => self.handle_extended(&payload),
+            ChannelData::NUMBER => self.handle_data(now, &payload),
+            ChannelExtendedData::NUMBER => self.handle_extended(now, &payload),
             ChannelWindowAdjust::NUMBER => {
                 let m = ChannelWindowAdjust::decode(&payload)?;
-                self.live(m.recipient)?.send.adjust(m.bytes)
+                let channel = self.live(m.recipient)?;
+                channel.send.adjust(m.bytes)?;
+                // The window that was counted on was larger than the true one, and the peer may
+                // have dropped what exceeded it.
+                if std::mem::replace(&mut channel.predicted, false) && channel.send.is_exceeded() {
+                    let id = ChannelId(m.recipient);
+                    self.events.push_back(ChannelEvent::PredictionFailed(id));
+                }
+                Ok(())
             }
             GlobalRequest::NUMBER => {
                 // hostkeys-00@openssh.com and the like: nothing here is granted.
@@ -34,7 +43,10 @@ impl Channels {
                 }
                 Ok(())
             }
-            RequestSuccess::NUMBER | RequestFailure::NUMBER => {
+            number @ (RequestSuccess::NUMBER | RequestFailure::NUMBER) => {
+                if number == RequestFailure::NUMBER {
+                    RequestFailure::decode(&payload)?;
+                }
                 self.asked = self.asked.checked_sub(1).ok_or(PeerMisbehaved::Unasked)?;
                 self.events.push_back(ChannelEvent::Alive);
                 Ok(())
@@ -72,29 +84,29 @@ impl Channels {
         }
     }
 
-    fn handle_data(&mut self, payload: &Bytes) -> Result<(), Error> {
+    fn handle_data(&mut self, now: Instant, payload: &Bytes) -> Result<(), Error> {
         let m = ChannelData::decode(payload)?;
-        let id = m.recipient;
-        self.receive(id, m.data.len())?;
-        let data = payload.slice_ref(m.data);
-        self.events
-            .push_back(ChannelEvent::Data(ChannelId(id), data));
-        Ok(())
-    }
-
-    fn handle_extended(&mut self, payload: &Bytes) -> Result<(), Error> {
-        let m = ChannelExtendedData::decode(payload)?;
-        let id = m.recipient;
-        self.receive(id, m.data.len())?;
-        let data = payload.slice_ref(m.data);
-        if m.code == STDERR {
-            self.events
-                .push_back(ChannelEvent::ExtendedData(ChannelId(id), data));
+        if self.receive(now, m.recipient, m.data.len(), true)? {
+            let event = ChannelEvent::Data(ChannelId(m.recipient), payload.slice_ref(m.data));
+            self.events.push_back(event);
         }
         Ok(())
     }
 
-    fn receive(&mut self, id: u32, n: usize) -> Result<(), Error> {
+    fn handle_extended(&mut self, now: Instant, payload: &Bytes) -> Result<(), Error> {
+        let m = ChannelExtendedData::decode(payload)?;
+        if self.receive(now, m.recipient, m.data.len(), m.code == STDERR)? {
+            let data = payload.slice_ref(m.data);
+            let event = ChannelEvent::ExtendedData(ChannelId(m.recipient), data);
+            self.events.push_back(event);
+        }
+        Ok(())
+    }
+
+    /// Accounts for `n` bytes; true when the owner is to see them. What it does not see must be
+    /// granted again here, or the peer would be stuck and could not read our CLOSE.
+    fn receive(&mut self, now: Instant, id: u32, n: usize, known: bool) -> Result<bool, Error> {
+        let rtt = self.rtt;
         let channel = self.live(id)?;
         if channel.eof_received {
             return Err(PeerMisbehaved::DataAfterEof.into());
@@ -102,11 +114,20 @@ impl Channels {
         if n > MAX_DATA {
             return Err(PeerMisbehaved::DataTooLong(n).into());
         }
-        channel.receive.receive(n)
+        channel.receive.receive(n)?;
+        let seen = known && !channel.left && n > 0;
+        if !seen {
+            channel.receive.consume(now, n, rtt);
+        }
+        Ok(seen)
     }
 
     fn handle_open(&mut self, payload: &[u8]) -> Result<(), Error> {
         let m = ChannelOpen::decode(payload)?;
+        if m.max_packet == 0 {
+            return Err(PeerMisbehaved::ZeroPacket.into());
+        }
+        self.expected = None;
         let agent = m.kind == b"auth-agent@openssh.com" && self.role == Role::Client;
         let session = m.kind == b"session" && self.role == Role::Server;
         if !(agent && self.agent_allowed || session) || self.channels.len() >= MAX_CHANNELS {
@@ -145,10 +166,10 @@ impl Channels {
         }
         let id = ChannelId(m.recipient);
         let channel = self.opening(m.recipient)?;
-        let right = channel.remote.is_none_or(|expected| expected == m.sender);
+        let fits = channel.send.confirm(m.window, m.max_packet);
+        let right = fits && channel.remote.is_none_or(|expected| expected == m.sender);
         channel.remote = Some(m.sender);
         channel.confirmed = true;
-        channel.send.confirm(m.window, m.max_packet);
         self.events.push_back(match right {
             true => ChannelEvent::Opened(id),
             false => ChannelEvent::PredictionFailed(id),
@@ -158,12 +179,17 @@ impl Channels {
 
     fn handle_open_failure(&mut self, payload: &[u8]) -> Result<(), Error> {
         let m = ChannelOpenFailure::decode(payload)?;
-        self.opening(m.recipient)?;
-        self.channels.remove(&m.recipient);
-        self.events.push_back(ChannelEvent::OpenFailed {
-            id: ChannelId(m.recipient),
-            reason: m.reason,
-            description: escape(m.description),
+        let id = ChannelId(m.recipient);
+        let predicted = self.opening(m.recipient)?.predicted;
+        self.remove(m.recipient);
+        self.events.push_back(match predicted {
+            // What was sent to the channel that is not there makes sshd disconnect.
+            true => ChannelEvent::PredictionFailed(id),
+            false => ChannelEvent::OpenFailed {
+                id,
+                reason: m.reason,
+                description: escape(m.description),
+            },
         });
         Ok(())
     }
@@ -175,7 +201,7 @@ impl Channels {
         channel.queue.clear();
         channel.queued = 0;
         if channel.close_sent {
-            self.channels.remove(&id);
+            self.remove(id);
         } else {
             channel.queue.push_back(Queued::Close);
         }
@@ -190,14 +216,18 @@ impl Channels {
         let client = self.role == Role::Client;
         let mut r = Reader::new(m.data.0);
         match m.name {
+            // Neither of the two ever wants a reply (RFC 4254 section 6.10).
             b"exit-status" if client => {
                 let status = r.u32()?;
                 r.finish()?;
                 self.events.push_back(ChannelEvent::ExitStatus(id, status));
             }
             b"exit-signal" if client => {
-                self.events
-                    .push_back(ChannelEvent::ExitSignal(id, escape(r.string()?)));
+                let signal = escape(r.string()?);
+                let _core_dumped = r.u8()?;
+                let (_message, _language) = (r.string()?, r.string()?);
+                r.finish()?;
+                self.events.push_back(ChannelEvent::ExitSignal(id, signal));
             }
             _ if client => {
                 if m.want_reply {

@@ -3,6 +3,7 @@
 
 mod event;
 mod incoming;
+mod outgoing;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -13,19 +14,22 @@ use std::time::{Duration, Instant};
 use wire::{Block, Field, PacketBuf, Pool, Rest};
 
 pub use event::{ChannelEvent, ChannelId, Request};
+use outgoing::{Channel, Queued};
 use window::{ReceiveWindow, SendWindow};
 
 use crate::Role;
 use crate::error::Error;
 use crate::msg::{
-    ChannelClose, ChannelEof, ChannelFailure, ChannelOpen, ChannelOpenConfirmation,
-    ChannelOpenFailure, ChannelRequest, ChannelSuccess, ChannelWindowAdjust, GlobalRequest,
+    ChannelFailure, ChannelOpen, ChannelOpenConfirmation, ChannelOpenFailure, ChannelSuccess,
+    GlobalRequest,
 };
 
 /// Largest data payload: OpenSSH's CHAN_SES_PACKET_DEFAULT. sshd drops what is larger in silence.
 const MAX_DATA: usize = 32 * 1024;
 /// The window sshd gives a session channel once a program runs: CHAN_SES_WINDOW_DEFAULT.
 const ASSUMED_WINDOW: u32 = 2 << 20;
+/// A block up to this length is copied behind other data if there is room.
+const SMALL: usize = 8 * 1024;
 /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED.
 const PROHIBITED: u32 = 1;
 /// Replies and control messages that wait to be sent; a peer that asks for more without reading
@@ -61,7 +65,8 @@ pub struct Channels {
     rtt: Option<Duration>,
     channels: BTreeMap<u32, Channel>,
     next: u32,
-    opened_sessions: u32,
+    /// The number the peer gives the next channel, while it can be known.
+    expected: Option<u32>,
     /// Whose turn it is.
     turn: u32,
     control: VecDeque<Vec<u8>>,
@@ -69,28 +74,6 @@ pub struct Channels {
     asked: usize,
     agent_allowed: bool,
     events: VecDeque<ChannelEvent>,
-}
-
-struct Channel {
-    /// The peer's number, or the one we count on.
-    remote: Option<u32>,
-    predicted: bool,
-    confirmed: bool,
-    send: SendWindow,
-    receive: ReceiveWindow,
-    queue: VecDeque<Queued>,
-    queued: usize,
-    replies_due: usize,
-    eof_received: bool,
-    close_sent: bool,
-    close_received: bool,
-}
-
-enum Queued {
-    Request { request: Request, want_reply: bool },
-    Data(PacketBuf),
-    Eof,
-    Close,
 }
 
 impl Channels {
@@ -103,7 +86,7 @@ impl Channels {
             rtt: None,
             channels: BTreeMap::new(),
             next: 0,
-            opened_sessions: 0,
+            expected: Some(0),
             turn: 0,
             control: VecDeque::new(),
             asked: 0,
@@ -124,17 +107,16 @@ impl Channels {
 
     /// Opens a session.
     pub fn open_session(&mut self) -> ChannelId {
-        self.opened_sessions += 1;
-        self.open(b"session", &[], None)
+        self.open(b"session", &[], false)
     }
 
     /// Opens a session whose number at the peer is taken for granted, so that requests and data
-    /// can follow at once. Only for OpenSSH, which gives the lowest free number, and only while
-    /// no channel of this connection has been closed.
+    /// can follow at once. Only for OpenSSH, which gives the lowest free number.
+    ///
+    /// Where that number cannot be known (a channel of this connection has ended, the peer has
+    /// opened one, an agent is forwarded, which takes a channel at the peer), it is opened plainly.
     pub fn open_session_predicted(&mut self) -> ChannelId {
-        let number = self.opened_sessions;
-        self.opened_sessions += 1;
-        self.open(b"session", &[], Some(number))
+        self.open(b"session", &[], true)
     }
 
     /// Opens a connection from the peer to `host` (RFC 4254 section 7.2).
@@ -144,10 +126,12 @@ impl Channels {
         u32::from(port).write(&mut data);
         b"127.0.0.1".as_slice().write(&mut data);
         0u32.write(&mut data);
-        self.open(b"direct-tcpip", &data, None)
+        self.open(b"direct-tcpip", &data, false)
     }
 
-    fn open(&mut self, kind: &[u8], data: &[u8], predicted: Option<u32>) -> ChannelId {
+    fn open(&mut self, kind: &[u8], data: &[u8], predict: bool) -> ChannelId {
+        let expected = self.expected;
+        self.expected = expected.map(|n| n + 1);
         let id = self.take_number();
         let receive = ReceiveWindow::new(self.config.window, self.config.max_window);
         let open = ChannelOpen {
@@ -158,13 +142,19 @@ impl Channels {
             data: Rest(data),
         };
         self.control.push_back(open.to_bytes());
-        let mut channel = Channel::new(predicted, receive);
-        if predicted.is_some() {
+        let mut channel = Channel::new(expected.filter(|_| predict), receive);
+        if channel.remote.is_some() {
             channel.predicted = true;
             channel.send = SendWindow::assumed(ASSUMED_WINDOW, MAX_DATA);
         }
         self.channels.insert(id, channel);
         ChannelId(id)
+    }
+
+    /// Forgets a channel; from now on the peer's lowest free number cannot be known.
+    fn remove(&mut self, id: u32) -> Option<Channel> {
+        self.expected = None;
+        self.channels.remove(&id)
     }
 
     fn take_number(&mut self) -> u32 {
@@ -194,7 +184,7 @@ impl Channels {
 
     /// Refuses it.
     pub fn reject(&mut self, id: ChannelId, why: &str) {
-        if let Some(channel) = self.channels.remove(&id.0) {
+        if let Some(channel) = self.remove(id.0) {
             self.refuse(channel.remote.unwrap_or_default(), why);
         }
     }
@@ -213,14 +203,17 @@ impl Channels {
     pub fn request(&mut self, id: ChannelId, request: Request, want_reply: bool) {
         if request == Request::AgentForwarding {
             self.agent_allowed = true;
+            self.expected = None;
         }
-        self.push(
-            id,
-            Queued::Request {
+        if let Some(channel) = self.channels.get_mut(&id.0)
+            && !channel.left
+            && !channel.close_received
+        {
+            channel.queue.push_back(Queued::Request {
                 request,
                 want_reply,
-            },
-        );
+            });
+        }
     }
 
     /// Answers [`ChannelEvent::Request`].
@@ -236,10 +229,11 @@ impl Channels {
         });
     }
 
-    /// Queues a copy of `bytes`; small ones share packets.
+    /// Queues a copy of `bytes`; small ones share packets. Nothing behind [`Channels::send_eof`]
+    /// or [`Channels::close`].
     pub fn write(&mut self, id: ChannelId, mut bytes: &[u8]) {
         let pool = self.pool.clone();
-        let Some(channel) = self.channels.get_mut(&id.0) else {
+        let Some(channel) = self.writable(id) else {
             return;
         };
         channel.queued += bytes.len();
@@ -255,11 +249,23 @@ impl Channels {
         }
     }
 
-    /// Queues a block; its packets are sealed where they lie.
+    /// Queues a block; its packets are sealed where they lie. Small ones are copied behind what
+    /// waits already: a packet of its own costs both ends more than the copy.
     pub fn write_block(&mut self, id: ChannelId, mut block: Block) {
-        let Some(channel) = self.channels.get_mut(&id.0) else {
+        let Some(channel) = self.writable(id) else {
             return;
         };
+        let len = block.len();
+        if len <= SMALL
+            && let Some(Queued::Data(tail)) = channel.queue.back_mut()
+            && tail.room() >= len
+        {
+            for packet in block.packets() {
+                tail.append(packet.payload());
+            }
+            channel.queued += len;
+            return;
+        }
         while let Some(packet) = block.pop_front() {
             if !packet.is_empty() {
                 channel.queued += packet.len();
@@ -268,19 +274,27 @@ impl Channels {
         }
     }
 
+    fn writable(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        let channel = self.channels.get_mut(&id.0)?;
+        (!channel.ended && !channel.close_received).then_some(channel)
+    }
+
     /// No more data will be written.
     pub fn send_eof(&mut self, id: ChannelId) {
-        self.push(id, Queued::Eof);
+        if let Some(channel) = self.writable(id) {
+            channel.ended = true;
+            channel.queue.push_back(Queued::Eof);
+        }
     }
 
-    /// Closes the channel once what is queued has been sent.
+    /// Closes the channel once what is queued has been sent. What still arrives is dropped.
     pub fn close(&mut self, id: ChannelId) {
-        self.push(id, Queued::Close);
-    }
-
-    fn push(&mut self, id: ChannelId, queued: Queued) {
-        if let Some(channel) = self.channels.get_mut(&id.0) {
-            channel.queue.push_back(queued);
+        if let Some(channel) = self.channels.get_mut(&id.0)
+            && !std::mem::replace(&mut channel.left, true)
+            && !channel.close_received
+        {
+            channel.ended = true;
+            channel.queue.push_back(Queued::Close);
         }
     }
 
@@ -353,7 +367,7 @@ impl Channels {
                 }
             }
             if let Some(id) = gone {
-                self.channels.remove(&id);
+                self.remove(id);
             }
             if packet.is_some() {
                 return packet;
@@ -363,88 +377,6 @@ impl Channels {
             }
         }
         None
-    }
-}
-
-impl Channel {
-    fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
-        Self {
-            remote,
-            predicted: false,
-            confirmed: false,
-            send: SendWindow::closed(),
-            receive,
-            queue: VecDeque::new(),
-            queued: 0,
-            replies_due: 0,
-            eof_received: false,
-            close_sent: false,
-            close_received: false,
-        }
-    }
-
-    fn poll_packet(&mut self, pool: &Pool) -> Option<PacketBuf> {
-        let recipient = self.remote?;
-        if self.close_sent || !(self.confirmed || self.predicted) {
-            return None;
-        }
-        if !self.close_received
-            && self.confirmed
-            && let Some(bytes) = self.receive.take_grant()
-        {
-            let adjust = ChannelWindowAdjust { recipient, bytes };
-            return Some(PacketBuf::from_payload(&adjust.to_bytes()));
-        }
-        let message = match self.queue.front()? {
-            Queued::Data(packet) => {
-                let n = self.send.allows(packet.len());
-                return (n > 0).then(|| self.data(recipient, n, pool)).flatten();
-            }
-            Queued::Request {
-                request,
-                want_reply,
-            } => {
-                self.replies_due += usize::from(*want_reply);
-                ChannelRequest {
-                    recipient,
-                    name: request.name(),
-                    want_reply: *want_reply,
-                    data: Rest(&request.data()),
-                }
-                .to_bytes()
-            }
-            Queued::Eof => ChannelEof { recipient }.to_bytes(),
-            Queued::Close => {
-                self.close_sent = true;
-                ChannelClose { recipient }.to_bytes()
-            }
-        };
-        self.queue.pop_front();
-        Some(PacketBuf::from_payload(&message))
-    }
-
-    /// The first `n` bytes of the packet in front, as CHANNEL_DATA.
-    fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
-        let mut packet = match self.queue.front_mut()? {
-            Queued::Data(packet) if packet.len() > n => {
-                let mut head = pool.packet(0, n);
-                head.append(packet.payload().get(..n)?);
-                packet.advance(n);
-                head
-            }
-            _ => match self.queue.pop_front()? {
-                Queued::Data(packet) => packet,
-                _ => return None,
-            },
-        };
-        self.send.take(n);
-        self.queued -= n;
-        let mut header = [0; 9];
-        header[0] = crate::msg::ChannelData::NUMBER;
-        header[1..5].copy_from_slice(&recipient.to_be_bytes());
-        header[5..].copy_from_slice(&(n as u32).to_be_bytes());
-        packet.prepend(&header);
-        Some(packet)
     }
 }
 

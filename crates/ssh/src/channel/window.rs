@@ -10,6 +10,8 @@ pub(super) struct SendWindow {
     /// Granted less sent. Negative while data have been sent on a prediction.
     left: i64,
     sent: i64,
+    /// The longest payload sent so far.
+    longest: usize,
     /// The most that was ever open at once.
     largest: i64,
     /// Largest data payload the peer takes.
@@ -21,6 +23,7 @@ impl SendWindow {
         Self {
             left: 0,
             sent: 0,
+            longest: 0,
             largest: 0,
             max_packet: 0,
         }
@@ -31,16 +34,26 @@ impl SendWindow {
         Self {
             left: window.into(),
             sent: 0,
+            longest: 0,
             largest: window.into(),
             max_packet,
         }
     }
 
-    /// The confirmation: what it grants takes the place of what was assumed.
-    pub(super) fn confirm(&mut self, window: u32, max_packet: u32) {
+    /// The confirmation: what it grants takes the place of what was assumed. False when packets
+    /// were sent that the peer does not take.
+    ///
+    /// OpenSSH grants nothing yet (window 0), but does once the program runs.
+    pub(super) fn confirm(&mut self, window: u32, max_packet: u32) -> bool {
         self.left = i64::from(window) - self.sent;
         self.largest = self.largest.max(self.left);
         self.max_packet = max_packet as usize;
+        self.longest <= self.max_packet && (window == 0 || self.left >= 0)
+    }
+
+    /// More was sent than the peer has granted, on an assumption that was too high.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.left < 0
     }
 
     pub(super) fn adjust(&mut self, bytes: u32) -> Result<(), Error> {
@@ -56,6 +69,7 @@ impl SendWindow {
     pub(super) fn take(&mut self, n: usize) {
         self.left -= n as i64;
         self.sent += n as i64;
+        self.longest = self.longest.max(n);
     }
 
     /// How much of a packet of `len` bytes may go now; 0 is none.
@@ -158,6 +172,7 @@ impl ReceiveWindow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
 
     #[test]
@@ -190,10 +205,9 @@ mod tests {
 
     #[test]
     fn the_window_grows_only_while_it_holds_the_sender() {
-        let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
-        let mut now = start;
+        let mut now = start();
         for _ in 0..10 {
             now += rtt;
             let n = window.size() as usize;
@@ -217,7 +231,7 @@ mod tests {
         assert!(window.receive(1).is_err());
         let mut window = ReceiveWindow::new(1 << 20, 1 << 20);
         window.receive(200_000).unwrap();
-        window.consume(Instant::now(), 200_000, None);
+        window.consume(start(), 200_000, None);
         assert_eq!(window.take_grant(), Some(200_000));
         assert_eq!(window.take_grant(), None);
     }

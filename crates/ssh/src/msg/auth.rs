@@ -52,6 +52,16 @@ message! {
 }
 
 message! {
+    /// RFC 4252 section 8: the password is right but has expired.
+    pub struct UserauthPasswdChangereq<'a> = 60 {
+        /// For people; escape before showing.
+        pub prompt: &'a [u8],
+        /// RFC 3066 tag, unused.
+        pub language: &'a [u8],
+    }
+}
+
+message! {
     /// RFC 4256 section 3.2.
     pub struct UserauthInfoRequest<'a> = 60 {
         /// For people; escape before showing.

@@ -1,4 +1,7 @@
-//! Messages.
+//! Every SSH message: its number, its type, when it is legal and who may send it.
+//!
+//! [`TABLE`] is the only place that knows; the transport asks [`legal`] for each packet before
+//! anything else looks at it, so that no state machine behind it has to.
 
 mod auth;
 mod channel;
@@ -8,37 +11,275 @@ pub use auth::*;
 pub use channel::*;
 pub use transport::*;
 
+use std::fmt;
+
+use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 
-/// Where the peer is.
+/// Where a connection is, as seen in the messages of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the first NEWKEYS.
+    /// Before the sender's first NEWKEYS.
     KeyExchange,
-    /// The same under strict KEX.
+    /// The same, both sides having offered strict KEX (OpenSSH PROTOCOL section 1.10).
     StrictKeyExchange,
-    /// Between KEXINIT and NEWKEYS of a later exchange.
+    /// Between the sender's KEXINIT and its NEWKEYS in a later exchange.
     Rekey,
-    /// Before authentication has succeeded.
+    /// Keys are in use, authentication has not succeeded.
     Auth,
-    /// After it.
+    /// After USERAUTH_SUCCESS.
     Connection,
 }
-/// Whether it may come now.
-pub fn legal(number: u8, phase: Phase, from: crate::Role) -> Result<(), Error> {
-    let _ = from;
-    let ok = match (phase, number) {
-        // No message has this number (RFC 4250 section 4.1.2).
-        (_, 0) => false,
-        (_, 1) => true,
-        (Phase::StrictKeyExchange, n) => (20..=49).contains(&n),
-        (Phase::KeyExchange | Phase::Rekey, n) => n < 5 || n == 7 || (20..=49).contains(&n),
-        (Phase::Auth, n) => n < 80 || n >= 192,
-        (Phase::Connection, _) => true,
+
+/// When a message is legal; a column of [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At any time, even in a strict first key exchange.
+    Always,
+    /// At any time but in a strict first key exchange (Terrapin, CVE-2023-48795).
+    NotInStrict,
+    /// KEXINIT: in the first exchange, or to begin another.
+    Exchange,
+    /// The other messages of a key exchange, while there is one.
+    KeyExchange,
+    /// Whenever keys are in use and no exchange is going on.
+    Keyed,
+    /// Until authentication has succeeded.
+    Auth,
+    /// After authentication has succeeded.
+    Connection,
+}
+
+/// Who may send a message; a column of [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// Client only.
+    Client,
+    /// Server only.
+    Server,
+    /// Either side.
+    Both,
+}
+
+/// A row of [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The message number, the first byte of the payload.
+    pub number: u8,
+    /// The name without `SSH_MSG_`.
+    pub name: &'static str,
+    /// When it is legal.
+    pub when: When,
+    /// Who may send it.
+    pub from: Sender,
+}
+
+macro_rules! table {
+    ($($number:literal $name:ident $when:ident $from:ident : $ty:ident;)*) => {
+        /// Every message there is, by number.
+        pub const TABLE: &[Entry] = &[$(Entry {
+            number: $number,
+            name: stringify!($name),
+            when: When::$when,
+            from: Sender::$from,
+        }),*];
+        $(const _: () = assert!($ty::NUMBER == $number);)*
     };
-    if ok {
-        Ok(())
-    } else {
-        Err(PeerMisbehaved::Unexpected(number).into())
+}
+
+table! {
+    // RFC 4253 sections 11 and 10, RFC 8308. There are servers that send EXT_INFO after every
+    // NEWKEYS and not only after the first, so it may come whenever keys are in use.
+    1 DISCONNECT Always Both: Disconnect;
+    2 IGNORE NotInStrict Both: Ignore;
+    3 UNIMPLEMENTED NotInStrict Both: Unimplemented;
+    4 DEBUG NotInStrict Both: Debug;
+    5 SERVICE_REQUEST Auth Client: ServiceRequest;
+    6 SERVICE_ACCEPT Auth Server: ServiceAccept;
+    7 EXT_INFO Keyed Both: ExtInfo;
+    // RFC 4253 sections 7 and 8, RFC 5656 section 4.
+    20 KEXINIT Exchange Both: KexInit;
+    21 NEWKEYS KeyExchange Both: NewKeys;
+    30 KEX_ECDH_INIT KeyExchange Client: KexEcdhInit;
+    31 KEX_ECDH_REPLY KeyExchange Server: KexEcdhReply;
+    // RFC 4252, RFC 4256. 60 means what the method of the pending request says: USERAUTH_PK_OK,
+    // USERAUTH_PASSWD_CHANGEREQ or USERAUTH_INFO_REQUEST.
+    50 USERAUTH_REQUEST Auth Client: UserauthRequest;
+    51 USERAUTH_FAILURE Auth Server: UserauthFailure;
+    52 USERAUTH_SUCCESS Auth Server: UserauthSuccess;
+    53 USERAUTH_BANNER Auth Server: UserauthBanner;
+    60 USERAUTH_METHOD_SPECIFIC Auth Server: UserauthInfoRequest;
+    61 USERAUTH_INFO_RESPONSE Auth Client: UserauthInfoResponse;
+    // RFC 4254.
+    80 GLOBAL_REQUEST Connection Both: GlobalRequest;
+    81 REQUEST_SUCCESS Connection Both: RequestSuccess;
+    82 REQUEST_FAILURE Connection Both: RequestFailure;
+    90 CHANNEL_OPEN Connection Both: ChannelOpen;
+    91 CHANNEL_OPEN_CONFIRMATION Connection Both: ChannelOpenConfirmation;
+    92 CHANNEL_OPEN_FAILURE Connection Both: ChannelOpenFailure;
+    93 CHANNEL_WINDOW_ADJUST Connection Both: ChannelWindowAdjust;
+    94 CHANNEL_DATA Connection Both: ChannelData;
+    95 CHANNEL_EXTENDED_DATA Connection Both: ChannelExtendedData;
+    96 CHANNEL_EOF Connection Both: ChannelEof;
+    97 CHANNEL_CLOSE Connection Both: ChannelClose;
+    98 CHANNEL_REQUEST Connection Both: ChannelRequest;
+    99 CHANNEL_SUCCESS Connection Both: ChannelSuccess;
+    100 CHANNEL_FAILURE Connection Both: ChannelFailure;
+    // OpenSSH's PROTOCOL, section 1.9 (ping@openssh.com).
+    192 PING Keyed Both: Ping;
+    193 PONG Keyed Both: Pong;
+}
+
+/// The row of a message number.
+pub fn lookup(number: u8) -> Option<&'static Entry> {
+    TABLE
+        .binary_search_by_key(&number, |entry| entry.number)
+        .ok()
+        .and_then(|at| TABLE.get(at))
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeyExchange => "in the first key exchange",
+            Self::StrictKeyExchange => "in a strict first key exchange",
+            Self::Rekey => "in a later key exchange",
+            Self::Auth => "before authentication has succeeded",
+            Self::Connection => "after authentication has succeeded",
+        })
+    }
+}
+
+/// A number with its name, for errors and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number(pub u8);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match lookup(self.0) {
+            Some(entry) => f.write_str(entry.name),
+            None => write!(f, "message {}", self.0),
+        }
+    }
+}
+
+/// Whether `from` may send message `number` now.
+///
+/// A number that [`lookup`] does not know is legal, to be answered with UNIMPLEMENTED (RFC 4253
+/// section 11.4), but not in a strict or later key exchange.
+///
+/// # Errors
+/// [`PeerMisbehaved::OutOfPhase`] and [`PeerMisbehaved::WrongSide`].
+pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
+    let out_of_phase = || Error::from(PeerMisbehaved::OutOfPhase { number, phase });
+    let Some(entry) = lookup(number) else {
+        return match phase {
+            Phase::StrictKeyExchange | Phase::Rekey => Err(out_of_phase()),
+            _ => Ok(()),
+        };
+    };
+    let now = match entry.when {
+        When::Always => true,
+        When::NotInStrict => phase != Phase::StrictKeyExchange,
+        // A second KEXINIT inside an exchange is illegal; in the first one the transport counts.
+        When::Exchange => phase != Phase::Rekey,
+        When::KeyExchange => matches!(
+            phase,
+            Phase::KeyExchange | Phase::StrictKeyExchange | Phase::Rekey
+        ),
+        When::Keyed => matches!(phase, Phase::Auth | Phase::Connection),
+        When::Auth => phase == Phase::Auth,
+        When::Connection => phase == Phase::Connection,
+    };
+    if !now {
+        return Err(out_of_phase());
+    }
+    match (entry.from, from) {
+        (Sender::Client, Role::Server) | (Sender::Server, Role::Client) => {
+            Err(PeerMisbehaved::WrongSide(number).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PHASES: [Phase; 5] = [
+        Phase::StrictKeyExchange,
+        Phase::KeyExchange,
+        Phase::Rekey,
+        Phase::Auth,
+        Phase::Connection,
+    ];
+
+    fn legal_numbers(phase: Phase, from: Role) -> Vec<u8> {
+        (0..=255)
+            .filter(|n| lookup(*n).is_some() && legal(*n, phase, from).is_ok())
+            .collect()
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_each_number_has_one_row() {
+        assert!(TABLE.windows(2).all(|w| w[0].number < w[1].number));
+        assert_eq!(lookup(94).map(|e| e.name), Some("CHANNEL_DATA"));
+        assert_eq!(lookup(0), None);
+    }
+
+    /// Terrapin: nothing but the exchange itself and DISCONNECT.
+    #[test]
+    fn a_strict_first_exchange_allows_nothing_else() {
+        let phase = Phase::StrictKeyExchange;
+        assert_eq!(legal_numbers(phase, Role::Server), [1, 20, 21, 31]);
+        assert_eq!(legal_numbers(phase, Role::Client), [1, 20, 21, 30]);
+        assert!(legal(200, phase, Role::Server).is_err());
+    }
+
+    #[test]
+    fn each_phase_allows_exactly_its_messages() {
+        let first = legal_numbers(Phase::KeyExchange, Role::Server);
+        assert_eq!(first, [1, 2, 3, 4, 20, 21, 31]);
+        assert_eq!(
+            legal_numbers(Phase::Rekey, Role::Client),
+            [1, 2, 3, 4, 21, 30]
+        );
+        assert_eq!(
+            legal_numbers(Phase::Auth, Role::Server),
+            [1, 2, 3, 4, 6, 7, 20, 51, 52, 53, 60, 192, 193]
+        );
+        assert_eq!(
+            legal_numbers(Phase::Auth, Role::Client),
+            [1, 2, 3, 4, 5, 7, 20, 50, 61, 192, 193]
+        );
+        let connection: Vec<u8> = [1, 2, 3, 4, 7, 20, 80, 81, 82]
+            .into_iter()
+            .chain(90..=100)
+            .chain([192, 193])
+            .collect();
+        assert_eq!(legal_numbers(Phase::Connection, Role::Server), connection);
+        assert_eq!(legal_numbers(Phase::Connection, Role::Client), connection);
+    }
+
+    #[test]
+    fn the_error_names_the_check() {
+        for phase in PHASES {
+            if phase != Phase::Auth {
+                assert_eq!(
+                    legal(52, phase, Role::Server),
+                    Err(PeerMisbehaved::OutOfPhase { number: 52, phase }.into())
+                );
+            }
+        }
+        assert_eq!(
+            legal(52, Phase::Auth, Role::Client),
+            Err(PeerMisbehaved::WrongSide(52).into())
+        );
+    }
+
+    #[test]
+    fn an_unknown_number_is_no_error_once_keys_are_in_use() {
+        assert_eq!(legal(200, Phase::Auth, Role::Server), Ok(()));
+        assert_eq!(legal(200, Phase::Connection, Role::Server), Ok(()));
     }
 }

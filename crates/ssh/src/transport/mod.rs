@@ -37,11 +37,18 @@ use exchange::Exchange;
 use open::Inbound;
 use seal::Outbound;
 
+/// Packets that may wait to be written while the peer causes more.
+const MAX_ANSWERS: usize = 1024;
+/// Bytes of them; one PONG can have 256 KiB (CVE-2025-26466).
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
 const MAX_EXTENSIONS: u32 = 64;
 
 /// Packets per key at most, as OpenSSH's MAX_PACKETS (packet.c): 2^31.
 const MAX_PACKETS: u64 = 1 << 31;
+
+/// Fills a slice with unpredictable bytes.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// Settings of a [`Transport`].
 #[derive(Clone)]
@@ -106,7 +113,7 @@ pub struct Extensions {
 pub struct Transport {
     role: Role,
     config: TransportConfig,
-    random: Box<dyn FnMut(&mut [u8]) + Send>,
+    random: Random,
     ours: Ident,
     theirs: Option<Ident>,
     preamble: usize,
@@ -133,11 +140,7 @@ impl Transport {
     /// A transport that has its identification and KEXINIT ready to be sent.
     ///
     /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
-    pub fn new(
-        role: Role,
-        config: TransportConfig,
-        random: Box<dyn FnMut(&mut [u8]) + Send>,
-    ) -> Result<Self, Error> {
+    pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
         config.proposal.check()?;
         let ours = Ident::ours(&config.software);
         let mut transport = Self {
@@ -208,7 +211,7 @@ impl Transport {
     fn handle_packet(&mut self, now: Instant, opened: Opened) -> Result<Option<Bytes>, Error> {
         let payload = self.inbound.inflate(opened.payload)?;
         let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;
-        if opened.sequence == u32::MAX && self.session_id.is_none() {
+        if opened.sequence == u32::MAX && self.keys_since.is_none() {
             return Err(PeerMisbehaved::SequenceWrapped.into());
         }
         msg::legal(number, self.phase(), self.role.other())?;
@@ -224,7 +227,7 @@ impl Transport {
             Debug::NUMBER => {
                 let m = Debug::decode(&payload)?;
                 if m.always_display {
-                    let text = crate::error::escape(m.text);
+                    let text = crate::text::escape(m.text);
                     self.events.push_back(TransportEvent::Debug(text));
                 }
             }
@@ -242,6 +245,13 @@ impl Transport {
             Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
             ExtInfo::NUMBER => self.handle_ext_info(&payload)?,
             20..=49 => self.handle_exchange(now, number, payload)?,
+            _ if msg::lookup(number).is_none() => {
+                self.bound_answers()?;
+                let answer = Unimplemented {
+                    sequence: opened.sequence,
+                };
+                self.send_message(&answer.to_bytes())?;
+            }
             _ => return Ok(Some(payload)),
         }
         Ok(None)
@@ -249,7 +259,9 @@ impl Transport {
 
     /// Where the peer is in the protocol, for the message table.
     fn phase(&self) -> Phase {
-        match (&self.session_id, self.exchange.peer_bound()) {
+        // The first exchange lasts until the peer's NEWKEYS: behind its KEX_ECDH_REPLY there is a
+        // session id already, but what comes is still in the clear.
+        match (self.keys_since, self.exchange.peer_bound()) {
             (None, _) if self.strict => Phase::StrictKeyExchange,
             (None, _) => Phase::KeyExchange,
             (Some(_), true) => Phase::Rekey,
@@ -259,15 +271,25 @@ impl Transport {
     }
 
     fn strict_first(&self) -> bool {
-        self.strict && self.session_id.is_none()
+        self.strict && self.keys_since.is_none()
     }
 
     /// A PONG may not go out in the middle of a key exchange; the peer that pings there waits.
     fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
+        self.bound_answers()?;
         if self.may_send() {
             self.send(PacketBuf::from_payload(pong))?;
         }
         Ok(())
+    }
+
+    /// A peer that makes us answer without reading the answers would fill our memory.
+    fn bound_answers(&self) -> Result<(), Error> {
+        let bytes: usize = self.ready.iter().map(Output::len).sum();
+        match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {
+            true => Err(PeerMisbehaved::TooMany("pings without reading the answers").into()),
+            false => Ok(()),
+        }
     }
 
     fn handle_ext_info(&mut self, payload: &[u8]) -> Result<(), Error> {

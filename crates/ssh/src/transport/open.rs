@@ -124,6 +124,12 @@ impl Inbound {
         self.inflate = None;
     }
 
+    /// As if so many packets had come.
+    #[cfg(test)]
+    pub(super) fn skip_to(&mut self, sequence: u32) {
+        self.at.sequence = sequence;
+    }
+
     pub(crate) fn since_keys(&self) -> (u64, u64) {
         (self.since_keys, self.at.packets)
     }

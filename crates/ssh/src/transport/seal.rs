@@ -88,6 +88,14 @@ pub enum Output {
 }
 
 impl Output {
+    /// Bytes of it that are held.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Packet(job) => job.packet.len(),
+            Self::Raw(bytes) => bytes.len(),
+        }
+    }
+
     /// Seals here and now.
     pub fn seal(self) -> Result<Sealed, Error> {
         match self {

@@ -58,6 +58,11 @@ fn transport(role: Role, mut config: TransportConfig) -> Transport {
     Transport::new(role, config, Box::new(|to| to.fill(7))).unwrap()
 }
 
+#[allow(clippy::disallowed_methods, reason = "a start for virtual time")]
+fn start() -> Instant {
+    Instant::now()
+}
+
 impl Pair {
     fn new(client: TransportConfig, server: TransportConfig) -> Self {
         Self {
@@ -65,7 +70,7 @@ impl Pair {
             server: transport(Role::Server, server),
             to_client: BytesMut::new(),
             to_server: BytesMut::new(),
-            now: Instant::now(),
+            now: start(),
             step: usize::MAX,
             approve: true,
             client_events: Vec::new(),
@@ -372,7 +377,7 @@ fn no_common_cipher_names_both_lists() {
 #[test]
 fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let plain = |payload: &[u8]| {
-        let mut out = seal::Outbound::new();
+        let mut out = Outbound::new();
         let job = out
             .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
             .unwrap();
@@ -422,6 +427,40 @@ fn key_exchange_messages_out_of_turn_are_refused() {
 }
 
 #[test]
+fn a_message_nobody_knows_is_answered_with_its_sequence_number() {
+    let mut pair = Pair::authenticated(proposal());
+    pair.server.send(PacketBuf::from_payload(&[200])).unwrap();
+    // The server takes the answer for what it is: its packet was not understood.
+    assert!(matches!(
+        pair.run(),
+        Err(Error::PeerMisbehaved(PeerMisbehaved::Unimplemented(_)))
+    ));
+}
+
+#[test]
+fn pings_whose_answers_are_not_read_end_the_connection() {
+    let mut pair = Pair::authenticated(proposal());
+    let ping = Ping { data: b"x" }.to_bytes();
+    let mut down = Vec::new();
+    for _ in 0..2000 {
+        pair.server.send(PacketBuf::from_payload(&ping)).unwrap();
+        down.extend(drain(&mut pair.server).unwrap());
+    }
+    let result = deliver(
+        &mut pair.client,
+        pair.now,
+        &mut pair.to_client,
+        &down,
+        1 << 20,
+        &mut vec![],
+    );
+    assert!(matches!(
+        result,
+        Err(Error::PeerMisbehaved(PeerMisbehaved::TooMany(_)))
+    ));
+}
+
+#[test]
 fn data_between_kexinit_and_newkeys_is_refused() {
     let mut pair = Pair::authenticated(proposal());
     pair.server.rekey().unwrap();
@@ -458,6 +497,46 @@ fn a_changed_bit_ends_the_connection() {
             ),
             "{at}: {result:?}"
         );
+    }
+}
+
+/// CVE-2023-48795, OpenSSH PROTOCOL 1.10: with 2^32 packets before the keys the numbers would be
+/// as if none had been slipped in.
+#[test]
+fn sequence_numbers_may_not_wrap_before_the_first_keys() {
+    for strict in [true, false] {
+        let mut pair = Pair::same(proposal());
+        let mut down = drain(&mut pair.server).unwrap();
+        if !strict {
+            let at = down
+                .windows(13)
+                .position(|w| w == b"kex-strict-s-")
+                .unwrap();
+            down[at] = b'x';
+        }
+        pair.client.inbound.skip_to(u32::MAX);
+        let result = deliver(
+            &mut pair.client,
+            pair.now,
+            &mut pair.to_client,
+            &down,
+            9999,
+            &mut vec![],
+        );
+        assert_eq!(result, Err(PeerMisbehaved::SequenceWrapped.into()));
+    }
+}
+
+#[test]
+fn another_host_key_at_a_rekey_is_refused() {
+    for by_client in [true, false] {
+        let mut pair = Pair::authenticated(proposal());
+        pair.server.config.host_keys = vec![host_key()];
+        match by_client {
+            true => pair.client.rekey().unwrap(),
+            false => pair.server.rekey().unwrap(),
+        }
+        assert_eq!(pair.run(), Err(PeerMisbehaved::HostKeyChanged.into()));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sftp::ServerInfo;
@@ -15,12 +16,12 @@ use ssh::transport::{Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::host_gate::{HostGate, SharedPrompt};
+use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
-use super::ssh_link::{LinkConfig, Opener, SshLink};
+use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
-use crate::config::{AddressFamily, HostConfig, Proxy};
+use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
@@ -29,6 +30,9 @@ use crate::operand::Destination;
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
 
+/// Finds the configuration of a host.
+pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+
 /// What all hosts of a run share.
 #[derive(Clone)]
 pub struct Surroundings {
@@ -36,10 +40,15 @@ pub struct Surroundings {
     pub prompt: SharedPrompt,
     /// What is remembered of hosts.
     pub memories: Option<Memories>,
+    /// Forward the agent (`-A`); as for scp, what ssh_config says does not.
+    pub forward_agent: bool,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
+    /// Told once a host's connection is open; not of hosts that are only passed through. From any
+    /// thread.
+    pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
-    pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
+    pub hop: Arc<Resolve>,
 }
 
 /// Connects to a host.
@@ -48,12 +57,17 @@ pub struct Surroundings {
 /// before the host has answered, so that the first requests can leave in one flight with
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
-    let link = start(config, around, 0)?;
-    let (mut link, proven) = link;
+    let name = config.host.clone();
+    let (mut link, proven) = start(config, around, 0)?;
     if !proven {
-        link.establish().map_err(|e| e.0)?;
+        establish(&mut link, &name)?;
     }
     Ok(link)
+}
+
+fn establish(link: &mut SshLink, host: &str) -> Result<(), String> {
+    let name = escape::name(host.as_bytes());
+    link.establish().map_err(|e| format!("{name}: {e}"))
 }
 
 fn start(
@@ -85,12 +99,8 @@ fn start(
         warn_user(around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {
-        m.load(
-            &config.host_name,
-            config.port,
-            &config.user,
-            SystemTime::now(),
-        )
+        let (host, port, user) = memory_name(&config);
+        m.load(host, port, user, SystemTime::now())
     });
     let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
@@ -112,6 +122,13 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
+        forward: match &config.forward_agent {
+            _ if !around.forward_agent || hops > 0 => None,
+            ForwardAgent::No => None,
+            ForwardAgent::Yes => Some(config.agent.clone()),
+            ForwardAgent::Socket(socket) => Some(socket.clone()),
+        },
+        opened: (hops == 0).then(|| Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let gate = HostGate::new(
@@ -294,7 +311,8 @@ fn jump_through(
         // As `ssh -J`: the hops before lead to the last one, whatever is configured for it.
         config.proxy = Proxy::Jump(before.to_vec());
     }
+    let name = config.host.clone();
     let (mut outer, _) = start(config, around, depth + 1)?;
-    outer.establish().map_err(|e| e.0)?;
+    establish(&mut outer, &name)?;
     jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
 }

@@ -93,9 +93,9 @@ impl HostGate {
         let Some(memories) = &self.memories else {
             return;
         };
-        let c = &self.config;
-        if let Err(e) = memories.store(&c.host_name, c.port, &c.user, memory, SystemTime::now()) {
-            debug!("{}: cannot be remembered: {e}", c.host);
+        let (host, port, user) = memory_name(&self.config);
+        if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
         }
     }
 
@@ -107,8 +107,7 @@ impl HostGate {
 
 impl Gate for HostGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
-        let host = escape::name(self.config.host.as_bytes()).to_string();
-        let key = PublicKey::from_blob(blob).map_err(|e| format!("{host}: its host key: {e}"))?;
+        let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -131,16 +130,11 @@ impl Gate for HostGate {
         self.distrusted = accepted.distrusted;
         self.fingerprint = key.fingerprint();
         if let (true, Some(file)) = (accepted.record, self.config.user_known_hosts.first()) {
-            let recorded =
-                known_hosts::record(file, &name, key.plain(), self.config.hash_known_hosts);
-            self.show(&match recorded {
-                Ok(()) => format!(
-                    "Warning: permanently added '{}' ({}) to the list of known hosts.",
-                    escape::name(name.entry().as_bytes()),
-                    key.plain().key_type(),
-                ),
-                Err(e) => format!("Warning: {} cannot be written: {e}", escape::path(file)),
-            });
+            let hashed = self.config.hash_known_hosts;
+            if let Err(e) = known_hosts::record(file, &name, key.plain(), hashed) {
+                let file = escape::path(file);
+                self.show(&format!("Warning: {file} cannot be written: {e}"));
+            }
         }
         Ok(())
     }
@@ -222,7 +216,9 @@ impl Gate for HostGate {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        match identities.sign(offer, algorithm, data, &mut *lock(&self.prompt)) {
+        // Not in the match itself, which would hold the prompt to its end.
+        let signed = identities.sign(offer, algorithm, data, &mut *lock(&self.prompt));
+        match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
                 lock(&self.prompt).show(&e.to_string());
@@ -260,6 +256,10 @@ impl Gate for HostGate {
             self.ask(&format!("{who}{}", prompt.text), kind)
         };
         prompts.iter().map(ask).collect()
+    }
+
+    fn may_forward(&self) -> bool {
+        !self.distrusted
     }
 
     fn banner(&mut self, text: &str) {
@@ -331,9 +331,21 @@ impl Gate for HostGate {
     fn forget(&mut self) {
         self.memory = None;
         if let Some(memories) = &self.memories {
-            memories.forget(&self.config.host_name, self.config.port, &self.config.user);
+            let (host, port, user) = memory_name(&self.config);
+            memories.forget(host, port, user);
         }
     }
+}
+
+/// The name a host is remembered under: that of its host key, so that one host behind several
+/// addresses or forwarded ports (HostKeyAlias) is one host here too.
+pub(super) fn memory_name(config: &HostConfig) -> (&str, u16, &str) {
+    let port = if config.host_key_alias.is_some() {
+        0
+    } else {
+        config.port
+    };
+    (config.host_key_name(), port, &config.user)
 }
 
 fn lock(prompt: &SharedPrompt) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {

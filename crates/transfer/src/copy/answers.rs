@@ -56,7 +56,7 @@ impl Engine<'_> {
             Some((_, Purpose::MakeDir(dir))) => self.tree.existed(*dir),
             Some((_, Purpose::Guess(file))) => {
                 let (file, is) = (*file, TargetIs::of(&attributes));
-                self.on_guessed(file, is);
+                self.on_guessed(file, is, None);
             }
             Some((_, Purpose::Size(file))) => {
                 let file = *file;
@@ -112,8 +112,8 @@ impl Engine<'_> {
             Purpose::FinishDir(dir) => self.on_finished(dir, said),
             Purpose::File(file, role) => self.on_file(file, role, result),
             Purpose::Guess(file) => {
-                if said.is_err() {
-                    self.on_guessed(file, TargetIs::Missing);
+                if let Err(what) = said {
+                    self.on_guessed(file, TargetIs::Missing, Some(what));
                 }
             }
             Purpose::Size(_) => {}

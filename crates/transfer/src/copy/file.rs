@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use plan::{Attributes, Fault, FileState, JobKind, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
@@ -45,6 +47,8 @@ struct Guessing {
     /// As the user wrote it.
     target: Vec<u8>,
     is: Option<TargetIs>,
+    /// What kept the server from saying what it is.
+    refusal: Option<String>,
     fault: Option<Fault>,
 }
 
@@ -65,6 +69,7 @@ impl Engine<'_> {
             guess,
             target,
             is: None,
+            refusal: None,
             fault: None,
         };
         self.begin_file_with(
@@ -76,8 +81,28 @@ impl Engine<'_> {
         );
     }
 
+    /// Begins a file, or keeps it until one that goes to the same place is there: of several
+    /// sources with one name the last one stays, as with scp.
     pub(super) fn begin_file(&mut self, item: Held) {
+        if let Some(waiting) = self.places.get_mut(&item.target) {
+            waiting.push_back(item);
+            return;
+        }
+        self.places.insert(item.target.clone(), VecDeque::new());
         self.begin_file_with(item, None);
+    }
+
+    /// No file is on its way to `target` any more.
+    fn free_place(&mut self, target: &[u8]) {
+        let Some(mut waiting) = self.places.remove(target) else {
+            return;
+        };
+        if let Some(next) = waiting.pop_front()
+            && !self.stopped()
+        {
+            self.places.insert(target.to_vec(), waiting);
+            self.begin_file_with(next, None);
+        }
     }
 
     fn begin_file_with(&mut self, item: Held, guess: Option<Guessing>) {
@@ -119,6 +144,7 @@ impl Engine<'_> {
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+            replace_link: task.dir.is_some() && self.options.archive,
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {
@@ -201,11 +227,12 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs) {
+    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs, refusal: Option<String>) {
         let Some(guessing) = self.files.get_mut(&id).and_then(|t| t.guess.as_mut()) else {
             return;
         };
         guessing.is = Some(is);
+        guessing.refusal = refusal;
         if let Some(fault) = guessing.fault.take() {
             self.judge(id, fault);
         }
@@ -224,7 +251,10 @@ impl Engine<'_> {
             task.guess = Some(guessing);
             return;
         };
+        // One cause failed both, as a connection that is lost: the place is as unknown as before.
+        let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
+            _ if guessing.refusal.as_ref().is_some_and(same) => self.file_fault(id, fault),
             Verdict::Stands => self.file_fault(id, fault),
             Verdict::Again(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
@@ -277,6 +307,7 @@ impl Engine<'_> {
             End::Target => self.shown(End::Target, &task.target),
         };
         self.fail(Some(id.0), name, what);
+        self.free_place(&task.target);
         self.item_over(task.dir);
     }
 
@@ -300,6 +331,7 @@ impl Engine<'_> {
             state,
             synced: self.options.fsync,
         });
+        self.free_place(&task.target);
         self.item_over(task.dir);
     }
 

@@ -5,6 +5,7 @@ mod answers;
 mod engine;
 mod file;
 mod guess;
+mod itself;
 mod local;
 mod names;
 mod pattern;

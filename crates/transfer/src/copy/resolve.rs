@@ -114,6 +114,7 @@ impl Engine<'_> {
 
     fn copy_group(&mut self, group: Group, target: &Target) {
         if group.host.is_none() {
+            self.avoid_itself(&group.paths, &target.onto);
             let onto = &target.onto;
             let root = |path| Root {
                 path,
@@ -130,6 +131,7 @@ impl Engine<'_> {
             let Some(onto) = self.place_for(found.len(), target) else {
                 return;
             };
+            self.avoid_itself(&found, &onto);
             let root = |path| Root {
                 path,
                 onto: onto.clone(),
@@ -234,7 +236,7 @@ impl Engine<'_> {
         Some(Target { onto, is_file })
     }
 
-    fn look_at(&mut self, end: End, path: &[u8]) -> TargetIs {
+    pub(super) fn look_at(&mut self, end: End, path: &[u8]) -> TargetIs {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
@@ -353,6 +355,7 @@ impl Engine<'_> {
                 .filter(|name| pattern.matches(name))
                 .collect();
             names.sort();
+            names.dedup();
             found.extend(names.iter().map(|name| join(&dir, name)));
         }
         found

@@ -6,11 +6,10 @@ use plan::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::local::identity;
-use super::names::name_in_target;
 use super::source::{Onto, Remote, Root, WalkId};
 use super::tree::Held;
 use crate::disk::os_words;
-use crate::walk::{Entry, LocalWalk, NOT_REGULAR, RemoteWalk, join, local_path};
+use crate::walk::{Entry, LocalWalk, NOT_REGULAR, RemoteWalk, local_path};
 
 impl Engine<'_> {
     pub(super) fn begin_local(&mut self, root: Root) {
@@ -32,7 +31,12 @@ impl Engine<'_> {
             }
             let target = root.onto.target(&root.path);
             let id = self.walks.next_id();
-            let walk = LocalWalk::new(path, !self.options.archive);
+            let mut walk = LocalWalk::new(path, !self.options.archive);
+            if self.target.is_none() {
+                walk.avoid(local_path(&target));
+            } else if let Some(avoid) = self.walks.avoid_for(&root.path) {
+                walk.avoid(local_path(&avoid));
+            }
             self.walks.local = Some((id, walk, target));
         } else if meta.is_file() {
             self.begin_root_file(root, attributes);
@@ -143,12 +147,7 @@ impl Engine<'_> {
             EntryKind::Directory if self.may_recurse(&root.path) => {
                 let target = root.onto.target(&root.path);
                 let follow = !self.options.archive;
-                let avoid = self.walks.avoid.clone().map(|avoid| {
-                    match name_in_target(&root.path).filter(|_| avoid.into) {
-                        Some(name) => join(&avoid.path, name),
-                        None => avoid.path,
-                    }
-                });
+                let avoid = self.walks.avoid_for(&root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
                 self.walks
                     .remote

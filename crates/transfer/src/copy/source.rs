@@ -1,13 +1,11 @@
 use std::collections::BTreeMap;
-use std::fs;
 
 use plan::Attributes;
 
 use super::engine::{End, Engine, Purpose};
-use super::local::identity;
 use super::names::name_in_target;
 use super::tree::{DirKey, Held};
-use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join, local_path};
+use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join};
 
 /// Trees walked at the same time; more would only hold more.
 const WALKS: usize = 16;
@@ -82,6 +80,15 @@ impl Walks {
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
         WalkId(self.next)
+    }
+
+    /// Where a walk of `root` must not go.
+    pub(super) fn avoid_for(&self, root: &[u8]) -> Option<Vec<u8>> {
+        let avoid = self.avoid.as_ref()?;
+        Some(match name_in_target(root).filter(|_| avoid.into) {
+            Some(name) => join(&avoid.path, name),
+            None => avoid.path.clone(),
+        })
     }
 
     pub(super) fn clear(&mut self) {
@@ -187,7 +194,6 @@ impl Engine<'_> {
                 let key = DirKey { walk: id, dir };
                 let parent = at.parent.map(|parent| Self::key(id, parent));
                 let target = self.target_of(id, &at, root);
-                let is_root = at.parent.is_none();
                 let begun = match target {
                     Some(target) => self.begin_dir(key, parent, target, at.attributes),
                     None => false,
@@ -195,13 +201,6 @@ impl Engine<'_> {
                 if !begun {
                     self.skip(id, dir);
                     self.listed(key);
-                } else if is_root && self.target.is_none() {
-                    // A tree copied into itself would never end.
-                    if let Some((_, walk, target)) = &mut self.walks.local
-                        && let Ok(meta) = fs::metadata(local_path(target))
-                    {
-                        walk.avoid(identity(&meta));
-                    }
                 }
             }
             Found::File(entry) => self.place_item(id, entry, root, false),

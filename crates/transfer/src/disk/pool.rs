@@ -198,7 +198,10 @@ impl Shared {
         let mut state = self.lock();
         let slot = state.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
-        if slot.alone || (!shared && slot.side_by_side > 0) {
+        // Writes to one file wait for its lock in the kernel, spinning: one thread does them all.
+        let writes = matches!(slot.queue.front(), Some(DiskRequest::Write { .. }))
+            && matches!(slot.file, Some(JobFile::Target(_)));
+        if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
             return None;
         }
         let request = slot.queue.pop_front()?;
@@ -302,13 +305,14 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
                 job,
                 target,
                 inplace,
+                replace_link,
                 size: _,
             },
             _,
         ) => {
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
-            let target = create_target(&target, inplace).map_err(failed)?;
+            let target = create_target(&target, inplace, replace_link).map_err(failed)?;
             let kept = JobFile::Target(Arc::new(target));
             Ok((DiskReply::Created { job }, Some(kept)))
         }

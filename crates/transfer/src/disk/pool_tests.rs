@@ -44,6 +44,7 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         job,
         target: target.to_path_buf(),
         inplace: false,
+        replace_link: false,
         size: None,
     }
 }
@@ -185,6 +186,44 @@ fn a_relay_gives_what_it_gets() {
     pool.release(put);
     pool.release(get);
     assert!(pool.shared.lock().jobs.is_empty());
+}
+
+/// A first block of several packets was filled in its first packet only, and the 28 bytes that
+/// were left over were taken for behind the end: a relayed file lost them.
+#[test]
+fn a_relay_fills_every_packet_of_the_first_block() {
+    let (pool, told) = pool();
+    for len in [32_668_u32, 32_669, 32_767, 32_768, 70_000] {
+        let relay = Relay::new(FileMeta::default());
+        let (get, put) = (JobId(1), JobId(2));
+        pool.bind(get, Arc::clone(&relay));
+        pool.bind(put, relay);
+        let content: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+        pool.submit(create(get, Path::new("")));
+        pool.submit(DiskRequest::Write {
+            job: get,
+            offset: 0,
+            pieces: vec![Bytes::from(content.clone())],
+        });
+        pool.submit(finish(get, u64::from(len)));
+        pool.submit(DiskRequest::OpenSource {
+            job: put,
+            path: "".into(),
+            first: block(32_768),
+        });
+        let (first, eof) = loop {
+            match wait(&pool, &told) {
+                DiskReply::Opened { first, eof, .. } => break (first.to_vec(), eof),
+                DiskReply::Failed { fault, .. } => panic!("{fault:?}"),
+                _ => {}
+            }
+        };
+        let fits = content.len().min(32_768);
+        assert_eq!(first, content[..fits], "of {len}");
+        assert_eq!(eof, content.len() < 32_768, "of {len}");
+        pool.release(put);
+        pool.release(get);
+    }
 }
 
 /// A full disk: the last write fails while the finish is already asked for.

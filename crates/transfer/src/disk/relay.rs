@@ -84,7 +84,7 @@ impl Relay {
     pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
         let mut state = self.lock();
         match request {
-            DiskRequest::OpenSource { job, mut first, .. } => {
+            DiskRequest::OpenSource { job, first, .. } => {
                 if std::mem::replace(&mut state.opened, true) {
                     state.reopened = true;
                     let fault = Fault {
@@ -94,8 +94,7 @@ impl Relay {
                     shared.reply(DiskReply::Failed { job, fault });
                     return;
                 }
-                let len = first.grow(usize::MAX).iter().map(|s| s.len()).sum();
-                first.truncate(0);
+                let len = first.room();
                 state.read(shared, job, 0, len, first, true);
             }
             DiskRequest::Read {
@@ -243,23 +242,25 @@ impl State {
             len: asked,
         } = read;
         let mut at = offset;
-        let mut slices = block.grow(len).into_iter();
-        let mut slice: &mut [u8] = &mut [];
-        while at < offset + len as u64 {
-            if slice.is_empty() {
-                match slices.next() {
-                    Some(next) => slice = next,
-                    None => break,
+        for mut slice in block.grow(len) {
+            while !slice.is_empty() {
+                let n = self.take(at, slice);
+                if n == 0 {
+                    break;
                 }
+                slice = &mut slice[n..];
+                at += n as u64;
             }
-            let n = self.take(at, slice);
-            if n == 0 {
-                break;
-            }
-            slice = &mut slice[n..];
-            at += n as u64;
         }
-        drop(slices);
+        // A short block is the end of the file to the reader, so it may be short for that only.
+        if at < offset + len as u64 {
+            let fault = Fault {
+                what: "bytes between the two hosts were lost here: this is a bug".to_owned(),
+                remote: false,
+            };
+            shared.reply(DiskReply::Failed { job, fault });
+            return;
+        }
         let reply = if open {
             let meta = self.meta;
             let eof = len < asked;

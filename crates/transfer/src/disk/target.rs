@@ -77,9 +77,18 @@ pub(crate) struct Finish {
 
 /// Creates the temporary for `target`, or opens it in place; as
 /// [`plan::DiskRequest::CreateTarget`].
-pub(crate) fn create_target(target: &Path, inplace: bool) -> io::Result<Target> {
-    let target = follow_symlinks(target)?;
+pub(crate) fn create_target(
+    target: &Path,
+    inplace: bool,
+    replace_link: bool,
+) -> io::Result<Target> {
+    let target = match replace_link {
+        true => target.to_path_buf(),
+        false => follow_symlinks(target)?,
+    };
     let existing = match fs::symlink_metadata(&target) {
+        // The rename puts the file in its place.
+        Ok(meta) if meta.is_symlink() => None,
         Ok(meta) => Some(meta),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(e),

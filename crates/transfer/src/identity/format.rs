@@ -1,11 +1,10 @@
 //! The formats of private key files.
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
-use ssh::key::{KeyError, PrivateKey, PublicKey, RsaParts};
-use ssh_key::private::{EcdsaKeypair, KeypairData};
-use wire::Reader;
+use ssh::key::{KeyError, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
+use super::openssh::{Sealed, Unreadable};
 use super::pem::Pem;
 
 /// What is in a key file.
@@ -20,7 +19,7 @@ pub(super) enum Contents {
 
 /// A private key that needs a passphrase.
 pub(super) enum Locked {
-    OpenSsh(Box<ssh_key::PrivateKey>),
+    OpenSsh(Box<Sealed>),
     Pkcs8(Zeroizing<Vec<u8>>),
 }
 
@@ -55,48 +54,34 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 fn openssh(bytes: &[u8]) -> Result<Contents, String> {
-    let damaged = |why: &dyn std::fmt::Display| format!("is damaged: {why}");
-    let public = public_part(bytes).ok_or_else(|| damaged(&"it has no public key"))?;
-    let key = match ssh_key::PrivateKey::from_bytes(bytes) {
-        Ok(key) => key,
-        Err(_) if !public.is_usable() => {
-            let key_type = crate::escape::name(public.key_type().as_bytes()).to_string();
-            return Err(format!("is of type {key_type}, which is not supported"));
-        }
-        Err(e) => return Err(damaged(&e)),
+    let because = |e| match e {
+        Unreadable::Because(why) => why,
+        Unreadable::Passphrase => "is damaged".to_owned(),
     };
+    let sealed = Sealed::read(bytes).map_err(because)?;
+    let public = sealed.public.clone();
     if public.key_type().starts_with("sk-") {
         return Ok(Contents::Hardware(public));
     }
-    if key.is_encrypted() {
-        return Ok(Contents::Locked(
-            Locked::OpenSsh(Box::new(key)),
-            Some(public),
-        ));
+    if !public.is_usable() {
+        let key_type = crate::escape::name(public.key_type().as_bytes()).to_string();
+        return Err(format!("is of type {key_type}, which is not supported"));
     }
-    convert(&key).map(Contents::Key)
-}
-
-/// The public key of OpenSSH's format, which is never encrypted (PROTOCOL.key).
-fn public_part(bytes: &[u8]) -> Option<PublicKey> {
-    let rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
-    let mut r = Reader::new(rest);
-    let _cipher = r.string().ok()?;
-    let _kdf = r.string().ok()?;
-    let _options = r.string().ok()?;
-    let _count = r.u32().ok()?;
-    PublicKey::from_blob(r.string().ok()?).ok()
+    if sealed.is_encrypted() {
+        let locked = Locked::OpenSsh(Box::new(sealed));
+        return Ok(Contents::Locked(locked, Some(public)));
+    }
+    sealed.open().map(Contents::Key).map_err(because)
 }
 
 impl Locked {
     /// The key, or `None` when the passphrase is wrong.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<Option<PrivateKey>, String> {
         match self {
-            Self::OpenSsh(key) => match key.decrypt(passphrase) {
-                Ok(key) => convert(&key).map(Some),
-                // What a wrong passphrase decrypts to fails its check numbers, or the tag.
-                Err(ssh_key::Error::Crypto) => Ok(None),
-                Err(e) => Err(format!("cannot be decrypted: {e}")),
+            Self::OpenSsh(sealed) => match sealed.unlock(passphrase) {
+                Ok(key) => Ok(Some(key)),
+                Err(Unreadable::Passphrase) => Ok(None),
+                Err(Unreadable::Because(why)) => Err(why),
             },
             Self::Pkcs8(der) => {
                 let info = EncryptedPrivateKeyInfoRef::try_from(der.as_slice())
@@ -127,33 +112,4 @@ fn is_unsupported(error: &pkcs8::pkcs5::Error) -> bool {
             | Error::NoPbes1CryptSupport
             | Error::AlgorithmParametersInvalid { .. }
     )
-}
-
-/// From the crate that reads keys to the library that signs with them.
-fn convert(key: &ssh_key::PrivateKey) -> Result<PrivateKey, String> {
-    let converted = match key.key_data() {
-        KeypairData::Ed25519(pair) => {
-            let seed = Zeroizing::new(pair.private.to_bytes());
-            PrivateKey::from_ed25519_seed(&seed)
-        }
-        KeypairData::Ecdsa(pair) => {
-            let curve = match pair {
-                EcdsaKeypair::NistP256 { .. } => "nistp256",
-                EcdsaKeypair::NistP384 { .. } => "nistp384",
-                EcdsaKeypair::NistP521 { .. } => "nistp521",
-            };
-            PrivateKey::from_ecdsa(curve, pair.private_key_bytes(), pair.public_key_bytes())
-        }
-        KeypairData::Rsa(pair) => PrivateKey::from_rsa(RsaParts {
-            n: pair.public.n.as_bytes(),
-            e: pair.public.e.as_bytes(),
-            d: pair.private.d.as_bytes(),
-            iqmp: pair.private.iqmp.as_bytes(),
-            p: pair.private.p.as_bytes(),
-            q: pair.private.q.as_bytes(),
-        }),
-        KeypairData::Dsa(_) => return Err("is a DSA key, which is too weak to be used".into()),
-        _ => return Err("is of a type that is not supported".into()),
-    };
-    converted.map_err(|e| format!("cannot be used: {e}"))
 }

@@ -4,6 +4,7 @@ mod error;
 mod file;
 mod format;
 mod offers;
+mod openssh;
 mod pem;
 
 use std::path::{Path, PathBuf};

@@ -99,6 +99,43 @@ fn every_format_without_passphrase_signs_unasked() {
     }
 }
 
+/// An mpint has no leading zeros: every second P-521 secret is shorter than its curve, and one
+/// P-256 or P-384 secret in 256. Such keys were called damaged.
+#[test]
+fn ecdsa_secrets_with_leading_zeros_are_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut made = 0;
+    for (bits, keys) in [("521", 12), ("384", 2), ("256", 2)] {
+        for number in 0..keys {
+            let path = dir.path().join(format!("{bits}-{number}"));
+            let passphrase = if number % 4 == 3 { "secret" } else { "" };
+            let mut command = Command::new("ssh-keygen");
+            command.args([
+                "-q",
+                "-t",
+                "ecdsa",
+                "-b",
+                bits,
+                "-Z",
+                "aes256-ctr",
+                "-a",
+                "2",
+            ]);
+            command.args(["-N", passphrase, "-C", "", "-f"]).arg(&path);
+            let Ok(status) = command.status() else {
+                eprintln!("skipped: ssh-keygen is not installed");
+                return;
+            };
+            assert!(status.success());
+            let mut identities = gather(&[path]);
+            assert_eq!(identities.warnings, [""; 0]);
+            signs(&mut identities, 0, &mut Script(vec!["secret"], 0));
+            made += 1;
+        }
+    }
+    assert_eq!(made, 16);
+}
+
 #[test]
 fn a_passphrase_is_asked_for_when_it_is_needed_and_once() {
     let dir = tempfile::tempdir().unwrap();

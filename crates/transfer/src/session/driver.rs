@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{Lane, LaneConfig, LaneError};
+use plan::{JobId, Lane, LaneConfig, LaneError, LaneEvent};
 use sftp::ServerInfo;
 
 use super::jobs::{Jobs, event_job};
@@ -15,11 +15,17 @@ use crate::disk::DiskPool;
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
 
+/// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
+const PACKET: usize = 32 * 1024;
+
 /// Most that answers may wait for company before they are looked at, and the least worth it.
 const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(1);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
+
+/// How often progress within a file is told.
+const TELL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The loop's ends of what the handle holds.
 pub(super) struct Ends {
@@ -48,6 +54,9 @@ pub(super) struct Driver {
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
+    /// Progress that has not been told yet, and when some was last.
+    progress: Option<(JobId, u64)>,
+    told: Instant,
 }
 
 pub(super) struct LaneOnChannel {
@@ -65,6 +74,12 @@ impl Driver {
         ends: Ends,
     ) -> io::Result<Self> {
         link.register(poll.registry(), LINK)?;
+        if let Some(rate) = options.limit {
+            // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
+            // and its debt be forgotten where it was the last.
+            let most = usize::try_from(rate / 50).unwrap_or(usize::MAX);
+            link.limit_receive(most.clamp(1024, 1 << 20));
+        }
         let bell = Arc::clone(&ends.bell);
         Ok(Self {
             link,
@@ -80,6 +95,8 @@ impl Driver {
             throttled: false,
             ended: None,
             over: false,
+            progress: None,
+            told: Instant::now(),
         })
     }
 
@@ -354,8 +371,14 @@ impl Driver {
             }
             let mut room = self.link.room(on.channel);
             if let Some(throttle) = &mut self.throttle {
-                room = room.min(throttle.credit(Instant::now()));
-                self.throttled |= room == 0;
+                let credit = throttle.credit(Instant::now());
+                self.throttled |= credit < room;
+                // A lane sends whole packets: with less room than that it would wait for room
+                // that nothing announces. What is sent on credit is paid back before the next.
+                room = match credit {
+                    0 => 0,
+                    credit => room.min(credit.max(PACKET)),
+                };
             }
             on.lane.set_output_room(room);
             while let Some(output) = on.lane.poll_output() {
@@ -379,7 +402,37 @@ impl Driver {
         }
     }
 
-    pub(super) fn tell(&self, event: SessionEvent) {
+    pub(super) fn tell(&mut self, event: SessionEvent) {
+        if let SessionEvent::Lane(LaneEvent::Progress(id, n)) = event {
+            return self.tell_progress(id, n);
+        }
+        self.flush_progress();
+        self.send_event(event);
+    }
+
+    /// Progress is gathered: to tell of each write wakes the other thread 4,000 times a gigabyte.
+    fn tell_progress(&mut self, id: JobId, n: u64) {
+        match &mut self.progress {
+            Some((same, sum)) if *same == id => *sum += n,
+            _ => {
+                self.flush_progress();
+                self.progress = Some((id, n));
+            }
+        }
+        let now = Instant::now();
+        if now.duration_since(self.told) >= TELL_INTERVAL {
+            self.told = now;
+            self.flush_progress();
+        }
+    }
+
+    fn flush_progress(&mut self) {
+        if let Some((id, n)) = self.progress.take() {
+            self.send_event(SessionEvent::Lane(LaneEvent::Progress(id, n)));
+        }
+    }
+
+    fn send_event(&self, event: SessionEvent) {
         // Nobody listens any more when the handle is being dropped.
         let _ = self.ends.events.send(event);
     }

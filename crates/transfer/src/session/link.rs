@@ -52,6 +52,9 @@ pub trait Link: Send {
     /// Receives a bounded amount; pushes what came. True when there may be more at once.
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError>;
 
+    /// From now on [`Link::receive`] takes at most about `bytes`: the rate is held down.
+    fn limit_receive(&mut self, bytes: usize);
+
     /// Bytes that [`Link::send`] may be given for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
@@ -83,7 +86,7 @@ pub enum LinkEvent {
     Says(String),
 }
 
-/// Why a link is over: one sentence.
+/// Why a link is over: one sentence, without the host, which whoever shows it puts in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkError(pub String);
 

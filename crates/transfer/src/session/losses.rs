@@ -93,7 +93,7 @@ impl Driver {
         }
     }
 
-    fn fail(&self, id: JobId, why: &str) {
+    fn fail(&mut self, id: JobId, why: &str) {
         if Jobs::is_own(id) {
             return;
         }

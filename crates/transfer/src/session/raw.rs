@@ -215,6 +215,10 @@ impl Link for RawLink {
         }
     }
 
+    fn limit_receive(&mut self, bytes: usize) {
+        self.segments.set_limit(Some(bytes));
+    }
+
     fn room(&self, _: ChannelId) -> usize {
         QUEUE.saturating_sub(self.queue.len())
     }

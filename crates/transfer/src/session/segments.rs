@@ -21,6 +21,8 @@ pub struct Segments {
     used: VecDeque<BytesMut>,
     /// The current one is a segment, not the nothing there was at the start.
     filled: bool,
+    /// Most that one read takes, where the rate is held down.
+    limit: Option<usize>,
 }
 
 impl Segments {
@@ -29,12 +31,29 @@ impl Segments {
         &mut self.current
     }
 
+    /// From now on one read takes at most `bytes`.
+    pub fn set_limit(&mut self, bytes: Option<usize>) {
+        self.limit = bytes;
+    }
+
+    /// What [`Segments::set_limit`] set.
+    pub fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
     /// Reads once from `fd` behind the bytes that are there, with room for at least `wanted`
     /// in all; 0 is the end of the stream.
     pub fn read(&mut self, fd: impl AsFd, wanted: usize) -> io::Result<usize> {
         let missing = wanted.saturating_sub(self.current.len());
         if self.current.capacity() - self.current.len() < missing.max(LEAST_READ) {
             self.next(wanted);
+        }
+        if let Some(limit) = self.limit {
+            // Copied once more, which costs nothing at a rate that somebody holds down.
+            let mut part = vec![0; limit.max(1)];
+            let n = rustix::io::read(fd, &mut part)?;
+            self.current.extend_from_slice(&part[..n]);
+            return Ok(n);
         }
         sys::read_spare(fd, &mut self.current)
     }

@@ -24,8 +24,10 @@ pub struct LocalWalk {
     root: Option<PathBuf>,
     stack: Vec<Frame>,
     next: u64,
-    /// A directory that must not be walked into: where the copy goes.
-    avoid: Option<(u64, u64)>,
+    /// A directory that must not be walked into: where the copy goes, which may not be there
+    /// yet.
+    avoid: Option<PathBuf>,
+    avoided: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -62,12 +64,13 @@ impl LocalWalk {
             stack: Vec::new(),
             next: 0,
             avoid: None,
+            avoided: None,
         }
     }
 
-    /// Does not walk into the directory with this device and inode, and says so.
-    pub fn avoid(&mut self, identity: (u64, u64)) {
-        self.avoid = Some(identity);
+    /// Does not walk into the directory at this path, and says so.
+    pub fn avoid(&mut self, path: PathBuf) {
+        self.avoid = Some(path);
     }
 
     /// Leaves out what is in directory `id`, if nothing of it was taken yet.
@@ -122,7 +125,11 @@ impl LocalWalk {
 
     fn enter(&mut self, path: &Path, meta: &Metadata) -> Result<DirId, String> {
         let identity = (meta.dev(), meta.ino());
-        if self.avoid == Some(identity) {
+        if let (Some(path), None) = (&self.avoid, self.avoided) {
+            let meta = fs::metadata(path).ok();
+            self.avoided = meta.map(|m| (m.dev(), m.ino()));
+        }
+        if self.avoided == Some(identity) {
             return Err(
                 "this is where the copy goes: a directory cannot be copied into itself".to_owned(),
             );

@@ -1,9 +1,11 @@
-use std::time::Instant;
+//! Messages that cross on the way.
 
 use bytes::Bytes;
 use wire::Rest;
 
-use super::*;
+use super::super::*;
+use super::start;
+use crate::msg::{ChannelClose, ChannelRequest};
 
 /// A client's channel 0 that the server has confirmed as its number 5.
 fn opened() -> (Channels, ChannelId) {
@@ -18,7 +20,7 @@ fn opened() -> (Channels, ChannelId) {
         data: Rest(&[]),
     };
     let payload = Bytes::from(confirmation.to_bytes());
-    channels.handle(Instant::now(), payload).unwrap();
+    channels.handle(start(), payload).unwrap();
     while channels.poll_packet().is_some() {}
     (channels, id)
 }
@@ -40,7 +42,7 @@ fn a_request_that_crosses_a_close_is_not_answered() {
             data: Rest(&[]),
         };
         let payload = Bytes::from(request.to_bytes());
-        channels.handle(Instant::now(), payload).unwrap();
+        channels.handle(start(), payload).unwrap();
         assert_eq!(channels.poll_packet().is_none(), close);
     }
 }

@@ -1,0 +1,123 @@
+//! One channel, and its messages in the order in which they leave.
+
+use std::collections::VecDeque;
+
+use wire::{PacketBuf, Pool, Rest};
+
+use super::event::Request;
+use super::window::{ReceiveWindow, SendWindow};
+use crate::msg::{ChannelClose, ChannelData, ChannelEof, ChannelRequest, ChannelWindowAdjust};
+
+/// One channel.
+pub(super) struct Channel {
+    /// The peer's number, or the one we count on.
+    pub(super) remote: Option<u32>,
+    /// The peer's number and window were counted on, and something may have been sent to them.
+    pub(super) predicted: bool,
+    pub(super) confirmed: bool,
+    pub(super) send: SendWindow,
+    pub(super) receive: ReceiveWindow,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) queued: usize,
+    pub(super) replies_due: usize,
+    /// EOF is queued or sent: nothing may be written behind it.
+    pub(super) ended: bool,
+    /// The owner has closed it and wants nothing of it any more.
+    pub(super) left: bool,
+    pub(super) eof_received: bool,
+    pub(super) close_sent: bool,
+    pub(super) close_received: bool,
+}
+
+/// What is sent in order.
+pub(super) enum Queued {
+    Request { request: Request, want_reply: bool },
+    Data(PacketBuf),
+    Eof,
+    Close,
+}
+
+impl Channel {
+    pub(super) fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
+        Self {
+            remote,
+            predicted: false,
+            confirmed: false,
+            send: SendWindow::closed(),
+            receive,
+            queue: VecDeque::new(),
+            queued: 0,
+            replies_due: 0,
+            ended: false,
+            left: false,
+            eof_received: false,
+            close_sent: false,
+            close_received: false,
+        }
+    }
+
+    /// Its next message, if its window allows one.
+    pub(super) fn poll_packet(&mut self, pool: &Pool) -> Option<PacketBuf> {
+        let recipient = self.remote?;
+        if self.close_sent || !(self.confirmed || self.predicted) {
+            return None;
+        }
+        if !self.close_received
+            && self.confirmed
+            && let Some(bytes) = self.receive.take_grant()
+        {
+            let adjust = ChannelWindowAdjust { recipient, bytes };
+            return Some(PacketBuf::from_payload(&adjust.to_bytes()));
+        }
+        let message = match self.queue.front()? {
+            Queued::Data(packet) => {
+                let n = self.send.allows(packet.len());
+                return (n > 0).then(|| self.data(recipient, n, pool)).flatten();
+            }
+            Queued::Request {
+                request,
+                want_reply,
+            } => {
+                self.replies_due += usize::from(*want_reply);
+                ChannelRequest {
+                    recipient,
+                    name: request.name(),
+                    want_reply: *want_reply,
+                    data: Rest(&request.data()),
+                }
+                .to_bytes()
+            }
+            Queued::Eof => ChannelEof { recipient }.to_bytes(),
+            Queued::Close => {
+                self.close_sent = true;
+                ChannelClose { recipient }.to_bytes()
+            }
+        };
+        self.queue.pop_front();
+        Some(PacketBuf::from_payload(&message))
+    }
+
+    /// The first `n` bytes of the packet in front, as CHANNEL_DATA.
+    fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
+        let mut packet = match self.queue.front_mut()? {
+            Queued::Data(packet) if packet.len() > n => {
+                let mut head = pool.packet(0, n);
+                head.append(packet.payload().get(..n)?);
+                packet.advance(n);
+                head
+            }
+            _ => match self.queue.pop_front()? {
+                Queued::Data(packet) => packet,
+                _ => return None,
+            },
+        };
+        self.send.take(n);
+        self.queued -= n;
+        let mut header = [0; 9];
+        header[0] = ChannelData::NUMBER;
+        header[1..5].copy_from_slice(&recipient.to_be_bytes());
+        header[5..].copy_from_slice(&(n as u32).to_be_bytes());
+        packet.prepend(&header);
+        Some(packet)
+    }
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use ssh::key::PrivateKey;
+use ssh::transport::Proposal;
+
+use super::{Edit, Step};
+
+/// One of the things a user has to show.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// Own the key with this public blob.
+    Key(Vec<u8>),
+    /// Know this.
+    Password(String),
+    /// Answer these prompts of keyboard-interactive.
+    Prompts(Vec<(String, String)>),
+}
+
+impl Way {
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "publickey",
+            Self::Password(_) => "password",
+            Self::Prompts(_) => "keyboard-interactive",
+        }
+    }
+}
+
+/// How a [`super::SshdModel`] is set up.
+#[derive(Clone)]
+pub struct SshdConfig {
+    /// softwareversion and comments of its identification.
+    pub software: String,
+    /// What it offers.
+    pub proposal: Proposal,
+    /// Its host key.
+    pub host_key: Arc<PrivateKey>,
+    /// All of these, in this order (AuthenticationMethods).
+    pub ways: Vec<Way>,
+    /// Sent before the first answer to an authentication request.
+    pub banner: Option<Vec<u8>>,
+    /// RekeyLimit, in bytes.
+    pub rekey_bytes: Option<u64>,
+    /// Added to the number it gives its channel.
+    pub channel_offset: u32,
+    /// Changes to its packets of the first key exchange: the identification is number 0, KEXINIT
+    /// 1, KEX_ECDH_REPLY 2, NEWKEYS 3, EXT_INFO 4.
+    pub edits: Vec<(usize, Edit)>,
+    /// Messages slipped in where the connection comes to a step.
+    pub slips: Vec<(Step, Vec<Vec<u8>>)>,
+}
+
+impl SshdConfig {
+    /// OpenSSH 9.2 as Debian 12 has it, with an Ed25519 host key; whoever shows `ways` gets in.
+    pub fn openssh(host_key: Arc<PrivateKey>, ways: Vec<Way>) -> Self {
+        let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
+        let proposal = Proposal {
+            kex: names(&[
+                "sntrup761x25519-sha512@openssh.com",
+                "curve25519-sha256",
+                "curve25519-sha256@libssh.org",
+                "ecdh-sha2-nistp256",
+                "ecdh-sha2-nistp384",
+                "ecdh-sha2-nistp521",
+            ]),
+            host_key: names(&["ssh-ed25519"]),
+            ciphers: names(&[
+                "chacha20-poly1305@openssh.com",
+                "aes128-ctr",
+                "aes192-ctr",
+                "aes256-ctr",
+                "aes128-gcm@openssh.com",
+                "aes256-gcm@openssh.com",
+            ]),
+            macs: names(&[
+                "hmac-sha2-256-etm@openssh.com",
+                "hmac-sha2-512-etm@openssh.com",
+                "hmac-sha2-256",
+            ]),
+            compress: false,
+        };
+        Self {
+            software: "OpenSSH_9.2p1 Debian-2+deb12u3".to_owned(),
+            proposal,
+            host_key,
+            ways,
+            banner: None,
+            rekey_bytes: None,
+            channel_offset: 0,
+            edits: Vec::new(),
+            slips: Vec::new(),
+        }
+    }
+
+    /// With `payloads` slipped in at `step`.
+    #[must_use]
+    pub fn slip(mut self, step: Step, payloads: Vec<Vec<u8>>) -> Self {
+        self.slips.push((step, payloads));
+        self
+    }
+
+    /// With packet `number` changed.
+    #[must_use]
+    pub fn edit(mut self, number: usize, edit: Edit) -> Self {
+        self.edits.push((number, edit));
+        self
+    }
+}

@@ -1,0 +1,210 @@
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use ssh::channel::{ChannelId, Channels, ChannelsConfig};
+use ssh::transport::{Transport, TransportConfig, TransportEvent};
+use ssh::{Error, PeerMisbehaved, Role};
+use wire::{PacketBuf, Pool};
+
+use super::auth::Auth;
+use super::{SshdConfig, Step};
+use crate::sftp_model::SftpModel;
+use crate::sim::Seeded;
+
+/// sshd with one connection. Bytes in with [`SshdModel::handle_input`], out with
+/// [`SshdModel::poll_write`].
+pub struct SshdModel {
+    pub(super) config: SshdConfig,
+    pub(super) transport: Transport,
+    pub(super) channels: Channels,
+    /// Behind the subsystem.
+    pub sftp: SftpModel,
+    pub(super) session: Option<ChannelId>,
+    pub(super) auth: Auth,
+    /// TCP_NODELAY is set.
+    pub(super) nodelay: bool,
+    input: BytesMut,
+    identified: bool,
+    keyed: bool,
+    packets: usize,
+    key_exchanges: usize,
+    write: Vec<u8>,
+    writes: VecDeque<Vec<u8>>,
+    error: Option<Error>,
+    log: Vec<u8>,
+}
+
+impl SshdModel {
+    /// sshd right after accept(2): its identification is written, and its KEXINIT waits for the
+    /// client's identification.
+    pub fn new(config: SshdConfig, sftp: SftpModel, seed: u64) -> Self {
+        let transport = TransportConfig {
+            software: config.software.clone(),
+            proposal: config.proposal.clone(),
+            guess: false,
+            rekey_bytes: config.rekey_bytes,
+            rekey_time: None,
+            host_keys: vec![config.host_key.clone()],
+        };
+        let mut rng = Seeded::new(seed);
+        let random = Box::new(move |to: &mut [u8]| rng.fill(to));
+        let transport = Transport::new(Role::Server, transport, random).expect("a sound setup");
+        let pool = Pool::new(32 << 10, 64);
+        let mut model = Self {
+            transport,
+            channels: Channels::new(Role::Server, ChannelsConfig::default(), pool),
+            sftp,
+            session: None,
+            auth: Auth::default(),
+            nodelay: false,
+            input: BytesMut::new(),
+            identified: false,
+            keyed: false,
+            packets: 0,
+            key_exchanges: 0,
+            write: Vec::new(),
+            writes: VecDeque::new(),
+            error: None,
+            log: Vec::new(),
+            config,
+        };
+        model.take_output();
+        model.end_write();
+        model
+    }
+
+    /// Takes bytes of the client.
+    pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) {
+        if self.error.is_some() {
+            return;
+        }
+        self.input.extend_from_slice(bytes);
+        let result = self.run(now);
+        self.take_output();
+        self.end_write();
+        self.error = result.err();
+    }
+
+    /// The bytes of the next write(2).
+    pub fn poll_write(&mut self) -> Option<Vec<u8>> {
+        self.writes.pop_front()
+    }
+
+    /// Whether Nagle's algorithm is off: sshd turns it off when a program runs
+    /// (ssh_packet_set_interactive), and what was held leaves then.
+    pub fn nodelay(&self) -> bool {
+        self.nodelay
+    }
+
+    /// Why it has closed the connection.
+    pub fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Numbers of the messages of the upper layers that have come.
+    pub fn log(&self) -> &[u8] {
+        &self.log
+    }
+
+    /// Key exchanges that are through.
+    pub fn key_exchanges(&self) -> usize {
+        self.key_exchanges
+    }
+
+    /// Whether anybody has authenticated.
+    pub fn is_authenticated(&self) -> bool {
+        self.auth.done
+    }
+
+    /// Starts a key exchange.
+    pub fn rekey(&mut self) {
+        self.transport.rekey().expect("KEXINIT is sent");
+        self.take_output();
+        self.end_write();
+    }
+
+    /// Sends a message of any kind, whatever the state.
+    pub fn send(&mut self, payload: &[u8]) {
+        self.transport
+            .send(PacketBuf::from_payload(payload))
+            .expect("it is sealed");
+        self.take_output();
+        self.end_write();
+    }
+
+    fn run(&mut self, now: Instant) -> Result<(), Error> {
+        loop {
+            let payload = self.transport.next_payload(now, &mut self.input)?;
+            while let Some(event) = self.transport.poll_event() {
+                match event {
+                    TransportEvent::Identified(_) => self.identified = true,
+                    TransportEvent::Keys { .. } => self.key_exchanges += 1,
+                    _ => {}
+                }
+            }
+            self.take_output();
+            if !self.keyed && self.transport.may_send() {
+                self.keyed = true;
+                self.reach(Step::Keys)?;
+            }
+            let Some(payload) = payload else { break };
+            let number = payload.first().copied().unwrap_or_default();
+            self.log.push(number);
+            match number {
+                5 | 50..=79 => self.handle_auth(&payload)?,
+                // Our refusals of what was slipped in.
+                92 => {}
+                80..=127 => {
+                    let payload = self.renumber(payload);
+                    self.channels.handle(now, payload)?;
+                    self.handle_channels(now)?;
+                }
+                number => return Err(PeerMisbehaved::Unexpected(number).into()),
+            }
+            // ssh_packet_read_seqnr writes what there is before it reads; once authenticated,
+            // the loop reads all there is and then writes.
+            if !self.auth.done {
+                self.take_output();
+                self.end_write();
+            }
+        }
+        self.transport.handle_timeout(now)?;
+        self.send_channels(now)
+    }
+
+    /// Sends what was to be slipped in at `step`.
+    pub(super) fn reach(&mut self, step: Step) -> Result<(), Error> {
+        let slips = std::mem::take(&mut self.config.slips);
+        let (now, later) = slips.into_iter().partition(|(at, _)| *at == step);
+        self.config.slips = later;
+        let now: Vec<(Step, Vec<Vec<u8>>)> = now;
+        for payload in now.into_iter().flat_map(|(_, payloads)| payloads) {
+            self.transport.send(PacketBuf::from_payload(&payload))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the transport has to write; KEXINIT waits for the client's identification.
+    pub(super) fn take_output(&mut self) {
+        while self.packets == 0 || self.identified {
+            let Some(output) = self.transport.poll_output() else {
+                return;
+            };
+            let mut bytes = output.seal().expect("it is sealed").remaining().to_vec();
+            for (number, edit) in &self.config.edits {
+                if *number == self.packets {
+                    edit.apply(&mut bytes);
+                }
+            }
+            self.packets += 1;
+            self.write.extend(bytes);
+        }
+    }
+
+    fn end_write(&mut self) {
+        if !self.write.is_empty() {
+            self.writes.push_back(std::mem::take(&mut self.write));
+        }
+    }
+}

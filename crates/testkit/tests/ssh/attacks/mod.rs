@@ -1,0 +1,9 @@
+//! Known attacks on SSH clients, each test named by what it repeats (docs/cve.md).
+
+mod authentication;
+mod channels;
+mod exchange;
+mod floods;
+mod packets;
+mod terminal;
+mod terrapin;

@@ -1,0 +1,389 @@
+//! The client's side: what the session's loop and its link do, without I/O.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use plan::{Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath};
+use sftp::{Output, ServerInfo};
+use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
+use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
+use ssh::key::PrivateKey;
+use ssh::transport::{Proposal, TransportConfig, TransportEvent};
+use ssh::{Connection, ConnectionConfig, Event};
+use testkit::sftp_model::Personality;
+use testkit::sim::Seeded;
+use wire::Pool;
+use zeroize::Zeroizing;
+
+use crate::disk::{Disk, Source};
+
+const QUEUE: usize = 2 << 20;
+
+/// What the client has and knows.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) keys: Vec<Arc<PrivateKey>>,
+    /// Keys sign without a query first.
+    pub(crate) direct: bool,
+    pub(crate) password: Option<String>,
+    pub(crate) answers: Option<Vec<String>>,
+    pub(crate) proposal: Proposal,
+    pub(crate) guess: bool,
+    /// The first key has worked on this host key before.
+    pub(crate) proven: bool,
+    /// The SFTP server is known.
+    pub(crate) remembered: bool,
+    pub(crate) rekey_bytes: Option<u64>,
+}
+
+impl Setup {
+    pub(crate) fn new(keys: Vec<Arc<PrivateKey>>, proposal: Proposal) -> Self {
+        Self {
+            keys,
+            direct: true,
+            password: None,
+            answers: None,
+            proposal,
+            guess: false,
+            proven: false,
+            remembered: false,
+            rekey_bytes: None,
+        }
+    }
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+#[allow(dead_code, reason = "what a failing test shows")]
+pub(crate) enum End {
+    Ssh(ssh::Error),
+    Lane(LaneError),
+    Denied(String),
+    /// To be begun anew, step by step.
+    Restart(&'static str),
+    Closed,
+}
+
+pub(crate) struct Client {
+    setup: Setup,
+    pub(crate) conn: Connection,
+    pub(crate) lane: Option<Lane>,
+    pub(crate) channel: Option<ChannelId>,
+    received: BytesMut,
+    pool: Pool,
+    pub(crate) disk: Disk,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) events: Vec<(Instant, LaneEvent)>,
+    /// Everything a server could have put on a screen.
+    pub(crate) shown: Vec<String>,
+    pub(crate) key_exchanges: usize,
+    pub(crate) step_by_step: bool,
+    pub(crate) most_input: usize,
+    seed: u64,
+    next_job: u64,
+}
+
+fn engine(setup: &Setup, pool: &Pool, seed: u64) -> Connection {
+    let config = ConnectionConfig {
+        transport: TransportConfig {
+            software: "longhaul_test".to_owned(),
+            proposal: setup.proposal.clone(),
+            guess: setup.guess,
+            rekey_bytes: setup.rekey_bytes,
+            rekey_time: None,
+            host_keys: Vec::new(),
+        },
+        channels: ChannelsConfig::default(),
+        alive_interval: None,
+        alive_count: 0,
+    };
+    let mut rng = Seeded::new(seed);
+    let random = Box::new(move |to: &mut [u8]| rng.fill(to));
+    Connection::client(config, pool.clone(), random).expect("a sound setup")
+}
+
+impl Client {
+    pub(crate) fn new(setup: Setup, seed: u64) -> Self {
+        let pool = Pool::new(32 << 10, 64);
+        Self {
+            conn: engine(&setup, &pool, seed),
+            setup,
+            lane: None,
+            channel: None,
+            received: BytesMut::new(),
+            pool,
+            disk: Disk::default(),
+            jobs: Vec::new(),
+            events: Vec::new(),
+            shown: Vec::new(),
+            key_exchanges: 0,
+            step_by_step: false,
+            most_input: 0,
+            seed,
+            next_job: 0,
+        }
+    }
+
+    fn job(&mut self, kind: JobKind) -> JobId {
+        self.next_job += 1;
+        let id = JobId(self.next_job);
+        self.jobs.push(Job { id, kind });
+        id
+    }
+
+    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str) -> JobId {
+        let source = PathBuf::from(format!("/src/{target}"));
+        self.disk.sources.insert(source.clone(), Source::new(data));
+        let target = RemotePath(target.as_bytes().to_vec());
+        let options = PutOptions::default();
+        self.job(JobKind::Put {
+            source,
+            target,
+            options,
+        })
+    }
+
+    pub(crate) fn get(&mut self, source: &str) -> JobId {
+        self.job(JobKind::Get {
+            source: RemotePath(source.as_bytes().to_vec()),
+            target: PathBuf::from(format!("/dst/{source}")),
+            known: None,
+            options: PutOptions::default(),
+        })
+    }
+
+    pub(crate) fn done_at(&self, job: JobId) -> Option<Instant> {
+        let done = LaneEvent::Done(job);
+        self.events.iter().find(|(_, e)| *e == done).map(|e| e.0)
+    }
+
+    /// Every job has ended.
+    pub(crate) fn is_done(&self) -> bool {
+        self.jobs.is_empty() && self.lane.as_ref().is_some_and(Lane::is_idle)
+    }
+
+    /// A new connection without predictions, to do what is left.
+    pub(crate) fn restart(&mut self) {
+        self.step_by_step = true;
+        self.seed += 100;
+        self.conn = engine(&self.setup, &self.pool, self.seed);
+        self.received.clear();
+        self.channel = None;
+        if let Some(lane) = self.lane.take() {
+            let left = lane.into_unfinished();
+            self.jobs.splice(0..0, left.jobs);
+        }
+    }
+
+    pub(crate) fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<(), End> {
+        self.received.extend_from_slice(bytes);
+        self.most_input = self.most_input.max(self.received.len());
+        let handled = self.conn.handle_input(now, &mut self.received);
+        self.pump(now)?;
+        handled.map_err(|e| self.broken(e))
+    }
+
+    /// The server closed the connection.
+    pub(crate) fn handle_eof(&self) -> End {
+        match self.conn.is_early() {
+            true => End::Restart("closed"),
+            false => End::Closed,
+        }
+    }
+
+    fn broken(&self, e: ssh::Error) -> End {
+        self.shown_error(&e);
+        match self.conn.is_early() {
+            true => End::Restart("broken"),
+            false => End::Ssh(e),
+        }
+    }
+
+    fn shown_error(&self, e: &ssh::Error) {
+        assert!(!e.to_string().contains('\x1b'), "{e:?}");
+    }
+
+    fn pump(&mut self, now: Instant) -> Result<(), End> {
+        while let Some(event) = self.conn.poll_event() {
+            match event {
+                Event::Transport(TransportEvent::HostKey(_)) => self.trust(now)?,
+                Event::Transport(TransportEvent::Debug(text)) => self.shown.push(text),
+                Event::Transport(TransportEvent::Keys { .. }) => self.key_exchanges += 1,
+                Event::Transport(_) => {}
+                Event::Auth(event) => self.handle_auth(event)?,
+                Event::Channel(event) => self.handle_channel(now, event)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn trust(&mut self, now: Instant) -> Result<(), End> {
+        self.conn
+            .accept_host_key()
+            .and_then(|()| self.conn.handle_input(now, &mut self.received))
+            .map_err(End::Ssh)?;
+        let Some((session_id, host_key, _)) = self.conn.binding() else {
+            return Ok(());
+        };
+        let openssh = self.conn.peer().is_some_and(|p| p.openssh().is_some());
+        let early = self.setup.proven && openssh && !self.step_by_step;
+        let identities = self.setup.keys.iter().map(|key| Identity {
+            blob: key.public_blob().to_vec(),
+            algorithms: vec!["ssh-ed25519".to_owned()],
+            direct: self.setup.direct,
+        });
+        let config = AuthConfig {
+            user: "user".to_owned(),
+            methods: vec![
+                Method::PublicKey,
+                Method::KeyboardInteractive,
+                Method::Password,
+            ],
+            identities: identities.collect(),
+            session_id,
+            host_key,
+            hostbound: self.conn.extensions().hostbound,
+            signature_algorithms: self.conn.extensions().sig_algs.clone(),
+            max_prompts: 3,
+        };
+        self.conn.start_auth(config, early).map_err(End::Ssh)
+    }
+
+    fn handle_auth(&mut self, event: AuthEvent) -> Result<(), End> {
+        let early = self.conn.is_early();
+        let Some(auth) = self.conn.auth() else {
+            return Ok(());
+        };
+        match event {
+            AuthEvent::Sign { identity, data, .. } => {
+                let key = self.setup.keys.get(identity);
+                let signature = key.and_then(|key| key.sign("ssh-ed25519", &data).ok());
+                auth.sign(signature.as_deref());
+            }
+            AuthEvent::Password { .. } => {
+                let password = self.setup.password.clone().map(Zeroizing::new);
+                auth.password(password.as_ref());
+            }
+            AuthEvent::Prompts {
+                name,
+                instruction,
+                prompts,
+            } => {
+                self.shown.extend([name, instruction]);
+                self.shown.extend(prompts.into_iter().map(|p| p.text));
+                let answers = self.setup.answers.clone();
+                let answers =
+                    answers.map(|a| a.into_iter().map(Zeroizing::new).collect::<Vec<_>>());
+                auth.answers(answers.as_deref());
+            }
+            AuthEvent::Banner(text) => self.shown.push(text),
+            AuthEvent::Success => {}
+            AuthEvent::Failed { .. } if early => return Err(End::Restart("refused")),
+            AuthEvent::Failed { server, why } => {
+                let text = format!("{} {}", server.join(","), why.unwrap_or_default());
+                return Err(End::Denied(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_channel(&mut self, now: Instant, event: ChannelEvent) -> Result<(), End> {
+        match event {
+            ChannelEvent::PredictionFailed(_) => return Err(End::Restart("prediction")),
+            ChannelEvent::Data(id, bytes) => {
+                self.conn.channels().consumed(now, id, bytes.len());
+                if let Some(lane) = &mut self.lane {
+                    lane.handle_input(now, bytes).map_err(End::Lane)?;
+                }
+            }
+            ChannelEvent::ExtendedData(id, bytes) => {
+                self.conn.channels().consumed(now, id, bytes.len());
+            }
+            ChannelEvent::OpenFailed { description, .. } => {
+                self.shown.push(description.clone());
+                return Err(End::Lane(LaneError::Closed(description)));
+            }
+            ChannelEvent::RequestFailed(_) | ChannelEvent::Closed(_) => {
+                return Err(End::Lane(LaneError::Closed("closed".to_owned())));
+            }
+            ChannelEvent::ExitSignal(_, name) => self.shown.push(name),
+            ChannelEvent::AgentOpened(id) => self.conn.channels().reject(id, "no agent"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open_lane(&mut self, now: Instant) {
+        let Some(openssh) = self.conn.peer().map(|p| p.openssh().is_some()) else {
+            return;
+        };
+        let predicted = openssh && !self.step_by_step;
+        let channels = self.conn.channels();
+        let id = match predicted {
+            true => channels.open_session_predicted(),
+            false => channels.open_session(),
+        };
+        channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+        let mut rng = Seeded::new(self.seed + 1);
+        let random = Box::new(move |to: &mut [u8]| rng.fill(to));
+        let mut config = LaneConfig::new(self.pool.clone(), random);
+        config.openssh = openssh;
+        config.predict = openssh;
+        config.remembered = (self.setup.remembered && predicted).then(|| ServerInfo {
+            version: 3,
+            extensions: Personality::openssh().extensions,
+            limits: None,
+        });
+        self.lane = Some(Lane::new(config, now));
+        self.channel = Some(id);
+    }
+
+    /// Does all there is to do; returns what is to be written.
+    pub(crate) fn drain(&mut self, now: Instant) -> Result<Vec<u8>, End> {
+        if self.lane.is_none() && !self.jobs.is_empty() {
+            self.open_lane(now);
+        }
+        let mut written = Vec::new();
+        while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
+            written.extend_from_slice(output.seal().map_err(End::Ssh)?.remaining());
+        }
+        if let (Some(lane), Some(id)) = (&mut self.lane, self.channel) {
+            while lane.wants_jobs() > 0 && !self.jobs.is_empty() {
+                let job = self.jobs.remove(0);
+                lane.push(now, job).expect("a job for this lane");
+            }
+            loop {
+                let mut moved = false;
+                while let Some(request) = lane.poll_disk() {
+                    self.disk.handle(now, request);
+                    moved = true;
+                }
+                while let Some(reply) = self.disk.reply(now) {
+                    lane.handle_disk(now, reply);
+                    moved = true;
+                }
+                lane.set_output_room(QUEUE.saturating_sub(self.conn.queued(id)));
+                while let Some(output) = lane.poll_output() {
+                    moved = true;
+                    match output {
+                        Output::Bytes(bytes) => self.conn.channels().write(id, &bytes),
+                        Output::Block(block) => self.conn.channels().write_block(id, block),
+                    }
+                }
+                while let Some(event) = lane.poll_event() {
+                    self.events.push((now, event));
+                }
+                while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
+                    moved = true;
+                    written.extend_from_slice(output.seal().map_err(End::Ssh)?.remaining());
+                }
+                if !moved {
+                    break;
+                }
+            }
+        }
+        Ok(written)
+    }
+}

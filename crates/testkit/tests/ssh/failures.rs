@@ -1,0 +1,133 @@
+//! What is predicted and does not come true, and connections that break.
+
+use std::sync::Arc;
+
+use ssh::transport::Proposal;
+use testkit::sim::Path;
+use testkit::sshd_model::{SshdConfig, Way};
+
+use crate::client::{End, Setup};
+use crate::world::{World, bytes, keys, known, path, setup, sshd};
+
+/// Puts a file and checks that it came whole.
+fn put(world: &mut World) {
+    let data = bytes(100_000, 3);
+    world.client.put(data.clone(), "file");
+    world.run().expect("it ends well");
+    assert_eq!(world.server.sftp.fs.data("file"), Some(data.as_slice()));
+}
+
+#[test]
+fn a_wrong_guess_goes_on() {
+    for kex in ["ecdh-sha2-nistp384", "curve25519-sha256"] {
+        let proposal = Proposal {
+            kex: vec![kex.to_owned()],
+            ..setup().proposal
+        };
+        let setup = Setup {
+            guess: true,
+            proposal,
+            ..known()
+        };
+        let mut world = World::new(setup, sshd());
+        put(&mut world);
+        assert_eq!(world.restarts, 0);
+    }
+}
+
+#[test]
+fn a_refused_early_authentication_begins_anew_with_the_next_key() {
+    let [_, old, new] = keys();
+    let config = SshdConfig {
+        ways: vec![Way::Key(new.public_blob().to_vec())],
+        ..sshd()
+    };
+    let setup = Setup {
+        keys: vec![Arc::clone(old), Arc::clone(new)],
+        ..known()
+    };
+    let mut world = World::new(setup, config);
+    put(&mut world);
+    assert_eq!(world.restarts, 1);
+}
+
+#[test]
+fn a_refused_early_authentication_without_another_key_is_denied() {
+    let config = SshdConfig {
+        ways: vec![Way::Key(keys()[2].public_blob().to_vec())],
+        ..sshd()
+    };
+    let mut world = World::new(known(), config);
+    world.client.put(bytes(1000, 3), "file");
+    let end = world.run();
+    assert!(matches!(end, Err(End::Denied(_))), "{end:?}");
+    assert_eq!(world.restarts, 1);
+}
+
+#[test]
+fn a_channel_of_another_number_begins_anew() {
+    for setup in [known(), setup()] {
+        let config = SshdConfig {
+            channel_offset: 7,
+            ..sshd()
+        };
+        let mut world = World::new(setup, config);
+        put(&mut world);
+        assert_eq!(world.restarts, 1);
+    }
+}
+
+#[test]
+fn any_fragmentation_will_do() {
+    for (seed, mss) in [(1, 1), (2, 7), (3, 1448), (4, 1448), (5, 1448)] {
+        let path = Path {
+            mss,
+            fragment: true,
+            ..path()
+        };
+        for setup in [known(), setup()] {
+            let mut world = World::on(setup, sshd(), path, seed);
+            world.client.put(bytes(5000, seed), "file");
+            world.run().expect("it ends well");
+            let data = world.server.sftp.fs.data("file");
+            assert_eq!(data, Some(bytes(5000, seed).as_slice()));
+        }
+    }
+}
+
+/// Bytes that pass each way when nothing breaks.
+fn whole_run(setup: &Setup) -> (u64, u64) {
+    let mut world = World::new(setup.clone(), sshd());
+    world.client.put(bytes(3000, 1), "file");
+    world.run().expect("it ends well");
+    world.delivered
+}
+
+#[test]
+fn a_break_at_any_byte_ends_with_an_error_and_never_with_half_a_file() {
+    let mut ended = 0;
+    for setup in [setup(), known()] {
+        let (up, down) = whole_run(&setup);
+        let step = 151;
+        let ups = (0..up).step_by(step).map(|at| (Some(at), None));
+        let downs = (0..down).step_by(step).map(|at| (None, Some(at)));
+        for cut in ups.chain(downs) {
+            let mut world = World::new(setup.clone(), sshd());
+            world.cut = cut;
+            let data = bytes(3000, 1);
+            let job = world.client.put(data.clone(), "file");
+            // A hang is a panic of the world.
+            match world.run() {
+                // Early data of a known host are sent again, step by step.
+                Ok(()) => assert!(world.client.done_at(job).is_some(), "{cut:?}"),
+                Err(end) => {
+                    assert!(matches!(end, End::Closed), "{cut:?}: {end:?}");
+                    ended += 1;
+                }
+            }
+            let found = world.server.sftp.fs.data("file");
+            assert!(found.is_none_or(|found| found == data), "{cut:?}");
+        }
+    }
+    assert!(ended > 20, "{ended}");
+}

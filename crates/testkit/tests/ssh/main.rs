@@ -1,0 +1,15 @@
+//! A client's connection and lane against the model of sshd, over the seeded path, in virtual
+//! time: round trips, failures, and known attacks.
+
+mod attacks;
+mod client;
+#[path = "../../../plan/tests/lane/disk.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the lane tests, which look at more of it"
+)]
+mod disk;
+mod failures;
+mod rekeys;
+mod round_trips;
+mod world;

@@ -1,0 +1,95 @@
+//! A file of 1 KiB from connect() to its confirmed final name, counted in round trips.
+
+use ssh::transport::Proposal;
+use testkit::sshd_model::Way;
+
+use crate::client::Setup;
+use crate::world::{RTT, World, bytes, keys, known, setup, sshd};
+
+/// Round trips until the file is confirmed.
+fn measure(what: &str, setup: Setup, ways: Vec<Way>) -> f64 {
+    let config = testkit::sshd_model::SshdConfig { ways, ..sshd() };
+    let mut world = World::new(setup, config);
+    let data = bytes(1024, 5);
+    let job = world.client.put(data.clone(), "file");
+    world.run().expect("it ends well");
+    assert_eq!(world.server.sftp.fs.data("file"), Some(data.as_slice()));
+    assert_eq!(world.restarts, 0);
+    let at = world.client.done_at(job).expect("it is done") - world.start;
+    let rtts = at.as_secs_f64() / RTT.as_secs_f64();
+    println!("{what}: {rtts:.2} RTT");
+    rtts
+}
+
+fn key() -> Vec<Way> {
+    sshd().ways
+}
+
+#[test]
+fn first_contact() {
+    assert!(measure("first contact, key", setup(), key()) <= 11.5);
+}
+
+#[test]
+fn first_contact_with_a_key_that_must_be_queried() {
+    let setup = Setup {
+        direct: false,
+        ..setup()
+    };
+    assert!(measure("first contact, key with a query", setup, key()) <= 12.5);
+}
+
+#[test]
+fn first_contact_with_a_password() {
+    let setup = Setup {
+        keys: Vec::new(),
+        password: Some("secret".to_owned()),
+        ..setup()
+    };
+    let ways = vec![Way::Password("secret".to_owned())];
+    assert!(measure("first contact, password", setup, ways) <= 12.5);
+}
+
+#[test]
+fn where_host_and_key_worked_before() {
+    assert!(measure("host and key known", known(), key()) <= 6.8);
+}
+
+#[test]
+fn with_a_right_guess() {
+    let setup = Setup {
+        guess: true,
+        ..known()
+    };
+    assert!(measure("host and key known, right guess", setup, key()) <= 5.8);
+}
+
+#[test]
+fn a_wrong_guess_costs_no_more_than_none() {
+    let proposal = Proposal {
+        kex: vec!["ecdh-sha2-nistp256".into(), "curve25519-sha256".into()],
+        ..setup().proposal
+    };
+    let setup = Setup {
+        guess: true,
+        proposal,
+        ..known()
+    };
+    assert!(measure("host and key known, wrong guess", setup, key()) <= 6.8);
+}
+
+#[test]
+fn a_key_and_then_a_password_and_then_prompts() {
+    let setup = Setup {
+        password: Some("secret".to_owned()),
+        answers: Some(vec!["one".to_owned(), "two".to_owned()]),
+        ..setup()
+    };
+    let prompt = |text: &str, answer: &str| (text.to_owned(), answer.to_owned());
+    let ways = vec![
+        Way::Key(keys()[1].public_blob().to_vec()),
+        Way::Password("secret".to_owned()),
+        Way::Prompts(vec![prompt("First: ", "one"), prompt("Second: ", "two")]),
+    ];
+    assert!(measure("key, password and prompts", setup, ways) <= 16.0);
+}

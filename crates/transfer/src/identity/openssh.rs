@@ -1,0 +1,193 @@
+//! OpenSSH's own format of private keys (PROTOCOL.key).
+//!
+//! The crate `ssh-key` decrypts; the numbers are read here, since it takes a P-521 or P-256
+//! secret only at its full length, and an mpint has no leading zeros: every second P-521 key is
+//! shorter.
+
+use ssh::key::{PrivateKey, PublicKey, RsaParts};
+use ssh_key::{Cipher, Kdf};
+use wire::Reader;
+use zeroize::Zeroizing;
+
+const MAGIC: &[u8] = b"openssh-key-v1\0";
+
+/// A key file, its private part still encrypted or as it was read.
+pub(super) struct Sealed {
+    cipher: Cipher,
+    kdf: Kdf,
+    pub(super) public: PublicKey,
+    private: Zeroizing<Vec<u8>>,
+    tag: Option<[u8; 16]>,
+}
+
+/// Why there is no key.
+pub(super) enum Unreadable {
+    /// The passphrase does not fit.
+    Passphrase,
+    /// Continues the sentence that starts with the file's name.
+    Because(String),
+}
+
+impl Unreadable {
+    fn damaged(why: impl std::fmt::Display) -> Self {
+        Self::Because(format!("is damaged: {why}"))
+    }
+}
+
+impl From<wire::WireError> for Unreadable {
+    fn from(error: wire::WireError) -> Self {
+        Self::damaged(error)
+    }
+}
+
+impl Sealed {
+    /// Reads the outer form, whose public key is never encrypted.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let rest = bytes
+            .strip_prefix(MAGIC)
+            .ok_or_else(|| Unreadable::damaged("it does not begin as a key does"))?;
+        let mut r = Reader::new(rest);
+        let cipher = read_cipher(r.string()?)?;
+        let kdf = read_kdf(r.string()?, r.string()?)?;
+        match r.u32()? {
+            1 => {}
+            n => return Err(Unreadable::damaged(format_args!("it holds {n} keys"))),
+        }
+        let public = PublicKey::from_blob(r.string()?)
+            .map_err(|e| Unreadable::damaged(format_args!("its public key: {e}")))?;
+        let private = Zeroizing::new(r.string()?.to_vec());
+        let tag = match cipher.has_tag() {
+            true => Some(r.array()?),
+            false => None,
+        };
+        r.finish()?;
+        if cipher.is_some() != kdf.is_some() || private.len() % cipher.block_size() != 0 {
+            return Err(Unreadable::damaged("its encryption makes no sense"));
+        }
+        Ok(Self {
+            cipher,
+            kdf,
+            public,
+            private,
+            tag,
+        })
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.cipher.is_some()
+    }
+
+    /// The private key of a file without encryption.
+    pub(super) fn open(&self) -> Result<PrivateKey, Unreadable> {
+        let key = read_private(&self.private, self.cipher.block_size());
+        let key = key.map_err(|e| match e {
+            // Nothing was decrypted, so no passphrase is wrong.
+            Unreadable::Passphrase => Unreadable::damaged("its check numbers differ"),
+            e => e,
+        })?;
+        self.fits(key)
+    }
+
+    /// The private key of an encrypted file.
+    pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, Unreadable> {
+        let failed = |e: ssh_key::Error| Unreadable::Because(format!("cannot be decrypted: {e}"));
+        let (key, iv) = self
+            .kdf
+            .derive_key_and_iv(self.cipher, passphrase)
+            .map_err(failed)?;
+        let mut plain = self.private.clone();
+        self.cipher
+            .decrypt(&key, &iv, &mut plain, self.tag)
+            .map_err(|_| Unreadable::Passphrase)?;
+        self.fits(read_private(&plain, self.cipher.block_size())?)
+    }
+
+    fn fits(&self, key: PrivateKey) -> Result<PrivateKey, Unreadable> {
+        match key.public_blob() == self.public.blob() {
+            true => Ok(key),
+            false => Err(Unreadable::damaged("its two halves are of different keys")),
+        }
+    }
+}
+
+fn read_cipher(name: &[u8]) -> Result<Cipher, Unreadable> {
+    let known = std::str::from_utf8(name).ok();
+    known.and_then(|n| Cipher::new(n).ok()).ok_or_else(|| {
+        let name = crate::escape::name(name);
+        Unreadable::Because(format!(
+            "is encrypted with {name}, which is not supported; ssh-keygen -p -f KEY rewrites it"
+        ))
+    })
+}
+
+fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, Unreadable> {
+    match name {
+        b"none" if options.is_empty() => Ok(Kdf::None),
+        b"bcrypt" => {
+            let mut r = Reader::new(options);
+            let (salt, rounds) = (r.string()?.to_vec(), r.u32()?);
+            r.finish()?;
+            Ok(Kdf::Bcrypt { salt, rounds })
+        }
+        _ => Err(Unreadable::damaged("how its passphrase is used is unknown")),
+    }
+}
+
+/// Check numbers, the key, its comment, and 1, 2, 3... up to a whole block.
+fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
+    let mut r = Reader::new(bytes);
+    if r.u32()? != r.u32()? {
+        return Err(Unreadable::Passphrase);
+    }
+    let key = match r.string()? {
+        b"ssh-ed25519" => {
+            let _public = r.string()?;
+            // The seed, and the public key once more.
+            let mut pair = Reader::new(r.string()?);
+            let seed = Zeroizing::new(pair.array()?);
+            let _again: [u8; 32] = pair.array()?;
+            pair.finish()?;
+            PrivateKey::from_ed25519_seed(&seed)
+        }
+        b"ecdsa-sha2-nistp256" => read_ecdsa("nistp256", &mut r)?,
+        b"ecdsa-sha2-nistp384" => read_ecdsa("nistp384", &mut r)?,
+        b"ecdsa-sha2-nistp521" => read_ecdsa("nistp521", &mut r)?,
+        b"ssh-rsa" => {
+            let (n, e, d) = (r.string()?, r.string()?, r.string()?);
+            let (iqmp, p, q) = (r.string()?, r.string()?, r.string()?);
+            PrivateKey::from_rsa(RsaParts {
+                n,
+                e,
+                d,
+                iqmp,
+                p,
+                q,
+            })
+        }
+        other => {
+            let name = crate::escape::name(other);
+            return Err(Unreadable::Because(format!(
+                "is of type {name}, which is not supported"
+            )));
+        }
+    };
+    let key = key.map_err(|e| Unreadable::Because(format!("cannot be used: {e}")))?;
+    let _comment = r.string()?;
+    let padding = r.rest();
+    let counts = padding.iter().zip(1..=u8::MAX).all(|(b, n)| *b == n);
+    if padding.len() >= block.max(1) || !counts {
+        return Err(Unreadable::damaged("it does not end as a key does"));
+    }
+    Ok(key)
+}
+
+fn read_ecdsa(
+    curve: &'static str,
+    r: &mut Reader<'_>,
+) -> Result<Result<PrivateKey, ssh::key::KeyError>, Unreadable> {
+    if r.string()? != curve.as_bytes() {
+        return Err(Unreadable::damaged("its curve is not that of its type"));
+    }
+    let (point, secret) = (r.string()?, r.string()?);
+    Ok(PrivateKey::from_ecdsa(curve, secret, point))
+}
