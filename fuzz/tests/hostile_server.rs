@@ -14,7 +14,7 @@ use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Event, Role};
+use ssh::{Connection, ConnectionConfig, Error, Event, PeerMisbehaved, Role};
 use wire::{Field, NameList, PacketBuf, Pool, Reader, Rest};
 use zeroize::Zeroizing;
 
@@ -405,6 +405,14 @@ enum Asked {
     Entry,
 }
 
+/// The server refuses a message of the connection layer.
+fn is_of_channels(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::PeerMisbehaved(PeerMisbehaved::Unexpected(80..=127))
+    )
+}
+
 struct World {
     client: Connection,
     server: Transport,
@@ -528,7 +536,12 @@ impl World {
                     Ok(Some(payload)) => self.hear(&payload),
                     Ok(None) => break,
                     // It has said so much nonsense that it lost track of its own keys.
-                    Err(_) => {
+                    Err(error) => {
+                        let early = self.client.is_early();
+                        assert!(
+                            early || self.let_in || !is_of_channels(&error),
+                            "{error} before it was let in"
+                        );
                         self.over = true;
                         return;
                     }
