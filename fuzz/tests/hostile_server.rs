@@ -196,7 +196,7 @@ impl Text {
     }
 
     fn list(self) -> NameList<'static> {
-        NameList::new(self.str()).unwrap_or(NameList::new("none").expect("a list"))
+        NameList::new(self.str()).unwrap_or_else(|_| NameList::new("none").expect("a list"))
     }
 }
 
@@ -476,6 +476,8 @@ impl World {
 
     /// Sends whatever it is, whether or not the server may.
     fn say(&mut self, payload: &[u8]) {
+        // More does not fit a packet.
+        let payload = payload.get(..250_000).unwrap_or(payload);
         // What the client will make of it if it is still there.
         let packet = PacketBuf::from_payload(payload);
         if self.server.send(packet).is_err() {

@@ -30,7 +30,12 @@ fn key_files() {
         sound.push((private, public));
     }
     let private = Corpus(sound.iter().map(|(p, _)| ("private", p.clone())).collect());
-    let user = LocalUser::default();
+    let user = LocalUser {
+        name: "me".into(),
+        uid: 1000,
+        home: Some(dir.path().into()),
+        host: "here".into(),
+    };
     let query = Query {
         host: "h".into(),
         ssh: Some("/nowhere/ssh".into()),

@@ -56,7 +56,7 @@ fn operands_and_destinations() {
                 Ok(destination) => {
                     check(&destination);
                     let again = Destination::parse(&destination.to_string());
-                    assert_eq!(again.as_ref(), Ok(&destination));
+                    assert_eq!(again.as_ref(), Ok(&destination), "{text:?}");
                 }
                 Err(error) => assert_shown_safely(&error.to_string(), false),
             }

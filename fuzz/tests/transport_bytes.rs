@@ -71,7 +71,7 @@ fn mutated_transcripts() {
         "mlkem768x25519-sha256",
     ] {
         let (up, down) = first_flights(plain(kex));
-        assert!(up.len() > 500 && down.len() > 500);
+        assert!(up.len() > 250 && down.len() > 400);
         ups.push((kex, up));
         downs.push((kex, down));
     }
@@ -91,7 +91,11 @@ fn mutated_transcripts() {
         let step = u.int_in_range(1..=4000)?;
         let got = feed(&mut to, &bytes, step);
         assert!(got.is_empty(), "a payload of another connection's keys");
-        assert!(!to.may_send(), "keys agreed with a recording");
+        // A server agrees with whatever public value comes; a client wants it signed.
+        assert!(
+            role == Role::Server || !to.may_send(),
+            "keys agreed with a recording"
+        );
         Ok(())
     });
 }

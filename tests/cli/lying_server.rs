@@ -29,8 +29,8 @@ impl Scene {
         if client.is_scp() {
             return None;
         }
-        fs::create_dir_all(scratch.path().join("a/b/in")).unwrap();
-        fs::create_dir(scratch.path().join("outside")).unwrap();
+        fs::create_dir_all(scratch.path().join("a/b/in")).expect("a folder to copy to");
+        fs::create_dir(scratch.path().join("outside")).expect("a folder beside it");
         Some(Self { client, scratch })
     }
 
@@ -59,9 +59,14 @@ impl Scene {
 }
 
 fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        found.push(path.strip_prefix(root).unwrap().display().to_string());
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        found.push(
+            path.strip_prefix(root)
+                .expect("below the root")
+                .display()
+                .to_string(),
+        );
         if path.is_dir() && !path.is_symlink() {
             walk(root, &path, found);
         }

@@ -1,9 +1,12 @@
 //! Copies that are stopped in the middle.
 
-use longhaul_tests::{Scene, names_in};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use longhaul_tests::{Client, Scene, names_in, scratch};
 use testkit::delay_proxy::Way;
 use testkit::tree::write_file;
-use testkit::{DelayProxy, PeerKind, Run, Running, Seed};
+use testkit::{Auth, DelayProxy, PeerBuilder, PeerKind, Run, Running, Seed};
 
 /// A copy under way, with enough left to stop it.
 fn under_way(scene: &mut Scene, up: bool, terminal: bool) -> (Running, DelayProxy) {
@@ -91,6 +94,48 @@ fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
         );
     }
     assert!(names_in(&scene.path("to")).is_empty());
+}
+
+/// Who connects waits for a server, and nobody saw the signal before it had answered.
+#[test]
+fn interrupted_while_it_connects_it_ends() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    scene.client.dir.add_host_at("peer", &scene.peer, port);
+    write_file(&scene.path("file"), b"content");
+    let run = scene.client.cp().arg(scene.path("file"));
+    let running = run.arg(scene.remote("copy")).spawn();
+    let _connected = silent.accept().expect("it connects");
+    running.interrupt();
+    let outcome = running.wait().expect_code(130);
+    assert!(outcome.elapsed < Duration::from_secs(3), "{outcome}");
+}
+
+/// Control-C at a question is one for the run, not an answer.
+#[test]
+fn interrupted_at_a_question_it_ends() {
+    let mut client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    let builder = PeerBuilder::new(PeerKind::OpenSsh).auth(Auth::Password);
+    let Some(peer) = builder.start() else { return };
+    client.dir.add_host("peer", &peer);
+    client.dir.set_for_all("BatchMode", "no");
+    let files = scratch();
+    write_file(&files.path().join("file"), b"content");
+    let run = client.cp().arg(files.path().join("file")).arg("peer:copy");
+    let mut running = run.in_terminal().spawn();
+    assert!(running.shows("password: "), "{}", running.wait());
+    running.type_in("\x03");
+    let outcome = running.wait().expect_code(130);
+    assert!(outcome.elapsed < Duration::from_secs(5), "{outcome}");
 }
 
 /// A reader that goes away, such as `head`, ends it without a panic.

@@ -80,6 +80,7 @@ def main():
     length = struct.unpack(">I", receive(4))[0]
     receive(length)
     send(2, struct.pack(">I", 3), b"")
+    linked, later = False, []
     while True:
         length = struct.unpack(">I", receive(4))[0]
         packet = receive(length)
@@ -108,11 +109,21 @@ def main():
                 send(103, request, string(b"evil\n"[offset:]))
         elif kind == 12:  # READDIR
             state = handles[name]
-            if state[2]:
-                status(request, 1)
+            entries = below(state[1])
+            if LIE.startswith("link"):
+                batch, state[2] = int(state[2]), state[2] + 1
+                entries = entries[batch : batch + 1]
+                if batch > 0 and handles[name][1].endswith(b"dir") and not linked:
+                    # Answered when the client has asked for the symlink of the first part.
+                    later.append((request, entries))
+                    continue
+            elif state[2]:
+                entries = []
             else:
                 state[2] = True
-                entries = below(state[1])
+            if not entries:
+                status(request, 1)
+            else:
                 send(104, request, struct.pack(">I", len(entries)) + b"".join(entries))
         elif kind in (7, 17, 8):  # LSTAT, STAT, FSTAT
             if kind == 8 and handles.get(name, [0])[0] == 3:
@@ -125,6 +136,14 @@ def main():
             send(104, request, struct.pack(">I", 1) + entry(real, FILE))
         else:
             status(request, 8, b"unsupported")
+        if kind in (17, 19) and LIE.startswith("link") and name.endswith(b"x"):
+            linked = True
+            for request, entries in later:
+                if entries:
+                    send(104, request, struct.pack(">I", len(entries)) + b"".join(entries))
+                else:
+                    status(request, 1)
+            later = []
 
 
 main()

@@ -19,6 +19,6 @@ fn only_the_reason_is_said() {
         let said = outcome.err();
         assert!(!said.contains("directory"), "{outcome}");
         assert_eq!(said.lines().count(), 1, "{outcome}");
-        assert!(said.contains("h: /bin/false ended"), "{outcome}");
+        assert!(said.contains("/bin/false ended with status 1"), "{outcome}");
     }
 }

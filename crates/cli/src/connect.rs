@@ -3,7 +3,10 @@
 mod program;
 mod query;
 
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
@@ -17,6 +20,9 @@ use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
 use crate::flags::low::CopyArgs;
 use crate::output::Output;
 use crate::output::json::HostInfo;
+
+/// A cancel is noticed within this time while a connection is made.
+const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// The hosts of a run, and how they are reached.
 pub(crate) struct Hosts {
@@ -65,7 +71,7 @@ impl Hosts {
     }
 
     /// A session over our own SSH.
-    fn over_ssh(&self, destination: &Destination) -> Result<Session, String> {
+    fn over_ssh(&self, destination: &Destination, cancel: &Cancel) -> Result<Session, String> {
         let user = LocalUser::current();
         let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
         let mut config = resolve(query::query(&self.flags, destination))?;
@@ -95,25 +101,58 @@ impl Hosts {
                 });
             }),
             memories: Memories::of_user(user.home.as_deref()),
+            forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
-        let link = connect::connect(config, &around)?;
+        let link = self.until_cancelled(cancel, move || connect::connect(config, &around))?;
         Session::start(Box::new(link), self.options())
             .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }
 
+impl Hosts {
+    /// Connecting waits for hosts, name servers and people, and none of them can be told to give
+    /// up: at a cancel it is left alone, and ends with the process.
+    fn until_cancelled<T: Send + 'static>(
+        &self,
+        cancel: &Cancel,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let (done, result) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name("connect".to_owned());
+        let spawned = thread.spawn(move || {
+            // Nobody waits for it any more after a cancel.
+            let _ = done.send(work());
+        });
+        spawned.map_err(|error| format!("no thread to connect with: {error}"))?;
+        loop {
+            match result.recv_timeout(CANCEL_SEEN) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("connecting ended unexpectedly".to_owned());
+                }
+                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                    // A question may have echo switched off.
+                    self.output.console().restore();
+                    return Err("interrupted".to_owned());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
 impl Connect for Hosts {
-    fn connect(&self, host: HostId, _: &Cancel) -> Result<Session, String> {
+    fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         self.over_program(destination)
-            .unwrap_or_else(|| self.over_ssh(destination))
+            .unwrap_or_else(|| self.over_ssh(destination, cancel))
     }
 
     fn name(&self, host: HostId) -> String {

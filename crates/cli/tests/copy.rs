@@ -162,10 +162,7 @@ fn one_failed_file_does_not_stop_the_rest_and_is_named_at_the_end() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert_eq!(names(&dir.path().join("to")), ["a"]);
     let lines: Vec<&str> = ended.stderr.lines().collect();
-    assert!(
-        lines[0].starts_with("error: no\\u{1b}[2Jsuch: "),
-        "{lines:?}"
-    );
+    assert!(lines[0].starts_with("error: no\\x1b[2Jsuch: "), "{lines:?}");
     assert!(
         lines[1].ends_with("written and renamed, 1 failed"),
         "{lines:?}"

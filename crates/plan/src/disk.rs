@@ -41,7 +41,7 @@ pub enum DiskRequest {
     },
     /// Creates the temporary for `target` beside it (exclusively, random name, mode 0600), or
     /// opens the target itself when `inplace` is set or it exists and is not a regular file.
-    /// A symlink is followed first, as open(2) would.
+    /// A symlink is followed first, as open(2) would, unless `replace_link` is set.
     CreateTarget {
         /// For which job.
         job: JobId,
@@ -49,6 +49,8 @@ pub enum DiskRequest {
         target: PathBuf,
         /// Write under the final name.
         inplace: bool,
+        /// Replace a symlink that stands there.
+        replace_link: bool,
         /// Size if known, for early allocation.
         size: Option<u64>,
     },
@@ -62,7 +64,8 @@ pub enum DiskRequest {
         pieces: Vec<Bytes>,
     },
     /// All data are written: cuts the file to `size`, sets mode and times, syncs when asked,
-    /// closes, renames to the final name.
+    /// closes, renames to the final name. Asked for behind the last write, not behind its reply:
+    /// when a write of this job failed, this must fail too.
     ///
     /// Mode without `preserve` is as open(2) gives it: `mode & 0777 & ~umask` for a new file,
     /// an existing target's own bits otherwise.

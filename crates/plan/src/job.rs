@@ -109,6 +109,10 @@ pub struct PutOptions {
     /// The target does not exist as far as this run can know (a directory that it created), so
     /// it need not be looked at first.
     pub fresh: bool,
+    /// A symlink under the target's name is replaced and not followed: inside a tree whose
+    /// symlinks are kept, the source may have made it in this run or an earlier one, and would
+    /// choose through it what is written (CVE-2019-6111).
+    pub replace_link: bool,
 }
 
 /// Attributes of a file, local or remote. Absent ones are `None`.

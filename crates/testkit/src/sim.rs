@@ -15,7 +15,7 @@ impl Seeded {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -24,13 +24,17 @@ impl Seeded {
 
     /// A number below `n` (0 for 0).
     pub fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { (self.next() >> 11) % n }
+        if n == 0 {
+            0
+        } else {
+            (self.next_u64() >> 11) % n
+        }
     }
 
     /// Fills a slice.
     pub fn fill(&mut self, to: &mut [u8]) {
         for byte in to {
-            *byte = (self.next() >> 32) as u8;
+            *byte = (self.next_u64() >> 32) as u8;
         }
     }
 }

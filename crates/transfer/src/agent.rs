@@ -151,6 +151,11 @@ impl Agent {
         Ok(Some(Self { stream, path }))
     }
 
+    /// The connection itself, to be passed on (agent forwarding).
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
     /// Its socket.
     pub fn path(&self) -> &Path {
         &self.path

@@ -183,9 +183,11 @@ impl Destination {
     fn checked(user: Option<&[u8]>, host: &[u8], port: Option<u16>) -> Result<Self, Why> {
         let host = match host {
             [b'[', inner @ .., b']'] => inner,
-            other if other.contains(&b'[') || other.contains(&b']') => return Err(Why::Brackets),
             other => other,
         };
+        if host.contains(&b'[') || host.contains(&b']') {
+            return Err(Why::Brackets);
+        }
         if host.is_empty() {
             return Err(Why::NoHost);
         }

@@ -6,14 +6,19 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rpassword::ConfigBuilder;
+use rustix::process::{Signal, getpid, kill_process};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::escape;
 
 /// Longest answer taken, as OpenSSH's askpass buffer.
 const MAX_ANSWER: usize = 1024;
+
+/// How long after Ctrl-C a question is still open. A run that ignores it goes on then.
+const RUN_ENDS: Duration = Duration::from_secs(1);
 
 /// A password, passphrase or other answer; wiped when dropped.
 pub type Answer = Zeroizing<String>;
@@ -171,7 +176,14 @@ fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer
                 .build();
             let answer = rpassword::prompt_password_with_config(question, config);
             answer.map(Zeroizing::new).map_err(|e| match e.kind() {
-                io::ErrorKind::Interrupted | io::ErrorKind::UnexpectedEof => PromptError::Cancelled,
+                io::ErrorKind::Interrupted => {
+                    // Ctrl-C came as a character; it is meant for the whole run, which ends
+                    // before the server hears that there is no answer.
+                    let _ = kill_process(getpid(), Signal::INT);
+                    std::thread::sleep(RUN_ENDS);
+                    PromptError::Cancelled
+                }
+                io::ErrorKind::UnexpectedEof => PromptError::Cancelled,
                 _ => PromptError::Io(e),
             })
         }

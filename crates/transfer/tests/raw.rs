@@ -453,3 +453,27 @@ fn a_relayed_file_follows_the_symlink_it_goes_to() -> Result {
     }
     Ok(())
 }
+
+/// Two sources with one name were on their way to one place at the same time, and either stayed.
+#[test]
+fn of_two_sources_with_one_name_the_last_stays() -> Result {
+    let Some(world) = World::new()? else {
+        return Ok(());
+    };
+    for name in ["a", "b", "to"] {
+        fs::create_dir(world.path(name))?;
+    }
+    for round in 0..10 {
+        // The first takes longer than the last.
+        fs::write(world.path("a/f"), vec![b'a'; 3_000_000])?;
+        fs::write(world.path("b/f"), format!("last {round}"))?;
+        let sources = [world.here("a/f"), world.here("b/f")];
+        let up = world.copy(&sources, world.there("to"), CopyOptions::default());
+        assert_eq!((up.outcome, up.files), (Outcome::Complete, 2));
+        assert_eq!(
+            fs::read(world.path("to/f"))?,
+            format!("last {round}").into_bytes()
+        );
+    }
+    Ok(())
+}

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             failures(&summary),
             [
-                "bad\\u{1b}[2Jname: permission denied",
+                "bad\\x1b[2Jname: permission denied",
                 "3 more failed; --json names every one"
             ]
         );

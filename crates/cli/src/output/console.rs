@@ -1,5 +1,6 @@
 //! Standard error: text lines, and a bar that gets out of their way.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +16,8 @@ const REDRAWS_PER_SECOND: u8 = 10;
 pub(crate) struct Console {
     colors: bool,
     bar: Mutex<Bar>,
-    // As it was found; a question for a password switches echo off.
-    terminal: Option<Termios>,
+    // Where questions are asked, as it was found; one for a password switches echo off.
+    terminal: Option<(File, Termios)>,
 }
 
 #[derive(Default)]
@@ -47,7 +48,7 @@ impl Console {
         Self {
             colors,
             bar: Mutex::default(),
-            terminal: tcgetattr(io::stderr()).ok(),
+            terminal: terminal(),
         }
     }
 
@@ -116,12 +117,12 @@ impl Console {
         {
             bar.finish_and_clear();
         }
-        if let Some(terminal) = &self.terminal
+        if let Some((terminal, found)) = &self.terminal
             // In the background, setting the terminal would stop the process instead.
-            && tcgetpgrp(io::stderr()) == Ok(getpgrp())
+            && tcgetpgrp(terminal) == Ok(getpgrp())
         {
-            let _ = tcsetattr(io::stderr(), OptionalActions::Now, terminal);
-            drop(io::stderr().write_all(b"\x1b[?25h"));
+            let _ = tcsetattr(terminal, OptionalActions::Now, found);
+            drop((&mut &*terminal).write_all(b"\x1b[?25h"));
         }
     }
 
@@ -146,6 +147,13 @@ impl Write for &Console {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn terminal() -> Option<(File, Termios)> {
+    let terminal = File::options().read(true).write(true).open("/dev/tty");
+    let terminal = terminal.ok()?;
+    let found = tcgetattr(&terminal).ok()?;
+    Some((terminal, found))
 }
 
 fn new_bar() -> ProgressBar {

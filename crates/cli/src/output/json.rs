@@ -99,16 +99,33 @@ impl Json {
     /// It can't be written; `BrokenPipe` when nobody reads any more.
     pub(crate) fn write(&self, event: &impl Serialize) -> io::Result<()> {
         let t = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6;
-        let mut bytes = serde_json::to_vec(&Line {
+        let line = serde_json::to_string(&Line {
             v: VERSION,
             t,
             event,
         })?;
-        bytes.push(b'\n');
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        out.write_all(&bytes)?;
+        out.write_all(harmless(line).as_bytes())?;
+        out.write_all(b"\n")?;
         out.flush()
     }
+}
+
+/// What JSON may hold as it is but a terminal obeys: DEL, C1 controls, and characters that turn
+/// the direction of text. Only strings can have them, and there an escape says the same.
+fn harmless(line: String) -> String {
+    let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !line.contains(steers) {
+        return line;
+    }
+    let mut out = String::with_capacity(line.len() + 16);
+    for c in line.chars() {
+        match steers(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 impl<'a> RunEvent<'a> {

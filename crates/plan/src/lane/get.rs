@@ -189,6 +189,7 @@ impl Get {
                             job: self.id,
                             target: self.target.clone(),
                             inplace: self.options.inplace,
+                            replace_link: self.options.replace_link,
                             size: self.attrs.and_then(|a| a.size),
                         },
                     );

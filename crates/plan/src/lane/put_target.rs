@@ -70,6 +70,7 @@ impl Put {
             }
             REGULAR | 0 => self.target = Target::Existing(Some(mode & 0o777)),
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
+            SYMLINK if self.options.replace_link => self.target = Target::New,
             SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
             SYMLINK => self.redo = Some(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
             _ => self.redo = Some(Redo::Direct(OpenFlags::WRITE)),

@@ -49,6 +49,7 @@ pub(crate) struct Source {
 struct Target {
     path: PathBuf,
     data: Vec<u8>,
+    incomplete: bool,
 }
 
 impl Source {
@@ -94,7 +95,12 @@ impl Disk {
     pub(crate) fn handle(&mut self, now: Instant, request: DiskRequest) {
         let at = self.when(now, &request);
         let reply = match self.refuses(&request) {
-            Some(job) => failed(job, "the disk is broken"),
+            Some(job) => {
+                if let Some(target) = self.targets.get_mut(&job) {
+                    target.incomplete = true;
+                }
+                failed(job, "the disk is broken")
+            }
             None => self.serve(request),
         };
         let behind = self.replies.partition_point(|(other, _)| *other <= at);
@@ -188,7 +194,12 @@ impl Disk {
             }
             DiskRequest::CreateTarget { job, target, .. } => {
                 let data = Vec::new();
-                self.targets.insert(job, Target { path: target, data });
+                let target = Target {
+                    path: target,
+                    data,
+                    incomplete: false,
+                };
+                self.targets.insert(job, target);
                 DiskReply::Created { job }
             }
             DiskRequest::Write {
@@ -205,6 +216,9 @@ impl Disk {
                 let Some(mut target) = self.targets.remove(&job) else {
                     return failed(job, "finish without create");
                 };
+                if target.incomplete {
+                    return failed(job, "not all of it could be written");
+                }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));
                 DiskReply::Finished { job }
@@ -223,6 +237,7 @@ impl Disk {
         let bytes = pieces.concat();
         self.written += bytes.len() as u64;
         if self.full_at.is_some_and(|full| self.written > full) {
+            target.incomplete = true;
             return failed(job, "no space left on device");
         }
         self.held += bytes.len() as u64;

@@ -218,7 +218,9 @@ impl Channels {
 
     /// Answers [`ChannelEvent::Request`].
     pub fn answer(&mut self, id: ChannelId, granted: bool) {
-        let Some(recipient) = self.channels.get(&id.0).and_then(|c| c.remote) else {
+        // Nothing follows our CLOSE (RFC 4254 section 5.3), though a request may have crossed it.
+        let open = self.channels.get(&id.0).filter(|c| !c.close_sent);
+        let Some(recipient) = open.and_then(|c| c.remote) else {
             return;
         };
         self.control.push_back(match granted {

@@ -11,7 +11,7 @@ use crate::auth::{AuthConfig, AuthEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::transport::{
-    Extensions, Ident, Negotiated, Output, Transport, TransportConfig, TransportEvent,
+    Extensions, Ident, Negotiated, Output, Random, Transport, TransportConfig, TransportEvent,
 };
 
 /// Settings of a [`Connection`].
@@ -73,11 +73,7 @@ struct Alive {
 
 impl Connection {
     /// A client's connection with identification and KEXINIT ready to be sent.
-    pub fn client(
-        config: ConnectionConfig,
-        pool: Pool,
-        random: Box<dyn FnMut(&mut [u8]) + Send>,
-    ) -> Result<Self, Error> {
+    pub fn client(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
         Ok(Self {
             transport: Transport::new(Role::Client, config.transport, random)?,
             auth: None,

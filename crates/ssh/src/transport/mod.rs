@@ -47,6 +47,9 @@ const MAX_EXTENSIONS: u32 = 64;
 /// Packets per key at most, as OpenSSH's MAX_PACKETS (packet.c): 2^31.
 const MAX_PACKETS: u64 = 1 << 31;
 
+/// Fills a slice with unpredictable bytes.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
 /// Settings of a [`Transport`].
 #[derive(Clone)]
 pub struct TransportConfig {
@@ -110,7 +113,7 @@ pub struct Extensions {
 pub struct Transport {
     role: Role,
     config: TransportConfig,
-    random: Box<dyn FnMut(&mut [u8]) + Send>,
+    random: Random,
     ours: Ident,
     theirs: Option<Ident>,
     preamble: usize,
@@ -137,11 +140,7 @@ impl Transport {
     /// A transport that has its identification and KEXINIT ready to be sent.
     ///
     /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
-    pub fn new(
-        role: Role,
-        config: TransportConfig,
-        random: Box<dyn FnMut(&mut [u8]) + Send>,
-    ) -> Result<Self, Error> {
+    pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
         config.proposal.check()?;
         let ours = Ident::ours(&config.software);
         let mut transport = Self {

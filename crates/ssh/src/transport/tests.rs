@@ -58,6 +58,11 @@ fn transport(role: Role, mut config: TransportConfig) -> Transport {
     Transport::new(role, config, Box::new(|to| to.fill(7))).unwrap()
 }
 
+#[allow(clippy::disallowed_methods, reason = "a start for virtual time")]
+fn start() -> Instant {
+    Instant::now()
+}
+
 impl Pair {
     fn new(client: TransportConfig, server: TransportConfig) -> Self {
         Self {
@@ -65,7 +70,7 @@ impl Pair {
             server: transport(Role::Server, server),
             to_client: BytesMut::new(),
             to_server: BytesMut::new(),
-            now: Instant::now(),
+            now: start(),
             step: usize::MAX,
             approve: true,
             client_events: Vec::new(),
@@ -532,5 +537,21 @@ fn another_host_key_at_a_rekey_is_refused() {
             false => pair.server.rekey().unwrap(),
         }
         assert_eq!(pair.run(), Err(PeerMisbehaved::HostKeyChanged.into()));
+    }
+}
+
+/// RFC 4250 section 4.1.2: there is none. It came through to the layers above before there
+/// were keys, from a peer without strict KEX.
+#[test]
+fn message_number_0_is_refused_in_every_phase() {
+    use crate::msg::{Phase, legal};
+    for phase in [
+        Phase::KeyExchange,
+        Phase::StrictKeyExchange,
+        Phase::Rekey,
+        Phase::Auth,
+        Phase::Connection,
+    ] {
+        assert!(legal(0, phase, Role::Server).is_err(), "{phase:?}");
     }
 }

@@ -242,9 +242,10 @@ impl SftpModel {
 fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
     match act {
         Act::OtherHandle => {
-            // Length, number, id, length of the handle; then its last byte.
+            // Length, number, id, length of the handle; then its last byte. Far off, so that it is
+            // no other open file's: data for that would be data for this, to any client.
             if let (true, Some(last)) = (out.get(start + 4) == Some(&102), out.last_mut()) {
-                *last ^= 1;
+                *last ^= 0x80;
             }
         }
         Act::Truncated => {

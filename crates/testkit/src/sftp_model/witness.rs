@@ -15,6 +15,7 @@ pub struct Witness {
     files: BTreeMap<Vec<u8>, File>,
     requests: BTreeMap<u32, (Vec<u8>, bool)>,
     opening: Vec<(u32, Vec<u8>)>,
+    listing: BTreeMap<u32, Vec<u8>>,
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
     most_open: usize,
     renames: usize,
@@ -35,6 +36,7 @@ impl Default for Witness {
             files: BTreeMap::new(),
             requests: BTreeMap::new(),
             opening: Vec::new(),
+            listing: BTreeMap::new(),
             handles: BTreeMap::new(),
             most_open: 0,
             renames: 0,
@@ -94,6 +96,11 @@ impl Witness {
                 self.most_open = self.most_open.max(open);
                 (path.to_vec(), true)
             }
+            // A directory's handle must not be taken for that of a file being opened.
+            Request::Opendir { path } => {
+                self.listing.insert(id, path.to_vec());
+                return;
+            }
             Request::Write { handle, .. } | Request::Fsync { handle } => (self.file(handle), true),
             Request::Fsetstat { handle, .. } | Request::Fstat { handle } => {
                 (self.file(handle), false)
@@ -139,6 +146,9 @@ impl Witness {
     }
 
     fn response(&mut self, id: u32, response: &Response<'_>) {
+        if let (Some(path), Response::Handle { handle }) = (self.listing.remove(&id), response) {
+            self.handles.insert(handle.to_vec(), path);
+        }
         let Some((path, matters)) = self.requests.remove(&id) else {
             return;
         };

@@ -56,6 +56,7 @@ impl Setup {
 
 /// Why a connection is over.
 #[derive(Debug)]
+#[allow(dead_code, reason = "what a failing test shows")]
 pub(crate) enum End {
     Ssh(ssh::Error),
     Lane(LaneError),
@@ -185,7 +186,7 @@ impl Client {
     }
 
     /// The server closed the connection.
-    pub(crate) fn handle_eof(&mut self) -> End {
+    pub(crate) fn handle_eof(&self) -> End {
         match self.conn.is_early() {
             true => End::Restart("closed"),
             false => End::Closed,

@@ -13,7 +13,7 @@ use crate::world::{World, bytes, keys, known, path, setup, sshd};
 fn put(world: &mut World) {
     let data = bytes(100_000, 3);
     world.client.put(data.clone(), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     assert_eq!(world.server.sftp.fs.data("file"), Some(data.as_slice()));
 }
 
@@ -88,7 +88,7 @@ fn any_fragmentation_will_do() {
         for setup in [known(), setup()] {
             let mut world = World::on(setup, sshd(), path, seed);
             world.client.put(bytes(5000, seed), "file");
-            world.run().unwrap();
+            world.run().expect("it ends well");
             let data = world.server.sftp.fs.data("file");
             assert_eq!(data, Some(bytes(5000, seed).as_slice()));
         }
@@ -99,7 +99,7 @@ fn any_fragmentation_will_do() {
 fn whole_run(setup: &Setup) -> (u64, u64) {
     let mut world = World::new(setup.clone(), sshd());
     world.client.put(bytes(3000, 1), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     world.delivered
 }
 

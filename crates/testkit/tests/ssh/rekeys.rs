@@ -35,7 +35,7 @@ fn busy(client: Option<u64>, server: Option<u64>, cipher: &str, compress: bool) 
     world.place("there", &down);
     world.client.put(up.clone(), "here");
     world.client.get("there");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     assert!(world.server.sftp.fs.data("here") == Some(up.as_slice()));
     let got = world
         .client
@@ -82,6 +82,6 @@ fn a_rekey_in_every_round_of_a_first_contact_is_no_hindrance() {
     let mut world = World::new(setup(), config);
     let data = bytes(50_000, 9);
     world.client.put(data.clone(), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     assert_eq!(world.server.sftp.fs.data("file"), Some(data.as_slice()));
 }

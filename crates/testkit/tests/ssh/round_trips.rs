@@ -12,7 +12,7 @@ fn measure(what: &str, setup: Setup, ways: Vec<Way>) -> f64 {
     let mut world = World::new(setup, config);
     let data = bytes(1024, 5);
     let job = world.client.put(data.clone(), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     assert_eq!(world.server.sftp.fs.data("file"), Some(data.as_slice()));
     assert_eq!(world.restarts, 0);
     let at = world.client.done_at(job).expect("it is done") - world.start;

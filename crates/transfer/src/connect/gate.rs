@@ -40,6 +40,9 @@ pub trait Gate: Send {
         prompts: &[Prompt],
     ) -> Option<Vec<Zeroizing<String>>>;
 
+    /// Whether the agent may be forwarded to this host: its key is what it should be.
+    fn may_forward(&self) -> bool;
+
     /// A greeting, escaped already.
     fn banner(&mut self, text: &str);
 

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sftp::ServerInfo;
@@ -20,7 +21,7 @@ use super::jump;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
-use crate::config::{AddressFamily, HostConfig, Proxy};
+use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
@@ -29,6 +30,9 @@ use crate::operand::Destination;
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
 
+/// Finds the configuration of a host.
+pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+
 /// What all hosts of a run share.
 #[derive(Clone)]
 pub struct Surroundings {
@@ -36,13 +40,15 @@ pub struct Surroundings {
     pub prompt: SharedPrompt,
     /// What is remembered of hosts.
     pub memories: Option<Memories>,
+    /// Forward the agent (`-A`); as for scp, what ssh_config says does not.
+    pub forward_agent: bool,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
-    pub opened: std::sync::Arc<dyn Fn(Facts) + Send + Sync>,
+    pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
-    pub hop: std::sync::Arc<dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync>,
+    pub hop: Arc<Resolve>,
 }
 
 /// Connects to a host.
@@ -116,7 +122,13 @@ fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
-        opened: (hops == 0).then(|| std::sync::Arc::clone(&around.opened)),
+        forward: match &config.forward_agent {
+            _ if !around.forward_agent || hops > 0 => None,
+            ForwardAgent::No => None,
+            ForwardAgent::Yes => Some(config.agent.clone()),
+            ForwardAgent::Socket(socket) => Some(socket.clone()),
+        },
+        opened: (hops == 0).then(|| Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let gate = HostGate::new(

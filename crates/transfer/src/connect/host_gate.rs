@@ -130,16 +130,11 @@ impl Gate for HostGate {
         self.distrusted = accepted.distrusted;
         self.fingerprint = key.fingerprint();
         if let (true, Some(file)) = (accepted.record, self.config.user_known_hosts.first()) {
-            let recorded =
-                known_hosts::record(file, &name, key.plain(), self.config.hash_known_hosts);
-            self.show(&match recorded {
-                Ok(()) => format!(
-                    "Warning: permanently added '{}' ({}) to the list of known hosts.",
-                    escape::name(name.entry().as_bytes()),
-                    key.plain().key_type(),
-                ),
-                Err(e) => format!("Warning: {} cannot be written: {e}", escape::path(file)),
-            });
+            let hashed = self.config.hash_known_hosts;
+            if let Err(e) = known_hosts::record(file, &name, key.plain(), hashed) {
+                let file = escape::path(file);
+                self.show(&format!("Warning: {file} cannot be written: {e}"));
+            }
         }
         Ok(())
     }
@@ -261,6 +256,10 @@ impl Gate for HostGate {
             self.ask(&format!("{who}{}", prompt.text), kind)
         };
         prompts.iter().map(ask).collect()
+    }
+
+    fn may_forward(&self) -> bool {
+        !self.distrusted
     }
 
     fn banner(&mut self, text: &str) {

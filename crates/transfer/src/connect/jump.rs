@@ -1,5 +1,6 @@
 //! ProxyJump: an authenticated connection that carries another one in a channel.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
@@ -32,7 +33,7 @@ pub(super) fn through(mut outer: SshLink, host: &str, port: u16) -> io::Result<S
 /// Moves bytes until either side ends.
 fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
     let mut segments = Segments::default();
-    let mut held: Vec<Bytes> = Vec::new();
+    let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut events = Vec::new();
     loop {
         let now = Instant::now();
@@ -83,7 +84,7 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
         let mut over = done.inspect_err(|e| debug!("jump: {e}")).is_err();
         for event in events.drain(..) {
             match event {
-                LinkEvent::Data(_, bytes) => held.push(bytes),
+                LinkEvent::Data(_, bytes) => held.push_back(bytes),
                 LinkEvent::Closed(_, why) => {
                     debug!("jump: {}", why.unwrap_or_default());
                     over = true;
@@ -99,22 +100,17 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
 }
 
 /// False when the inner connection is gone.
-fn write_held(mut local: &UnixStream, held: &mut Vec<Bytes>) -> bool {
-    let mut done = 0;
-    for bytes in held.iter_mut() {
-        while !bytes.is_empty() {
-            match local.write(bytes) {
-                Ok(n) => bytes.advance(n),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    held.drain(..done);
-                    return true;
-                }
-                Err(_) => return false,
-            }
+fn write_held(mut local: &UnixStream, held: &mut VecDeque<Bytes>) -> bool {
+    while let Some(bytes) = held.front_mut() {
+        match local.write(bytes) {
+            Ok(n) => bytes.advance(n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(_) => return false,
         }
-        done += 1;
+        if bytes.is_empty() {
+            held.pop_front();
+        }
     }
-    held.clear();
     true
 }

@@ -93,6 +93,8 @@ pub(super) struct Engine<'a> {
     pub(super) asks: BTreeMap<JobId, Asked>,
     pub(super) files: BTreeMap<FileId, FileTask>,
     pub(super) next_file: u64,
+    /// Where files are on their way to, and those that have to wait for one of them.
+    pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
     pub(super) walks: Walks,
     pub(super) roots: VecDeque<Root>,
@@ -127,6 +129,7 @@ impl<'a> Engine<'a> {
             asks: BTreeMap::new(),
             files: BTreeMap::new(),
             next_file: 1,
+            places: BTreeMap::new(),
             tree: Tree::default(),
             walks: Walks::default(),
             roots: VecDeque::new(),
@@ -284,6 +287,7 @@ impl<'a> Engine<'a> {
         self.roots.clear();
         self.walks.clear();
         self.tree.drop_held();
+        self.places.clear();
     }
 
     /// Waits for events and handles them; false when there is nothing to wait for.

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use plan::{Attributes, Fault, FileState, JobKind, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
@@ -79,8 +81,28 @@ impl Engine<'_> {
         );
     }
 
+    /// Begins a file, or keeps it until one that goes to the same place is there: of several
+    /// sources with one name the last one stays, as with scp.
     pub(super) fn begin_file(&mut self, item: Held) {
+        if let Some(waiting) = self.places.get_mut(&item.target) {
+            waiting.push_back(item);
+            return;
+        }
+        self.places.insert(item.target.clone(), VecDeque::new());
         self.begin_file_with(item, None);
+    }
+
+    /// No file is on its way to `target` any more.
+    fn free_place(&mut self, target: &[u8]) {
+        let Some(mut waiting) = self.places.remove(target) else {
+            return;
+        };
+        if let Some(next) = waiting.pop_front()
+            && !self.stopped()
+        {
+            self.places.insert(target.to_vec(), waiting);
+            self.begin_file_with(next, None);
+        }
     }
 
     fn begin_file_with(&mut self, item: Held, guess: Option<Guessing>) {
@@ -122,6 +144,7 @@ impl Engine<'_> {
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+            replace_link: task.dir.is_some() && self.options.archive,
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {
@@ -284,6 +307,7 @@ impl Engine<'_> {
             End::Target => self.shown(End::Target, &task.target),
         };
         self.fail(Some(id.0), name, what);
+        self.free_place(&task.target);
         self.item_over(task.dir);
     }
 
@@ -307,6 +331,7 @@ impl Engine<'_> {
             state,
             synced: self.options.fsync,
         });
+        self.free_place(&task.target);
         self.item_over(task.dir);
     }
 

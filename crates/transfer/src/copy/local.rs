@@ -20,14 +20,19 @@ use crate::disk::{Finish, create_target, open_source, os_words, temp_name, times
 const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
-/// Creates a directory that can be filled; true if it was not there before.
-pub(super) fn make_directory(path: &Path, mode: u32) -> Result<bool, String> {
+/// Creates a directory that can be filled; true if it was not there before. `follow` takes a
+/// symlink to a directory for one.
+pub(super) fn make_directory(path: &Path, mode: u32, follow: bool) -> Result<bool, String> {
+    let metadata: fn(&Path) -> io::Result<fs::Metadata> = match follow {
+        true => |path| fs::metadata(path),
+        false => |path| fs::symlink_metadata(path),
+    };
     match fs::DirBuilder::new()
         .mode((mode & 0o1777) | OWNER)
         .create(path)
     {
         Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match metadata(path) {
             Ok(meta) if meta.is_dir() => Ok(false),
             Ok(_) => Err("something that is no directory stands there".to_owned()),
             Err(e) => Err(os_words(&e)),
@@ -107,7 +112,8 @@ pub(super) fn set_owner(path: &Path, attributes: &Attributes) -> io::Result<()> 
         AtFlags::SYMLINK_NOFOLLOW,
     )?;
     match attributes.mode {
-        Some(mode) if mode & 0o6000 != 0 => {
+        // chmod(2) would follow a symlink that has been put there since.
+        Some(mode) if mode & 0o6000 != 0 && !path.is_symlink() => {
             fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))
         }
         _ => Ok(()),
@@ -128,7 +134,7 @@ pub(super) fn copy_file(
         return Err((false, "source and target are the same file".to_owned()));
     }
     let (from, meta) = open_source(source).map_err(reading)?;
-    let to = create_target(target, options.inplace).map_err(writing)?;
+    let to = create_target(target, options.inplace, false).map_err(writing)?;
     let pool = Pool::new(COPY, 1);
     let mut offset = 0;
     loop {

@@ -355,6 +355,7 @@ impl Engine<'_> {
                 .filter(|name| pattern.matches(name))
                 .collect();
             names.sort();
+            names.dedup();
             found.extend(names.iter().map(|name| join(&dir, name)));
         }
         found

@@ -193,7 +193,9 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::MakeDir(key));
             return;
         }
-        match local::make_directory(&local_path(&dir.target), mode) {
+        // Where symlinks are kept, one inside the tree may be the source's (CVE-2019-6111).
+        let follow = dir.parent.is_none() || !self.options.archive;
+        match local::make_directory(&local_path(&dir.target), mode, follow) {
             Ok(created) => {
                 dir.existed = !created;
                 self.on_made(key, Ok(()));

@@ -305,13 +305,14 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
                 job,
                 target,
                 inplace,
+                replace_link,
                 size: _,
             },
             _,
         ) => {
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
-            let target = create_target(&target, inplace).map_err(failed)?;
+            let target = create_target(&target, inplace, replace_link).map_err(failed)?;
             let kept = JobFile::Target(Arc::new(target));
             Ok((DiskReply::Created { job }, Some(kept)))
         }

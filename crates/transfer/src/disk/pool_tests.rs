@@ -44,6 +44,7 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         job,
         target: target.to_path_buf(),
         inplace: false,
+        replace_link: false,
         size: None,
     }
 }
@@ -223,4 +224,37 @@ fn a_relay_fills_every_packet_of_the_first_block() {
         pool.release(put);
         pool.release(get);
     }
+}
+
+/// A full disk: the last write fails while the finish is already asked for.
+#[test]
+fn a_file_with_a_write_that_failed_does_not_replace_the_old_one() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    fs::write(&path, "the old file")?;
+    let (pool, told) = pool();
+    let job = JobId(1);
+    pool.submit(create(job, &path));
+    for offset in [0, u64::MAX / 2 + 1] {
+        pool.submit(DiskRequest::Write {
+            job,
+            offset,
+            pieces: vec![Bytes::from_static(b"new")],
+        });
+    }
+    pool.submit(finish(job, 6));
+    let replies = [(); 4].map(|()| wait(&pool, &told));
+    let failed = |r: &DiskReply| matches!(r, DiskReply::Failed { .. });
+    assert_eq!(
+        replies.iter().filter(|r| failed(r)).count(),
+        2,
+        "{replies:?}"
+    );
+    assert_eq!(fs::read_to_string(&path)?, "the old file");
+    assert_eq!(
+        fs::read_dir(dir.path())?.count(),
+        1,
+        "the temporary is gone"
+    );
+    Ok(())
 }

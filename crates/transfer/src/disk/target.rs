@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -28,6 +28,8 @@ pub(crate) struct Target {
     form: Form,
     // The end of the furthest write, to cut an older, longer file or leave the size alone.
     end: AtomicU64,
+    // A write failed: what is here must not get the final name.
+    incomplete: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -75,9 +77,18 @@ pub(crate) struct Finish {
 
 /// Creates the temporary for `target`, or opens it in place; as
 /// [`plan::DiskRequest::CreateTarget`].
-pub(crate) fn create_target(target: &Path, inplace: bool) -> io::Result<Target> {
-    let target = follow_symlinks(target)?;
+pub(crate) fn create_target(
+    target: &Path,
+    inplace: bool,
+    replace_link: bool,
+) -> io::Result<Target> {
+    let target = match replace_link {
+        true => target.to_path_buf(),
+        false => follow_symlinks(target)?,
+    };
     let existing = match fs::symlink_metadata(&target) {
+        // The rename puts the file in its place.
+        Ok(meta) if meta.is_symlink() => None,
         Ok(meta) => Some(meta),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(e),
@@ -183,6 +194,7 @@ impl Target {
             file,
             form,
             end: AtomicU64::new(0),
+            incomplete: AtomicBool::new(false),
         }
     }
 
@@ -199,6 +211,14 @@ impl Target {
 
     /// Writes `pieces` at `offset`; returns the bytes written.
     pub(crate) fn write(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
+        let written = self.write_pieces(offset, pieces);
+        if written.is_err() {
+            self.incomplete.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+
+    fn write_pieces(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
         let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
         if let Form::Stream(stream) = &self.form {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,6 +236,10 @@ impl Target {
     pub(crate) fn finish(mut self, finish: Finish) -> io::Result<()> {
         if let Form::Stream(_) = self.form {
             return Ok(());
+        }
+        // The finish may have been asked for before the write was known to fail.
+        if self.incomplete.load(Ordering::Relaxed) {
+            return Err(io::Error::other("not all of it could be written"));
         }
         self.set_size(finish.size)?;
         self.set_mode(&finish)?;

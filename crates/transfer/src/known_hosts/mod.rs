@@ -220,14 +220,14 @@ impl KnownHosts {
     pub fn prefer(&self, name: &HostName, offer: &[String]) -> Vec<String> {
         let rank = self.rank(name);
         let mut sorted = offer.to_vec();
-        sorted.sort_by_key(|name| rank(name));
+        sorted.sort_by_key(&rank);
         sorted
     }
 
     /// Those of `offer` that are as good as the first of [`KnownHosts::prefer`].
     pub fn equally_preferred(&self, name: &HostName, offer: &[String]) -> Vec<String> {
         let rank = self.rank(name);
-        let best = offer.iter().map(|name| rank(name)).min();
+        let best = offer.iter().map(&rank).min();
         offer
             .iter()
             .filter(|name| Some(rank(name)) == best)

@@ -137,3 +137,10 @@ fn a_destination_shown_reads_back_as_the_same() {
         assert_eq!(Destination::parse(&shown), Destination::parse(text));
     }
 }
+
+#[test]
+fn brackets_within_brackets_are_refused() {
+    for text in ["[[]", "[]]", "user@[[::1]]"] {
+        assert!(Destination::parse(text).is_err(), "{text}");
+    }
+}

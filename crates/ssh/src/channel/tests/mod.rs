@@ -1,5 +1,6 @@
 //! Channels against a peer played by hand, and against each other.
 
+mod crossing;
 mod illegal;
 mod pair;
 mod prediction;

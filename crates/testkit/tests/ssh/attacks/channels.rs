@@ -110,7 +110,7 @@ fn agent_x11_and_forwarded_channels_unasked_are_refused_and_the_copy_goes_on() {
     ];
     let count = payloads.len();
     let mut world = slipped(Step::Subsystem, payloads);
-    world.run().unwrap();
+    world.run().expect("it ends well");
     let refusals = world.server.log().iter().filter(|n| **n == 92).count();
     assert_eq!(refusals, count);
 }

@@ -40,7 +40,7 @@ fn cve_2019_6109_banner_debug_and_refusal_are_escaped() {
     ] {
         let mut world = World::new(setup(), sshd().slip(step, vec![payload]));
         world.client.put(bytes(10, 1), "file");
-        world.run().unwrap();
+        world.run().expect("it ends well");
         check(&world.client.shown);
     }
     let refusal = ChannelOpenFailure {
@@ -77,7 +77,7 @@ fn cve_2019_6109_disconnect_and_exit_signal_are_escaped() {
     signal.extend([0; 9]);
     let mut world = World::new(setup(), sshd().slip(Step::Subsystem, vec![signal]));
     world.client.put(bytes(10, 1), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     check(&world.client.shown);
 }
 
@@ -95,7 +95,7 @@ fn cve_2019_6109_prompts_are_escaped() {
     };
     let mut world = World::new(setup, config);
     world.client.put(bytes(10, 1), "file");
-    world.run().unwrap();
+    world.run().expect("it ends well");
     check(&world.client.shown);
 }
 

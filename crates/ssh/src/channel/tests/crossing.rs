@@ -1,0 +1,48 @@
+//! Messages that cross on the way.
+
+use bytes::Bytes;
+use wire::Rest;
+
+use super::super::*;
+use super::start;
+use crate::msg::{ChannelClose, ChannelRequest};
+
+/// A client's channel 0 that the server has confirmed as its number 5.
+fn opened() -> (Channels, ChannelId) {
+    let pool = Pool::new(1024, 2);
+    let mut channels = Channels::new(Role::Client, ChannelsConfig::default(), pool);
+    let id = channels.open_session();
+    let confirmation = ChannelOpenConfirmation {
+        recipient: id.0,
+        sender: 5,
+        window: 1000,
+        max_packet: 1000,
+        data: Rest(&[]),
+    };
+    let payload = Bytes::from(confirmation.to_bytes());
+    channels.handle(start(), payload).unwrap();
+    while channels.poll_packet().is_some() {}
+    (channels, id)
+}
+
+/// RFC 4254 section 5.3. The server's request was on its way when the channel was closed here.
+#[test]
+fn a_request_that_crosses_a_close_is_not_answered() {
+    for close in [false, true] {
+        let (mut channels, id) = opened();
+        if close {
+            channels.close(id);
+            let packet = channels.poll_packet().unwrap();
+            assert_eq!(packet.payload().first(), Some(&ChannelClose::NUMBER));
+        }
+        let request = ChannelRequest {
+            recipient: id.0,
+            name: b"keepalive@openssh.com",
+            want_reply: true,
+            data: Rest(&[]),
+        };
+        let payload = Bytes::from(request.to_bytes());
+        channels.handle(start(), payload).unwrap();
+        assert_eq!(channels.poll_packet().is_none(), close);
+    }
+}

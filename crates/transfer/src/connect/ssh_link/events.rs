@@ -1,0 +1,279 @@
+//! What the engine tells on the way to an open connection and after it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use ssh::Event;
+use ssh::auth::AuthEvent;
+use ssh::channel::{ChannelEvent, ChannelId as SshChannel};
+use ssh::transport::TransportEvent;
+use tracing::{debug, info};
+
+use super::{Far, SshLink, engine_error};
+use crate::connect::gate::Binding;
+use crate::session::{ChannelId, LinkError, LinkEvent};
+
+impl SshLink {
+    /// Handles what the engine has to tell.
+    pub(super) fn pump(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<(), LinkError> {
+        while let Some(event) = self.conn.poll_event() {
+            match event {
+                Event::Transport(event) => self.handle_transport(now, event)?,
+                Event::Auth(event) => {
+                    if self.handle_auth(event, events)? {
+                        return Ok(());
+                    }
+                }
+                Event::Channel(ChannelEvent::PredictionFailed(_)) => {
+                    return self.restart(events, "the server numbers its channels otherwise");
+                }
+                Event::Channel(event) => self.handle_channel(now, event, events),
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_transport(&mut self, now: Instant, event: TransportEvent) -> Result<(), LinkError> {
+        match event {
+            TransportEvent::Identified(ident) => {
+                debug!("{}: {}", self.config.name, ident.as_str());
+                self.visit.banner = ident.as_str().to_owned();
+            }
+            TransportEvent::Negotiated { chosen, favourites } => {
+                debug!(
+                    "{}: kex {}, host key {}, cipher {} and {}{}",
+                    self.config.name,
+                    chosen.kex.name,
+                    chosen.host_key,
+                    chosen.c2s.cipher.name,
+                    chosen.s2c.cipher.name,
+                    if chosen.guess_right {
+                        ", guessed right"
+                    } else {
+                        ""
+                    },
+                );
+                self.visit.kex = favourites.0;
+                self.visit.host_key_algorithm = favourites.1;
+            }
+            TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
+            TransportEvent::Keys { first: false } => debug!("{}: new keys", self.config.name),
+            TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),
+            TransportEvent::Keys { .. } | TransportEvent::Extensions | TransportEvent::Pong => {}
+        }
+        Ok(())
+    }
+
+    fn handle_host_key(&mut self, now: Instant, blob: &Bytes) -> Result<(), LinkError> {
+        self.gate.host_key(blob).map_err(LinkError)?;
+        self.visit.host_key = blob.to_vec();
+        let done = self
+            .conn
+            .accept_host_key()
+            // NEWKEYS and EXT_INFO mostly come together with the reply, and the latter says which
+            // signatures the server takes.
+            .and_then(|()| self.conn.handle_input(now, self.segments.received()));
+        done.map_err(|e| engine_error(&e))?;
+        let Some((session_id, host_key, signature)) = self.conn.binding() else {
+            return Ok(());
+        };
+        let binding = Binding {
+            host_key: &host_key,
+            session_id: &session_id,
+            signature: &signature,
+        };
+        let credentials = self.gate.credentials(binding).map_err(LinkError)?;
+        let early = credentials.proven && self.predicts();
+        let mut config = credentials.config(binding, self.conn.extensions());
+        let peer = self.conn.peer();
+        if peer.is_some_and(|p| p.software().starts_with("libssh")) {
+            // Servers around libssh 0.10 look whether the key exchange is over only between reads
+            // of the socket (server.c, ssh_server_kex_termination). An authentication that
+            // succeeds in the flight of NEWKEYS is past that already, and they wait for ever; a
+            // key that is only asked about is not.
+            for identity in &mut config.identities {
+                identity.direct = false;
+            }
+        }
+        self.conn
+            .start_auth(config, early)
+            .map_err(|e| engine_error(&e))
+    }
+
+    /// Whether a channel's number and window may be counted on.
+    pub(super) fn predicts(&self) -> bool {
+        !self.step_by_step && self.conn.peer().is_some_and(|p| p.openssh().is_some())
+    }
+
+    /// True when the connection was begun anew.
+    fn handle_auth(
+        &mut self,
+        event: AuthEvent,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<bool, LinkError> {
+        match event {
+            AuthEvent::Sign {
+                identity,
+                algorithm,
+                data,
+            } => {
+                let signature = self.gate.sign(identity, &algorithm, &data);
+                self.other_method |= self.signed.is_some() && !self.conn.is_early();
+                self.signed = Some((identity, algorithm));
+                if let Some(auth) = self.conn.auth() {
+                    auth.sign(signature.as_deref());
+                }
+            }
+            AuthEvent::Password { attempt } => {
+                let password = self.gate.password(attempt);
+                self.other_method = true;
+                if let Some(auth) = self.conn.auth() {
+                    auth.password(password.as_ref());
+                }
+            }
+            AuthEvent::Prompts {
+                name,
+                instruction,
+                prompts,
+            } => {
+                let answers = self.gate.answers(&name, &instruction, &prompts);
+                self.other_method = true;
+                if let Some(auth) = self.conn.auth() {
+                    auth.answers(answers.as_deref());
+                }
+            }
+            AuthEvent::Banner(text) => self.gate.banner(&text),
+            AuthEvent::Success => {
+                info!("{}: authenticated", self.config.name);
+                let key = self.signed.as_ref().filter(|_| !self.other_method);
+                self.gate
+                    .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);
+                if let Some(opened) = &self.config.opened {
+                    opened(self.facts());
+                }
+            }
+            AuthEvent::Failed { server, why } => {
+                if self.conn.is_early() {
+                    self.restart(events, "the key that worked before was refused")?;
+                    return Ok(true);
+                }
+                let mut text =
+                    why.unwrap_or_else(|| format!("permission denied ({})", server.join(",")));
+                for reason in self.gate.refusal() {
+                    text.push_str("; ");
+                    text.push_str(&reason);
+                }
+                return Err(LinkError(text));
+            }
+        }
+        Ok(false)
+    }
+
+    fn handle_channel(&mut self, now: Instant, event: ChannelEvent, events: &mut Vec<LinkEvent>) {
+        match event {
+            ChannelEvent::Data(id, bytes) => {
+                // A lane asks for no more than it has room for, so what came is as good as gone.
+                let channels = self.conn.channels();
+                channels.consumed(now, id, bytes.len());
+                let agent = self
+                    .agents
+                    .as_mut()
+                    .is_some_and(|a| a.data(id, &bytes, channels));
+                if !agent {
+                    events.push(LinkEvent::Data(ChannelId(id.0), bytes));
+                }
+            }
+            ChannelEvent::ExtendedData(id, bytes) => {
+                self.conn.channels().consumed(now, id, bytes.len());
+                if let Some(far) = self.channels.get_mut(&id.0) {
+                    far.hear(&bytes, events);
+                }
+            }
+            ChannelEvent::RequestSucceeded(id) => {
+                if let Some(far) = self.channels.get_mut(&id.0) {
+                    far.granted = true;
+                }
+            }
+            ChannelEvent::RequestFailed(id) => {
+                self.end_channel(id, "the server has no SFTP subsystem", events);
+            }
+            ChannelEvent::OpenFailed {
+                id, description, ..
+            } => {
+                self.end_channel(
+                    id,
+                    &format!("the server refused a channel: {description}"),
+                    events,
+                );
+            }
+            ChannelEvent::ExitStatus(id, status) => {
+                if let Some(far) = self.channels.get_mut(&id.0) {
+                    far.status = Some(status);
+                }
+            }
+            ChannelEvent::ExitSignal(id, signal) => {
+                let why = format!("the SFTP server was ended by signal {signal}");
+                self.end_channel(id, &why, events);
+            }
+            ChannelEvent::Eof(id) | ChannelEvent::Closed(id)
+                if self.agents.as_mut().is_some_and(|a| a.closed(id)) =>
+            {
+                self.conn.channels().close(id);
+            }
+            ChannelEvent::Eof(id) | ChannelEvent::Closed(id) => {
+                let status = self.channels.get(&id.0).and_then(|far| far.status);
+                let why = match status {
+                    Some(status) => format!("the SFTP server ended with status {status}"),
+                    None => "the server closed the SFTP channel".to_owned(),
+                };
+                // After EOF the exit status is still to come; CLOSE ends it for good.
+                if matches!(event, ChannelEvent::Closed(_)) {
+                    self.end_channel(id, &why, events);
+                }
+            }
+            ChannelEvent::AgentOpened(id) => {
+                let binding = self.conn.binding();
+                let channels = self.conn.channels();
+                match &mut self.agents {
+                    Some(agents) => agents.opened(id, channels, binding),
+                    None => channels.reject(id, "no agent is forwarded"),
+                }
+            }
+            ChannelEvent::Opened(_)
+            | ChannelEvent::Alive
+            | ChannelEvent::PredictionFailed(_)
+            | ChannelEvent::SessionOpened(_)
+            | ChannelEvent::Request { .. } => {}
+        }
+    }
+
+    fn end_channel(&mut self, id: SshChannel, why: &str, events: &mut Vec<LinkEvent>) {
+        if let Some(mut far) = self.channels.remove(&id.0) {
+            far.hear(b"\n", events);
+            self.conn.channels().close(id);
+            // The lowest free number is no longer the count of those opened.
+            self.step_by_step = true;
+            events.push(LinkEvent::Closed(ChannelId(id.0), Some(why.to_owned())));
+        }
+    }
+}
+
+impl Far {
+    /// Standard error, line by line; a line without an end is shown at 1,000 bytes.
+    fn hear(&mut self, bytes: &[u8], events: &mut Vec<LinkEvent>) {
+        for part in bytes.split_inclusive(|b| *b == b'\n') {
+            self.errors.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.errors.len() > 1000 {
+                let line = std::mem::take(&mut self.errors);
+                let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+                if !text.is_empty() {
+                    events.push(LinkEvent::Says(text));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A session's link over our own engine: one connection, several channels.
+
+mod events;
+mod moving;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::{Registry, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sftp::ServerInfo;
+use ssh::transport::Sealed;
+use ssh::{Connection, ConnectionConfig};
+use tracing::info;
+use wire::Pool;
+
+use super::agent_channels::AgentChannels;
+use super::gate::{Gate, Visit};
+use super::stream::Stream;
+use crate::agent::AgentSocket;
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, Segments};
+
+/// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
+/// is gone, so that disk and loop wake each other once per megabyte and not once per write.
+const QUEUE: usize = 2 << 20;
+
+/// What is known of a connection, for people and programs.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Address and port of a TCP connection.
+    pub address: Option<String>,
+    /// The server's identification.
+    pub banner: Option<String>,
+    /// The key exchange.
+    pub kex: Option<String>,
+    /// The host key algorithm.
+    pub host_key: Option<String>,
+    /// The cipher from here to there.
+    pub cipher: Option<String>,
+    /// The method that authenticated.
+    pub method: Option<String>,
+    /// The key exchange was guessed, and guessed right.
+    pub guessed: bool,
+}
+
+/// Opens the socket; again when a connection has to begin anew.
+pub type Opener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
+
+/// What an [`SshLink`] is made with.
+pub struct LinkConfig {
+    /// The host as the user wrote it.
+    pub name: String,
+    /// Of the engine.
+    pub connection: ConnectionConfig,
+    /// What was learned of the server last time: its identification and its SFTP server.
+    pub remembered: Option<(String, ServerInfo)>,
+    /// Variables to send (SendEnv, SetEnv).
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bound for everything up to authentication (ConnectTimeout).
+    pub timeout: Option<Duration>,
+    /// The agent to forward.
+    pub forward: Option<AgentSocket>,
+    /// Told once authentication has succeeded.
+    pub opened: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
+}
+
+/// One connection of our own engine. See [`Link`].
+pub struct SshLink {
+    config: LinkConfig,
+    open: Opener,
+    gate: Box<dyn Gate>,
+    stream: Stream,
+    conn: Connection,
+    pool: Pool,
+    segments: Segments,
+    sending: VecDeque<Sealed>,
+    sending_len: usize,
+    registered: Option<(Registry, Token)>,
+    readable: bool,
+    writable: bool,
+    ended: bool,
+    channels: BTreeMap<u32, Far>,
+    visit: Visit,
+    /// Key and algorithm of the last signature; `None` once anything else was used too.
+    signed: Option<(usize, String)>,
+    other_method: bool,
+    /// Nothing is predicted on this connection: a prediction has failed.
+    step_by_step: bool,
+    rtt_asked: Option<Instant>,
+    agents: Option<AgentChannels>,
+}
+
+/// The far end of a channel, as far as it is worth telling.
+#[derive(Default)]
+struct Far {
+    granted: bool,
+    errors: Vec<u8>,
+    status: Option<u32>,
+}
+
+impl SshLink {
+    /// Opens the socket and readies identification and KEXINIT. Nothing is awaited but the TCP
+    /// connection.
+    pub fn connect(
+        config: LinkConfig,
+        mut open: Opener,
+        gate: Box<dyn Gate>,
+    ) -> Result<Self, LinkError> {
+        let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
+        let stream = open().map_err(LinkError)?;
+        let conn = engine(&config.connection, &pool)?;
+        let agents = config.forward.clone().map(AgentChannels::new);
+        let link = Self {
+            config,
+            open,
+            gate,
+            stream,
+            conn,
+            pool,
+            segments: Segments::default(),
+            sending: VecDeque::new(),
+            sending_len: 0,
+            registered: None,
+            readable: true,
+            writable: true,
+            ended: false,
+            channels: BTreeMap::new(),
+            visit: Visit::default(),
+            signed: None,
+            other_method: false,
+            step_by_step: false,
+            rtt_asked: None,
+            agents,
+        };
+        link.nonblocking()?;
+        Ok(link)
+    }
+
+    fn nonblocking(&self) -> Result<(), LinkError> {
+        self.stream.set_nonblocking().map_err(|e| broken(&e))
+    }
+
+    /// Waits until authentication has succeeded.
+    pub fn establish(&mut self) -> Result<(), LinkError> {
+        let deadline = self.config.timeout.map(|t| Instant::now() + t);
+        let mut events = Vec::new();
+        loop {
+            let now = Instant::now();
+            self.flush(now)?;
+            if self.conn.is_authenticated() {
+                return Ok(());
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(now));
+            // Once a person may be asked, time is theirs.
+            let left = left.filter(|_| self.conn.binding().is_none());
+            if left.is_some_and(|l| l.is_zero()) {
+                return Err(error("no answer in time (ConnectTimeout)"));
+            }
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, !self.sending.is_empty());
+            let timeout = left.and_then(|l| Timespec::try_from(l).ok());
+            let mut fds = [PollFd::new(&self.stream, flags)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(broken(&e.into())),
+            }
+            self.readable = true;
+            self.writable = true;
+            self.receive(now, &mut events)?;
+            for event in events.drain(..) {
+                if let LinkEvent::Says(text) = event {
+                    self.gate
+                        .banner(&crate::escape::text(text.as_bytes()).to_string());
+                }
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let chosen = self.conn.negotiated();
+        let method = match &self.signed {
+            Some(_) if !self.other_method => "publickey",
+            _ => "password or keyboard-interactive",
+        };
+        Facts {
+            address: self.stream.address(),
+            banner: self.conn.peer().map(|p| p.as_str().to_owned()),
+            kex: chosen.map(|n| n.kex.name.to_owned()),
+            host_key: chosen.map(|n| n.host_key.clone()),
+            cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
+            method: self.conn.is_authenticated().then(|| method.to_owned()),
+            guessed: self.config.connection.transport.guess
+                && chosen.is_some_and(|n| n.guess_right),
+        }
+    }
+
+    /// Has the server connect to `host` and `port`; the channel carries that connection's bytes.
+    pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
+        let id = self.conn.channels().open_direct_tcpip(host, port);
+        self.channels.insert(id.0, Far::default());
+        ChannelId(id.0)
+    }
+
+    /// The socket, to wait for.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether sealed bytes wait for the socket.
+    pub(super) fn has_output(&self) -> bool {
+        !self.sending.is_empty()
+    }
+
+    /// Begins anew, without predictions: what was sent early was refused.
+    fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
+        info!("{}: {why}; connecting again step by step", self.config.name);
+        self.gate.forget();
+        self.step_by_step = true;
+        if let Some((registry, _)) = &self.registered {
+            let _ = self.stream.deregister(registry);
+        }
+        self.stream = (self.open)().map_err(LinkError)?;
+        self.conn = engine(&self.config.connection, &self.pool)?;
+        let limit = self.segments.limit();
+        self.segments = Segments::default();
+        self.segments.set_limit(limit);
+        self.sending.clear();
+        self.sending_len = 0;
+        self.signed = None;
+        self.other_method = false;
+        self.ended = false;
+        self.readable = true;
+        self.writable = true;
+        for id in std::mem::take(&mut self.channels).into_keys() {
+            events.push(LinkEvent::Closed(ChannelId(id), Some(why.to_owned())));
+        }
+        self.nonblocking()?;
+        if let Some((registry, token)) = &self.registered {
+            self.stream
+                .register(registry, *token)
+                .map_err(|e| broken(&e))?;
+        }
+        Ok(())
+    }
+}
+
+fn error(what: &str) -> LinkError {
+    LinkError(what.to_owned())
+}
+
+fn broken(e: &io::Error) -> LinkError {
+    let why = crate::disk::os_words(e);
+    LinkError(format!("the connection broke: {why}"))
+}
+
+fn engine_error(e: &ssh::Error) -> LinkError {
+    LinkError(e.to_string())
+}
+
+fn engine(config: &ConnectionConfig, pool: &Pool) -> Result<Connection, LinkError> {
+    let random = Box::new(|to: &mut [u8]| {
+        aws_lc_rs::rand::fill(to).expect("the system's random numbers");
+    });
+    Connection::client(config.clone(), pool.clone(), random).map_err(|e| LinkError(e.to_string()))
+}

@@ -1,0 +1,238 @@
+//! Bytes between socket, engine and session.
+
+use std::io::{self, IoSlice};
+use std::time::{Duration, Instant};
+
+use mio::{Registry, Token};
+use sftp::{Output, ServerInfo};
+use ssh::channel::{ChannelId as SshChannel, Request};
+use tracing::debug;
+use wire::Pool;
+
+use super::{Far, QUEUE, SshLink, broken, engine_error, error};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer};
+
+/// Sealed bytes waiting for the socket: enough for one large writev, little enough to be in the
+/// cache still when it comes.
+const BATCH: usize = 256 << 10;
+/// Bytes written or read in a turn of the loop, so that neither direction starves the other.
+const TURN: usize = 1 << 20;
+/// How often the kernel is asked for the round trip.
+const RTT_INTERVAL: Duration = Duration::from_millis(50);
+/// SSH_DISCONNECT_BY_APPLICATION.
+const BY_APPLICATION: u32 = 11;
+
+impl Link for SshLink {
+    fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
+        self.stream.register(registry, first)?;
+        self.registered = Some((registry.try_clone()?, first));
+        if let Some(agents) = &mut self.agents {
+            agents.register(registry, first)?;
+        }
+        // What arrived before the registration is announced by no event.
+        self.readable = true;
+        self.writable = true;
+        Ok(())
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        let ident = self.conn.peer()?;
+        let remembered = self.config.remembered.as_ref();
+        let same = remembered.filter(|(banner, _)| banner == ident.as_str());
+        Some(Peer {
+            openssh: ident.openssh().is_some(),
+            remembered: same
+                .filter(|_| !self.step_by_step)
+                .map(|(_, info)| info.clone()),
+        })
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn server_seen(&mut self, info: &ServerInfo) {
+        self.gate.server(info);
+    }
+
+    fn open_channel(&mut self) -> Option<ChannelId> {
+        let predicted = self.predicts();
+        let channels = self.conn.channels();
+        let id = match predicted {
+            true => channels.open_session_predicted(),
+            false => channels.open_session(),
+        };
+        if self.agents.is_some() && self.gate.may_forward() {
+            channels.request(id, Request::AgentForwarding, false);
+        }
+        for (name, value) in &self.config.env {
+            channels.request(id, Request::Env(name.clone(), value.clone()), false);
+        }
+        channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+        self.channels.insert(id.0, Far::default());
+        Some(ChannelId(id.0))
+    }
+
+    fn close_channel(&mut self, channel: ChannelId) {
+        if self.channels.remove(&channel.0).is_some() {
+            self.step_by_step = true;
+            self.conn.channels().close(SshChannel(channel.0));
+        }
+    }
+
+    fn ready(&mut self, token: Token, readable: bool, writable: bool) {
+        // An agent's socket: each turn looks at all of them.
+        if self
+            .registered
+            .as_ref()
+            .is_some_and(|(_, first)| token.0 > first.0)
+        {
+            return;
+        }
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
+        match self.read(now, events) {
+            // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
+            // away, ends a connection that says too much too early.
+            Err(e) if self.conn.is_early() => {
+                self.restart(events, &e.0)?;
+                Ok(true)
+            }
+            done => done,
+        }
+    }
+
+    fn limit_receive(&mut self, bytes: usize) {
+        self.segments.set_limit(Some(bytes));
+    }
+
+    fn room(&self, channel: ChannelId) -> usize {
+        match self.channels.contains_key(&channel.0) {
+            true => match self.conn.queued(SshChannel(channel.0)) {
+                queued if queued > QUEUE / 2 => 0,
+                queued => QUEUE - queued,
+            },
+            false => 0,
+        }
+    }
+
+    fn send(&mut self, channel: ChannelId, output: Output) {
+        let id = SshChannel(channel.0);
+        match output {
+            Output::Bytes(bytes) => self.conn.channels().write(id, &bytes),
+            Output::Block(block) => self.conn.channels().write_block(id, block),
+        }
+    }
+
+    fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
+        if let Some(agents) = &mut self.agents {
+            agents.turn(self.conn.channels());
+        }
+        let mut total = 0;
+        while total < TURN {
+            while self.sending_len < BATCH {
+                let sealed = match self.conn.poll_output() {
+                    Ok(Some(output)) => output.seal(),
+                    Ok(None) => break,
+                    Err(e) => Err(e),
+                };
+                let sealed = sealed.map_err(|e| engine_error(&e))?;
+                self.sending_len += sealed.remaining().len();
+                self.sending.push_back(sealed);
+            }
+            if self.sending.is_empty() || !self.writable {
+                break;
+            }
+            let slices: Vec<IoSlice<'_>> = self
+                .sending
+                .iter()
+                .take(64)
+                .map(|s| IoSlice::new(s.remaining()))
+                .collect();
+            match self.stream.write(&slices) {
+                Ok(n) => {
+                    total += n;
+                    self.sent(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                // Why it broke may be in what is still to be read: a DISCONNECT.
+                Err(e) if self.readable => {
+                    debug!("{}: {e}", self.config.name);
+                    self.writable = false;
+                }
+                Err(e) => return Err(broken(&e)),
+            }
+        }
+        Ok(total > 0)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.conn.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError> {
+        self.conn.handle_timeout(now).map_err(|e| engine_error(&e))
+    }
+
+    fn finish(mut self: Box<Self>) {
+        if self.conn.disconnect(BY_APPLICATION, "done").is_ok() {
+            self.writable = true;
+            let _ = self.flush(Instant::now());
+        }
+    }
+}
+
+impl SshLink {
+    fn ask_rtt(&mut self, now: Instant) {
+        if self
+            .rtt_asked
+            .is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL)
+        {
+            self.rtt_asked = Some(now);
+            if let Some(rtt) = self.stream.rtt() {
+                self.conn.channels().set_rtt(rtt);
+            }
+        }
+    }
+
+    fn read(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
+        let mut total = 0;
+        let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
+        while self.readable && !self.ended && total < turn {
+            match self.segments.read(&self.stream, self.conn.wanted()) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Err(error("the server closed the connection"));
+                }
+                Ok(n) => total += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    break;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(broken(&e)),
+            }
+            let handled = self.conn.handle_input(now, self.segments.received());
+            self.pump(now, events)?;
+            handled.map_err(|e| engine_error(&e))?;
+        }
+        if total > 0 {
+            self.ask_rtt(now);
+        }
+        Ok(self.readable && !self.ended)
+    }
+
+    fn sent(&mut self, mut n: usize) {
+        self.sending_len -= n.min(self.sending_len);
+        while let Some(front) = self.sending.front_mut() {
+            n -= front.advance(n);
+            if !front.remaining().is_empty() {
+                return;
+            }
+            self.sending.pop_front();
+        }
+    }
+}
