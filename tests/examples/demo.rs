@@ -12,7 +12,7 @@ use testkit::{DelayProxy, PeerBuilder, Seed};
 const RTT: Duration = Duration::from_millis(100);
 const RATE: u64 = 125_000_000;
 const FILE: usize = 64_000_000;
-const SMALL: usize = 30;
+const SMALL: usize = 20;
 
 fn main() -> ExitCode {
     // Refuses with a sentence if longhaul is not built.
@@ -44,27 +44,26 @@ fn main() -> ExitCode {
         RATE * 8 / 1_000_000
     );
     let mut good = true;
+    write_file(&scene.path("tiny"), &[b'x'; 1000]);
     let file = format!("{} MB in one file", FILE / 1_000_000);
-    for (title, flags, name) in [
-        ("1 kB in one file", &[][..], "tiny"),
-        (&file, &[], "file"),
-        (&format!("{SMALL} small files"), &["-r"], "tree"),
+    for (title, flags, name, up) in [
+        ("1 kB in one file", &[][..], "tiny", true),
+        (&file, &[], "file", true),
+        (&file, &[], "file", false),
+        (&format!("{SMALL} small files"), &["-r"], "tree", true),
     ] {
-        if name == "tiny" {
-            write_file(&scene.path(name), &[b'x'; 1000]);
-        }
-        println!("{title}, upload");
+        println!("{title}, {}", if up { "upload" } else { "download" });
         let mut rows = Vec::new();
         for (label, program) in &programs {
             scene.client.program = program.clone();
-            let copy = format!("{name}-{label}");
-            let run = scene
-                .client
-                .cp()
-                .arg("-q")
-                .args(flags)
-                .arg(scene.path(name));
-            let outcome = run.arg(scene.remote(&copy)).run();
+            let copy = format!("{name}-{label}-{up}");
+            let (from, to) = if up {
+                (scene.path(name).into_os_string(), scene.remote(&copy))
+            } else {
+                (scene.remote(name), scene.path(&copy).into_os_string())
+            };
+            let run = scene.client.cp().arg("-q").args(flags);
+            let outcome = run.arg(from).arg(to).run();
             let same =
                 differences(&scene.path(name), &scene.path(&copy), Compare::CONTENT).is_empty();
             if !outcome.success() || !same {

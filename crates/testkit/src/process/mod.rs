@@ -1,16 +1,20 @@
 //! Programs under test: captured, bounded in time, ended as a process group.
 
+mod capture;
+mod outcome;
+
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use capture::Capture;
+pub use outcome::Outcome;
 
 /// A command about to run.
 #[derive(Debug)]
@@ -277,158 +281,6 @@ impl Running {
     }
 }
 
-/// Bytes a program has written so far.
-#[derive(Debug)]
-struct Capture {
-    state: Arc<(Mutex<Captured>, Condvar)>,
-    reader: JoinHandle<()>,
-}
-
-#[derive(Debug, Default)]
-struct Captured {
-    bytes: Vec<u8>,
-    closed: bool,
-}
-
-impl Capture {
-    fn of(mut pipe: impl Read + Send + 'static) -> Self {
-        let state: Arc<(Mutex<Captured>, Condvar)> = Arc::default();
-        let shared = Arc::clone(&state);
-        let reader = std::thread::spawn(move || {
-            let mut chunk = [0; 16384];
-            loop {
-                let read = pipe.read(&mut chunk).unwrap_or(0);
-                let mut captured = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-                captured.bytes.extend_from_slice(&chunk[..read]);
-                captured.closed = read == 0;
-                shared.1.notify_all();
-                if read == 0 {
-                    return;
-                }
-            }
-        });
-        Self { state, reader }
-    }
-
-    fn contains(&self, text: &str) -> bool {
-        let captured = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        captured
-            .bytes
-            .windows(text.len())
-            .any(|window| window == text.as_bytes())
-    }
-
-    fn closed(&self) -> bool {
-        self.state
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .closed
-    }
-
-    fn wait(&self, limit: Duration) {
-        let captured = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = if captured.closed {
-            drop(captured);
-            std::thread::sleep(limit);
-            return;
-        } else {
-            self.state.1.wait_timeout(captured, limit)
-        };
-        drop(waited);
-    }
-
-    fn finish(self) -> Vec<u8> {
-        let _ = self.reader.join();
-        std::mem::take(
-            &mut self
-                .state
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .bytes,
-        )
-    }
-}
-
-/// How a program ended.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    shown: String,
-    /// The exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
-    /// Whether it was ended for running too long.
-    pub timed_out: bool,
-    /// What it wrote to standard output.
-    pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
-    pub stderr: Vec<u8>,
-    /// From its start to its end.
-    pub elapsed: Duration,
-    /// Processor time of it and of the children it waited for, in steps of 10 ms.
-    pub cpu: Duration,
-}
-
-impl Outcome {
-    /// Whether it ended with exit code 0.
-    pub fn success(&self) -> bool {
-        self.code == Some(0)
-    }
-
-    /// Standard output as text.
-    pub fn out(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).into_owned()
-    }
-
-    /// Standard error as text.
-    pub fn err(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).into_owned()
-    }
-
-    /// Panics with all that is known unless the exit code is `code`.
-    #[track_caller]
-    pub fn expect_code(self, code: i32) -> Self {
-        assert!(
-            self.code == Some(code),
-            "expected exit code {code} of {self}"
-        );
-        self
-    }
-
-    /// Panics unless standard error holds one of `texts`, whatever their case.
-    #[track_caller]
-    pub fn expect_err(self, texts: &[&str]) -> Self {
-        let lower = self.err().to_lowercase();
-        let found = texts
-            .iter()
-            .any(|text| lower.contains(&text.to_lowercase()));
-        assert!(
-            found,
-            "expected one of {texts:?} on standard error of {self}"
-        );
-        self
-    }
-}
-
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "{}", self.shown)?;
-        match (self.timed_out, self.code, self.signal) {
-            (true, ..) => writeln!(f, "  ended for running longer than {:?}", self.elapsed)?,
-            (_, Some(code), _) => writeln!(f, "  exit code {code} after {:?}", self.elapsed)?,
-            (_, _, signal) => writeln!(f, "  ended by signal {signal:?} after {:?}", self.elapsed)?,
-        }
-        for (name, bytes) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
-            for line in String::from_utf8_lossy(bytes).lines() {
-                writeln!(f, "  {name}: {}", line.escape_debug())?;
-            }
-        }
-        Ok(())
-    }
-}
-
 fn shown(command: &Command) -> String {
     std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -461,61 +313,4 @@ pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn captures_output_code_and_time() {
-        let outcome = Run::new("sh")
-            .args(["-c", "echo out; echo err >&2; exit 3"])
-            .run();
-        assert_eq!(
-            (outcome.out().as_str(), outcome.err().as_str()),
-            ("out\n", "err\n")
-        );
-        assert_eq!(outcome.code, Some(3));
-        assert!(!outcome.timed_out);
-    }
-
-    #[test]
-    fn ends_the_whole_group_when_time_is_over() {
-        let begun = Instant::now();
-        let outcome = Run::new("sh")
-            .args(["-c", "sleep 30 & sleep 30"])
-            .timeout(Duration::from_millis(200))
-            .run();
-        assert!(outcome.timed_out);
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "the pipe was closed with the group"
-        );
-    }
-
-    #[test]
-    fn talks_to_a_program_in_a_terminal() {
-        let mut running = Run::new("sh")
-            .args(["-c", "printf 'name? '; read n; echo \"hello $n\"; tty"])
-            .in_terminal()
-            .spawn();
-        assert!(running.shows("name? "));
-        running.type_in("world\n");
-        assert!(running.shows("hello world"));
-        let outcome = running.wait();
-        assert!(
-            outcome.success() && outcome.out().contains("/dev/"),
-            "{outcome}"
-        );
-    }
-
-    #[test]
-    fn counts_processor_time() {
-        let outcome = Run::new("sh")
-            .args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"])
-            .run();
-        assert!(
-            outcome.cpu >= Duration::from_millis(20),
-            "{:?}",
-            outcome.cpu
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,250 @@
+//! One connection through the proxy: two ways, each with a thread that takes in and one that
+//! delivers when it is due.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Shared, Way, locked};
+
+pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept() {
+        if shared.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(shared);
+        let accepted = Instant::now();
+        locked(&shared.first_accept).get_or_insert(accepted);
+        std::thread::spawn(move || carry(client, server, accepted, &shared));
+    }
+}
+
+/// One connection, until both ways have ended or one is cut.
+fn carry(client: TcpStream, server: SocketAddr, accepted: Instant, shared: &Arc<Shared>) {
+    std::thread::sleep((accepted + shared.rtt / 2).saturating_duration_since(Instant::now()));
+    let Ok(server) = TcpStream::connect(server) else {
+        let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+        return;
+    };
+    for socket in [&client, &server] {
+        let _ = socket.set_nodelay(true);
+        // So that a write to an end that does not read notices a reset of the other.
+        let _ = socket.set_write_timeout(Some(Duration::from_millis(50)));
+    }
+    let connection = Arc::new(Connection {
+        client,
+        server,
+        up: Queue::default(),
+        down: Queue::default(),
+        dead: AtomicBool::new(false),
+    });
+    locked(&shared.open).push(Arc::clone(&connection));
+    let threads: Vec<_> = [Way::Up, Way::Down]
+        .into_iter()
+        .flat_map(|way| {
+            let [reading, writing] =
+                [(); 2].map(|()| (Arc::clone(&connection), Arc::clone(shared)));
+            [
+                std::thread::spawn(move || take_in(way, &reading.0, &reading.1)),
+                std::thread::spawn(move || deliver(way, &writing.0, &writing.1)),
+            ]
+        })
+        .collect();
+    for thread in threads {
+        let _ = thread.join();
+    }
+    locked(&shared.open).retain(|open| !Arc::ptr_eq(open, &connection));
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    up: Queue,
+    down: Queue,
+    dead: AtomicBool,
+}
+
+impl Connection {
+    fn parts(&self, way: Way) -> (&TcpStream, &Queue, &TcpStream) {
+        match way {
+            Way::Up => (&self.client, &self.up, &self.server),
+            Way::Down => (&self.server, &self.down, &self.client),
+        }
+    }
+
+    /// Both ends see a reset, not an end of file: with a linger time of zero the last close()
+    /// sends RST. Ending the read sides and the queues makes all four threads let go.
+    pub(super) fn reset(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        for socket in [&self.client, &self.server] {
+            let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+            let _ = socket.shutdown(Shutdown::Read);
+        }
+        self.up.stop();
+        self.down.stop();
+    }
+
+    fn dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+struct Queue {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    pieces: VecDeque<(Instant, Piece)>,
+    bytes: usize,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Data(Vec<u8>),
+    End,
+    Reset,
+}
+
+/// What one way may hold: the product of delay and bandwidth of the longest, fastest path a test
+/// emulates. Beyond it the sender is held back, as a full path would.
+const CAPACITY: usize = 64 << 20;
+
+/// Ethernet's TCP payload: what is shorter is a small segment to Nagle's algorithm.
+const SEGMENT: usize = 1448;
+
+/// By then sshd has sent banner and KEXINIT and has had an answer to both.
+const NAGLE_BYTES: usize = 1300;
+
+fn take_in(way: Way, connection: &Connection, shared: &Shared) {
+    let (mut from, queue, _) = connection.parts(way);
+    let mut link_free = Instant::now();
+    let mut unacknowledged_until = link_free;
+    let mut seen = 0;
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        let read = loop {
+            match from.read(&mut chunk) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let mut departs = Instant::now().max(link_free);
+        let piece = match read {
+            Ok(0) => Piece::End,
+            Err(_) => Piece::Reset,
+            Ok(len) => {
+                if shared.nagle && way == Way::Down && seen < NAGLE_BYTES {
+                    if len < SEGMENT {
+                        departs = departs.max(unacknowledged_until);
+                    }
+                    unacknowledged_until = departs + shared.rtt;
+                }
+                seen += len;
+                if let Some(rate) = shared.rate {
+                    departs += Duration::from_nanos(len as u64 * 1_000_000_000 / rate.max(1));
+                }
+                link_free = departs;
+                Piece::Data(chunk[..len].to_vec())
+            }
+        };
+        let last = !matches!(piece, Piece::Data(_));
+        if !queue.push(departs + shared.rtt / 2, piece) || last {
+            return;
+        }
+    }
+}
+
+fn deliver(way: Way, connection: &Connection, shared: &Shared) {
+    let (_, queue, to) = connection.parts(way);
+    while let Some(piece) = queue.pop(&shared.dark_until) {
+        match piece {
+            Piece::Data(bytes) => {
+                if !write(to, &bytes, connection) || shared.count(way, bytes.len() as u64) {
+                    connection.reset();
+                }
+            }
+            Piece::End => {
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+            Piece::Reset => connection.reset(),
+        }
+    }
+}
+
+fn write(mut to: &TcpStream, mut bytes: &[u8], connection: &Connection) -> bool {
+    while !bytes.is_empty() && !connection.dead() {
+        match to.write(bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                _ => return false,
+            },
+        }
+    }
+    true
+}
+
+impl Queue {
+    /// False once nobody takes from it any more.
+    fn push(&self, due: Instant, piece: Piece) -> bool {
+        let mut inner = locked(&self.inner);
+        while inner.bytes > CAPACITY && !inner.stopped {
+            inner = self
+                .changed
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Piece::Data(bytes) = &piece {
+            inner.bytes += bytes.len();
+        }
+        inner.pieces.push_back((due, piece));
+        self.changed.notify_all();
+        !inner.stopped
+    }
+
+    /// Waits until the next piece is due; None once the queue was stopped.
+    fn pop(&self, dark_until: &Mutex<Instant>) -> Option<Piece> {
+        let mut inner = locked(&self.inner);
+        loop {
+            if inner.stopped {
+                return None;
+            }
+            let Some((due, _)) = inner.pieces.front() else {
+                inner = self
+                    .changed
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = (*due)
+                .max(*locked(dark_until))
+                .saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (_, piece) = inner.pieces.pop_front()?;
+                if let Piece::Data(bytes) = &piece {
+                    inner.bytes -= bytes.len();
+                }
+                self.changed.notify_all();
+                return Some(piece);
+            }
+            let waited = self.changed.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn stop(&self) {
+        locked(&self.inner).stopped = true;
+        self.changed.notify_all();
+    }
+}

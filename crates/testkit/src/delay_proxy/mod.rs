@@ -1,0 +1,210 @@
+//! A TCP proxy on loopback that makes the way long: every byte arrives half a round trip after it
+//! was sent, at no more than the path's rate.
+//!
+//! What it models: propagation each way, the rate of the path, a connection that is reset, and a
+//! path that carries nothing for a while. With [`Builder::server_nagle`] also the one effect of
+//! Nagle's algorithm that OpenSSH's start has: sshd sends its banner and then its KEXINIT before it
+//! sets TCP_NODELAY, so the KEXINIT waits for the acknowledgement of the banner.
+//!
+//! What it cannot model: the handshake of TCP itself, since the kernel answers connect() at once.
+//! The proxy connects to the server half a round trip after it accepted, as the server's accept()
+//! would see it; the round trip that connect() takes on a real path has to be added to what is
+//! measured: [`DelayProxy::with_connect`].
+
+mod connection;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use connection::{Connection, accept};
+
+use crate::port;
+
+/// One way through the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// A proxy about to start.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    server: SocketAddr,
+    rtt: Duration,
+    rate: Option<u64>,
+    cut: Option<(Way, u64)>,
+    nagle: bool,
+}
+
+impl Builder {
+    /// The round trip; half of it each way.
+    pub fn rtt(mut self, rtt: Duration) -> Self {
+        self.rtt = rtt;
+        self
+    }
+
+    /// Bytes per second, each way and for each connection.
+    pub fn rate(mut self, bytes_per_second: u64) -> Self {
+        self.rate = Some(bytes_per_second);
+        self
+    }
+
+    /// Resets the first connection once so many bytes went this way. Later connections pass.
+    pub fn cut_after(mut self, way: Way, bytes: u64) -> Self {
+        self.cut = Some((way, bytes));
+        self
+    }
+
+    /// Holds the server's second small segment back until its first is acknowledged.
+    pub fn server_nagle(mut self) -> Self {
+        self.nagle = true;
+        self
+    }
+
+    /// Starts to listen.
+    ///
+    /// # Panics
+    /// If loopback gives no port.
+    pub fn start(self) -> DelayProxy {
+        let listener = TcpListener::bind(port::loopback(0)).expect("a loopback port");
+        let addr = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            rtt: self.rtt,
+            rate: self.rate,
+            nagle: self.nagle,
+            cut: Mutex::new(self.cut),
+            ended: AtomicBool::new(false),
+            up: AtomicU64::new(0),
+            down: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+            first_accept: Mutex::new(None),
+            dark_until: Mutex::new(Instant::now()),
+            open: Mutex::new(Vec::new()),
+        });
+        let accepting = Arc::clone(&shared);
+        let server = self.server;
+        std::thread::spawn(move || accept(&listener, server, &accepting));
+        DelayProxy { addr, shared }
+    }
+}
+
+/// A proxy that runs until it is dropped.
+#[derive(Debug)]
+pub struct DelayProxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rtt: Duration,
+    rate: Option<u64>,
+    nagle: bool,
+    cut: Mutex<Option<(Way, u64)>>,
+    ended: AtomicBool,
+    up: AtomicU64,
+    down: AtomicU64,
+    connections: AtomicU64,
+    first_accept: Mutex<Option<Instant>>,
+    dark_until: Mutex<Instant>,
+    open: Mutex<Vec<Arc<Connection>>>,
+}
+
+impl DelayProxy {
+    /// A proxy to `server`, without delay or limit until told.
+    pub fn to(server: SocketAddr) -> Builder {
+        Builder {
+            server,
+            rtt: Duration::ZERO,
+            rate: None,
+            cut: None,
+            nagle: false,
+        }
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// A measured time with what the connect() of `connections` connections one after the other
+    /// would have added on a real path.
+    pub fn with_connect(&self, measured: Duration, connections: u32) -> Duration {
+        measured + self.shared.rtt * connections
+    }
+
+    /// Bytes it has delivered this way.
+    pub fn carried(&self, way: Way) -> u64 {
+        self.shared.counter(way).load(Ordering::Relaxed)
+    }
+
+    /// Connections it has accepted.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// When it accepted its first connection.
+    pub fn first_accept(&self) -> Option<Instant> {
+        *locked(&self.shared.first_accept)
+    }
+
+    /// Resets every connection that is open now; later ones pass.
+    pub fn cut_now(&self) {
+        for connection in locked(&self.shared.open).drain(..) {
+            connection.reset();
+        }
+    }
+
+    /// Delivers nothing for so long; what was sent meanwhile arrives afterwards.
+    pub fn blackout(&self, duration: Duration) {
+        *locked(&self.shared.dark_until) = Instant::now() + duration;
+    }
+}
+
+impl Drop for DelayProxy {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        self.cut_now();
+        // Wakes the accepting thread, which then sees that it is over.
+        let _ = TcpStream::connect(self.addr);
+    }
+}
+
+impl Shared {
+    fn counter(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// Counts delivered bytes; says whether the path is to be cut at this point.
+    fn count(&self, way: Way, bytes: u64) -> bool {
+        let total = self.counter(way).fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut cut = locked(&self.cut);
+        let now = cut.is_some_and(|(at, limit)| at == way && total >= limit);
+        if now {
+            *cut = None;
+        }
+        now
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+
+use super::*;
+
+/// A server that gives back what it gets, for one connection.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind(port::loopback(0)).expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a connection");
+        let mut chunk = [0; 65536];
+        while let Ok(len @ 1..) = socket.read(&mut chunk) {
+            if socket.write_all(&chunk[..len]).is_err() {
+                return;
+            }
+        }
+    });
+    addr
+}
+
+#[test]
+fn every_round_trip_takes_its_time() {
+    let rtt = Duration::from_millis(40);
+    let proxy = DelayProxy::to(echo()).rtt(rtt).start();
+    let mut socket = TcpStream::connect(proxy.addr()).expect("connects at once");
+    let begun = Instant::now();
+    for turn in 0..5 {
+        socket.write_all(&[turn]).expect("writes");
+        let mut byte = [0];
+        socket.read_exact(&mut byte).expect("reads");
+        assert_eq!(byte, [turn]);
+    }
+    // The first turn waits half a round trip more, for the server's accept().
+    let least = rtt * 5;
+    let took = begun.elapsed();
+    assert!(
+        took >= least && took < least + rtt,
+        "5 round trips of {rtt:?} took {took:?}"
+    );
+    assert_eq!(proxy.with_connect(took, 1), took + rtt);
+}
+
+#[test]
+fn the_rate_is_kept_both_ways_at_once() {
+    let proxy = DelayProxy::to(echo()).rate(2_000_000).start();
+    let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
+    let begun = Instant::now();
+    let mut writing = socket.try_clone().expect("a second handle");
+    let writer = std::thread::spawn(move || {
+        writing.write_all(&vec![7; 400_000]).expect("writes");
+        writing.shutdown(Shutdown::Write).expect("ends");
+    });
+    let mut back = Vec::new();
+    socket.read_to_end(&mut back).expect("reads");
+    writer.join().expect("the writer ends");
+    assert_eq!(back.len(), 400_000);
+    let took = begun.elapsed().as_secs_f64();
+    assert!(
+        (0.19..0.6).contains(&took),
+        "0.4 MB at 2 MB/s took {took} s"
+    );
+}
+
+#[test]
+fn a_cut_is_a_reset_for_both_ends() {
+    let proxy = DelayProxy::to(echo()).cut_after(Way::Up, 1000).start();
+    let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
+    socket.write_all(&[1; 2000]).expect("writes");
+    let mut back = Vec::new();
+    let error = socket
+        .read_to_end(&mut back)
+        .expect_err("not an end of file");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn nothing_passes_in_a_blackout() {
+    let proxy = DelayProxy::to(echo()).start();
+    let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
+    let begun = Instant::now();
+    proxy.blackout(Duration::from_millis(150));
+    socket.write_all(&[1]).expect("writes");
+    socket.read_exact(&mut [0]).expect("reads");
+    assert!(begun.elapsed() >= Duration::from_millis(150));
+}
