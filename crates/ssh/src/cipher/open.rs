@@ -6,8 +6,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
 
 use super::framing::LENGTH_FIELD;
-use super::suite::{self, Ctr, Gcm, Mac};
-use super::table::{Mode, PLAIN};
+use super::suite::{Ctr, Mac, Suite};
+use super::table::PLAIN;
 use super::{CipherSpec, Framing, KeyMaterial, MacSpec, OpenError, Position, SealError};
 
 /// Opens the packets of one direction between two NEWKEYS.
@@ -15,14 +15,7 @@ use super::{CipherSpec, Framing, KeyMaterial, MacSpec, OpenError, Position, Seal
 /// Never changes, so an `Arc` of it can be on every thread; nothing is allocated for a packet.
 pub struct OpeningKey {
     framing: Framing,
-    suite: Suite,
-}
-
-enum Suite {
-    Plain,
-    Gcm(Gcm),
-    ChaCha(Box<chacha::OpeningKey>),
-    Ctr(Box<(Ctr, Mac)>),
+    suite: Suite<chacha::OpeningKey>,
 }
 
 impl OpeningKey {
@@ -42,28 +35,8 @@ impl OpeningKey {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
     ) -> Result<Self, SealError> {
-        let framing = suite::check(cipher, mac, keys)?;
-        let suite = Self::suite(cipher, mac, keys).map_err(|_| SealError::BadKeyMaterial)?;
+        let (framing, suite) = Suite::new(cipher, mac, keys, chacha::OpeningKey::new)?;
         Ok(Self { framing, suite })
-    }
-
-    fn suite(
-        cipher: &CipherSpec,
-        mac: Option<&MacSpec>,
-        keys: &KeyMaterial,
-    ) -> Result<Suite, Unspecified> {
-        Ok(match cipher.mode {
-            Mode::Plain => Suite::Plain,
-            Mode::Gcm(algorithm) => Suite::Gcm(Gcm::new(algorithm, keys)?),
-            Mode::ChaCha => {
-                let key = keys.key.first_chunk().ok_or(Unspecified)?;
-                Suite::ChaCha(Box::new(chacha::OpeningKey::new(key)))
-            }
-            Mode::Ctr(algorithm) => {
-                let mac = Mac::new(mac.ok_or(Unspecified)?, keys)?;
-                Suite::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))
-            }
-        })
     }
 
     /// How packets are laid out; what moves the [`Position`] on.

@@ -4,8 +4,8 @@ use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
 use aws_lc_rs::error::Unspecified;
 
 use super::framing::LENGTH_FIELD;
-use super::suite::{self, Ctr, Gcm, Mac};
-use super::table::{Mode, PLAIN};
+use super::suite::{Ctr, Mac, Suite};
+use super::table::PLAIN;
 use super::{CipherSpec, Framing, KeyMaterial, MacSpec, Position, SealError};
 
 /// Seals the packets of one direction between two NEWKEYS.
@@ -14,14 +14,7 @@ use super::{CipherSpec, Framing, KeyMaterial, MacSpec, Position, SealError};
 /// The caller must not use a [`Position`] twice: that reveals what both packets say.
 pub struct SealingKey {
     framing: Framing,
-    suite: Suite,
-}
-
-enum Suite {
-    Plain,
-    Gcm(Gcm),
-    ChaCha(Box<chacha::SealingKey>),
-    Ctr(Box<(Ctr, Mac)>),
+    suite: Suite<chacha::SealingKey>,
 }
 
 impl SealingKey {
@@ -41,28 +34,8 @@ impl SealingKey {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
     ) -> Result<Self, SealError> {
-        let framing = suite::check(cipher, mac, keys)?;
-        let suite = Self::suite(cipher, mac, keys).map_err(|_| SealError::BadKeyMaterial)?;
+        let (framing, suite) = Suite::new(cipher, mac, keys, chacha::SealingKey::new)?;
         Ok(Self { framing, suite })
-    }
-
-    fn suite(
-        cipher: &CipherSpec,
-        mac: Option<&MacSpec>,
-        keys: &KeyMaterial,
-    ) -> Result<Suite, Unspecified> {
-        Ok(match cipher.mode {
-            Mode::Plain => Suite::Plain,
-            Mode::Gcm(algorithm) => Suite::Gcm(Gcm::new(algorithm, keys)?),
-            Mode::ChaCha => {
-                let key = keys.key.first_chunk().ok_or(Unspecified)?;
-                Suite::ChaCha(Box::new(chacha::SealingKey::new(key)))
-            }
-            Mode::Ctr(algorithm) => {
-                let mac = Mac::new(mac.ok_or(Unspecified)?, keys)?;
-                Suite::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))
-            }
-        })
     }
 
     /// How to lay packets out for [`SealingKey::seal`].

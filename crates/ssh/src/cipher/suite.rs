@@ -1,8 +1,10 @@
+use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::{error::Unspecified, hmac};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use super::table::Mode;
 use super::{CipherSpec, Framing, MacSpec, Position, SealError};
 
 /// What one direction's keys are made of (RFC 4253 section 7.2).
@@ -128,7 +130,39 @@ impl Mac {
     }
 }
 
-pub(super) fn check(
+/// What a direction seals or opens with; `C` is chacha20-poly1305's key for that direction.
+pub(super) enum Suite<C> {
+    Plain,
+    Gcm(Gcm),
+    ChaCha(Box<C>),
+    Ctr(Box<(Ctr, Mac)>),
+}
+
+impl<C> Suite<C> {
+    pub(super) fn new(
+        cipher: &CipherSpec,
+        mac: Option<&MacSpec>,
+        keys: &KeyMaterial,
+        chacha: impl FnOnce(&[u8; chacha::KEY_LEN]) -> C,
+    ) -> Result<(Framing, Self), SealError> {
+        let framing = check(cipher, mac, keys)?;
+        let suite = match cipher.mode {
+            Mode::Plain => Ok(Self::Plain),
+            Mode::Gcm(algorithm) => Gcm::new(algorithm, keys).map(Self::Gcm),
+            Mode::ChaCha => {
+                let key = keys.key.first_chunk().ok_or(Unspecified);
+                key.map(|key| Self::ChaCha(Box::new(chacha(key))))
+            }
+            Mode::Ctr(algorithm) => {
+                let mac = mac.ok_or(Unspecified).and_then(|mac| Mac::new(mac, keys));
+                mac.and_then(|mac| Ok(Self::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))))
+            }
+        };
+        Ok((framing, suite.map_err(|_| SealError::BadKeyMaterial)?))
+    }
+}
+
+fn check(
     cipher: &CipherSpec,
     mac: Option<&MacSpec>,
     keys: &KeyMaterial,
