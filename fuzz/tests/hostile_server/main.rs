@@ -17,7 +17,7 @@ use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
 use ssh::{Connection, ConnectionConfig, Error, Event, PeerMisbehaved, Role};
-use wire::{Field, PacketBuf, Pool, Reader};
+use wire::{PacketBuf, Pool, Reader};
 use zeroize::Zeroizing;
 
 use message::{Message, Text};

@@ -1,6 +1,7 @@
 //! Messages of valid syntax, of any kind, as a hostile server sends them.
 
 use arbitrary::Arbitrary;
+use fuzz::peers::host_key;
 use ssh::msg::*;
 use wire::{Field, NameList, Rest};
 
