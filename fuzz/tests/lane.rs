@@ -131,11 +131,11 @@ struct Run {
 impl Run {
     fn new(u: &mut Unstructured<'_>) -> Result<Self> {
         let mode = *u.choose(&[Mode::Remembered, Mode::Predicting, Mode::Plain])?;
-        let openssh = u.ratio(2, 3)?;
+        let openssh = u.arbitrary()?;
         let server = match openssh {
             true => Personality::openssh(),
             false => Personality {
-                shuffles: u.arbitrary()?,
+                shuffles: u.ratio(3, 4)?,
                 no_setstat: u.ratio(1, 8)?,
                 ..Personality::other()
             },
@@ -143,7 +143,11 @@ impl Run {
         let link = LinkOptions {
             delay: Duration::from_millis(u.int_in_range(0..=150)?),
             bandwidth: if u.ratio(1, 3)? { 3_000_000 } else { 0 },
-            fragment: *u.choose(&[100, 5000, 1 << 20])?,
+            // Only what arrives together can be answered out of order.
+            fragment: match server.shuffles {
+                true => 1 << 20,
+                false => *u.choose(&[100, 5000, 1 << 20])?,
+            },
         };
         let seed = u.arbitrary()?;
         let mut config = Self::settings(openssh, mode, seed);

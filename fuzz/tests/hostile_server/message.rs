@@ -1,4 +1,4 @@
-//! Messages of valid syntax, of any kind, as a hostile server sends them.
+//! Well-formed messages with a few choices for each field.
 
 use arbitrary::Arbitrary;
 use fuzz::peers::host_key;

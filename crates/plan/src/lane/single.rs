@@ -234,7 +234,17 @@ impl Single {
                     self.send(core, CLEAN, &Request::Remove { path: &temp });
                 }
             }
+            (CLEAN, Err(status)) if status.code != StatusCode::NO_SUCH_FILE => self.left_behind(),
             _ => self.temp = None,
+        }
+    }
+
+    /// The temporary could not be removed.
+    fn left_behind(&mut self) {
+        if let (Some(fault), Some(temp)) = (&mut self.fault, self.temp.take()) {
+            let name = sftp::printable(&temp, 4096);
+            let text = format!("; the temporary {name} could not be removed");
+            fault.what.push_str(&text);
         }
     }
 

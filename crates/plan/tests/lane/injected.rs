@@ -169,6 +169,27 @@ fn a_temporary_that_cannot_be_removed_is_named() {
 }
 
 #[test]
+fn a_symlinks_temporary_that_cannot_be_removed_is_named() {
+    let mut w = World::new(Mode::Plain);
+    w.place("link", OLD, 0o644);
+    for kind in ["posix-rename@openssh.com", "REMOVE"] {
+        w.model.inject(Inject {
+            kind: Some(kind),
+            nth: 0,
+            act: Act::Status(StatusCode::FAILURE),
+        });
+    }
+    let job = w.job(JobKind::MakeSymlink {
+        path: remote("link"),
+        points_to: b"elsewhere".to_vec(),
+    });
+    w.run();
+    let told = w.failed(job).unwrap();
+    let left = w.temporaries();
+    assert!(left.len() == 1 && told.contains(&left[0]), "{told}");
+}
+
+#[test]
 fn jobs_of_a_dead_channel_come_back() {
     for mode in [Mode::Remembered, Mode::Plain] {
         let mut w = World::new(mode);

@@ -234,8 +234,13 @@ impl World {
     }
 
     fn deliver(&mut self) {
+        // All at once: a server that answers out of order does so among what came together.
+        let mut arrived = Vec::new();
         while let Some(bytes) = self.up.receive(self.now) {
-            self.model.handle_input(&bytes);
+            arrived.extend(bytes);
+        }
+        if !arrived.is_empty() {
+            self.model.handle_input(&arrived);
             let out = self.model.take_output();
             self.down.send(self.now, &out);
         }
