@@ -29,6 +29,19 @@ pub(crate) fn make(path: &Path, size: u64) {
     }
 }
 
+/// Writes as much as a run will and removes it again, so that its memory is at hand.
+///
+/// # Panics
+/// If it cannot be written.
+pub(crate) fn warm(path: &Path, size: u64) {
+    let mut file = File::create(path).expect("a file in memory");
+    let chunk = vec![0; 1 << 20];
+    for _ in 0..size >> 20 {
+        file.write_all(&chunk).expect("room in memory");
+    }
+    std::fs::remove_file(path).expect("our file");
+}
+
 /// Whether two files have the same bytes.
 ///
 /// # Panics
