@@ -59,15 +59,13 @@ pub struct Surroundings {
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
-    if !proven {
-        establish(&mut link, &name)?;
-    }
+    establish(&mut link, &name, proven)?;
     Ok(link)
 }
 
-fn establish(link: &mut SshLink, host: &str) -> Result<(), String> {
+fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
     let name = escape::name(host.as_bytes());
-    link.establish().map_err(|e| format!("{name}: {e}"))
+    link.establish(early).map_err(|e| format!("{name}: {e}"))
 }
 
 fn start(
@@ -313,6 +311,6 @@ fn jump_through(
     }
     let name = config.host.clone();
     let (mut outer, _) = start(config, around, depth + 1)?;
-    establish(&mut outer, &name)?;
+    establish(&mut outer, &name, false)?;
     jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
 }

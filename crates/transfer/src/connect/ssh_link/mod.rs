@@ -142,11 +142,15 @@ impl SshLink {
         self.stream.set_nonblocking().map_err(|e| broken(&e))
     }
 
-    /// Waits until authentication has succeeded.
-    pub fn establish(&mut self) -> Result<(), LinkError> {
+    /// Waits until authentication has succeeded; with `early`, only until the host key is taken
+    /// where what follows it may leave in one flight with authentication.
+    pub fn establish(&mut self, early: bool) -> Result<(), LinkError> {
         let deadline = self.config.timeout.map(|t| Instant::now() + t);
         let mut events = Vec::new();
         loop {
+            if early && self.conn.is_early() {
+                return Ok(());
+            }
             let now = Instant::now();
             self.flush(now)?;
             if self.conn.is_authenticated() {
