@@ -330,6 +330,14 @@ impl Channels {
         }
     }
 
+    /// `bytes` are asked for and to come: the window opens for them, within its bound.
+    pub fn expect(&mut self, id: ChannelId, bytes: u64) {
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            channel.receive.at_least(bytes);
+        }
+    }
+
     /// Asks the peer for a sign of life.
     pub fn send_keepalive(&mut self) {
         self.asked += 1;

@@ -24,6 +24,9 @@ const NAP: std::ops::RangeInclusive<Duration> =
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
 
+/// What answers may hold beyond the depth: one READ more, and headers.
+const ANSWERS_BEYOND: u64 = 512 << 10;
+
 /// How often progress within a file is told.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -381,6 +384,10 @@ impl Driver {
                 };
             }
             on.lane.set_output_room(room);
+            let stats = on.lane.stats();
+            // Answers come with headers; the lane runs a little beyond its depth.
+            let beyond = stats.bytes_depth / 64 + ANSWERS_BEYOND;
+            self.link.expect(on.channel, stats.bytes_depth + beyond);
             while let Some(output) = on.lane.poll_output() {
                 if let Some(throttle) = &mut self.throttle {
                     throttle.spend(output.len());

@@ -58,6 +58,9 @@ pub trait Link: Send {
     /// Bytes that [`Link::send`] may be given for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
+    /// The lane on `channel` may ask for `bytes` at once: no window of this end may be smaller.
+    fn expect(&mut self, _channel: ChannelId, _bytes: u64) {}
+
     /// Queues bytes for `channel`.
     fn send(&mut self, channel: ChannelId, output: Output);
 

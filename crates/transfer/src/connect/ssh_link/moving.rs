@@ -119,6 +119,10 @@ impl Link for SshLink {
         }
     }
 
+    fn expect(&mut self, channel: ChannelId, bytes: u64) {
+        self.conn.channels().expect(SshChannel(channel.0), bytes);
+    }
+
     fn send(&mut self, channel: ChannelId, output: Output) {
         let id = SshChannel(channel.0);
         match output {
