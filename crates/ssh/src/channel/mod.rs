@@ -318,6 +318,11 @@ impl Channels {
             })
     }
 
+    /// The most that the peer's window was open at once, in bytes; 0 while it has not said.
+    pub fn largest_window(&self, id: ChannelId) -> u64 {
+        self.channels.get(&id.0).map_or(0, |c| c.send.largest())
+    }
+
     /// Whether the channel is there: neither closed nor refused.
     pub fn exists(&self, id: ChannelId) -> bool {
         self.channels.contains_key(&id.0)

@@ -88,6 +88,10 @@ impl SendWindow {
         }
     }
 
+    pub(super) fn largest(&self) -> u64 {
+        u64::try_from(self.largest).unwrap_or(0)
+    }
+
     pub(super) fn left(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }

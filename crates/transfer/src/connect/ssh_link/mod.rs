@@ -89,6 +89,8 @@ pub struct SshLink {
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
     rtt_asked: Option<Instant>,
+    /// Bytes through the socket, both ways.
+    moved: u64,
     agents: Option<AgentChannels>,
 }
 
@@ -132,6 +134,7 @@ impl SshLink {
             other_method: false,
             step_by_step: false,
             rtt_asked: None,
+            moved: 0,
             agents,
         };
         link.nonblocking()?;
