@@ -88,6 +88,15 @@ pub trait Link: Send {
     fn finish(self: Box<Self>);
 }
 
+/// Makes more connections to the host of a session, from threads of their own.
+pub trait Reach: Send + Sync {
+    /// Whether another login is to be had now without asking the person.
+    fn is_open(&self) -> bool;
+
+    /// One more connection, authenticated. Blocks as long as that takes; one sentence if not.
+    fn another(&self) -> Result<Box<dyn Link>, String>;
+}
+
 /// How the connection under a [`Link`] does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkSample {
