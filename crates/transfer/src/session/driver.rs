@@ -7,7 +7,7 @@ use mio::{Events, Poll, Token};
 use plan::{JobId, Lane, LaneConfig, LaneError, LaneEvent};
 use sftp::ServerInfo;
 
-use super::jobs::{Jobs, event_job};
+use super::jobs::Jobs;
 use super::throttle::Throttle;
 use super::{Bell, ChannelId, Command, Link, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
@@ -399,7 +399,7 @@ impl Driver {
 
     pub(super) fn drain_events(&mut self, at: usize) {
         while let Some(event) = self.lanes[at].lane.poll_event() {
-            let (id, last) = event_job(&event);
+            let (id, last) = (event.job(), event.is_last());
             if last && self.jobs.ended(id) {
                 self.disk.release(id);
             }
