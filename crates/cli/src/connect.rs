@@ -109,8 +109,13 @@ impl Hosts {
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
-        let (link, _again) = self.until_cancelled(cancel, move || connect::connect(config, &around))?;
-        Session::start(Box::new(link), self.options())
+        let (link, again) =
+            self.until_cancelled(cancel, move || connect::connect(config, &around))?;
+        let options = SessionOptions {
+            reach: Some(Arc::new(again)),
+            ..self.options()
+        };
+        Session::start(Box::new(link), options)
             .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }

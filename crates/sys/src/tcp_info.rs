@@ -156,12 +156,21 @@ mod tests {
         let sent = tcp_info(&client).expect("Linux tells");
         let received = tcp_info(&server).expect("Linux tells");
         // Linux counts the SYN as one acknowledged byte.
-        assert!((1_000_000..=1_000_001).contains(&sent.bytes_acked), "{sent:?}");
+        assert!(
+            (1_000_000..=1_000_001).contains(&sent.bytes_acked),
+            "{sent:?}"
+        );
         assert_eq!(received.bytes_received, 1_000_000);
-        assert_eq!((sent.unacked, sent.notsent_bytes, sent.total_retrans), (0, 0, 0));
+        assert_eq!(
+            (sent.unacked, sent.notsent_bytes, sent.total_retrans),
+            (0, 0, 0)
+        );
         assert_eq!(sent.data_segs_out, received.data_segs_in);
         let round_trip = Duration::from_nanos(1)..Duration::from_secs(5);
-        assert!(round_trip.contains(&sent.rtt) && round_trip.contains(&sent.min_rtt), "{sent:?}");
+        assert!(
+            round_trip.contains(&sent.rtt) && round_trip.contains(&sent.min_rtt),
+            "{sent:?}"
+        );
         assert!(sent.snd_cwnd >= 2 && sent.snd_mss >= 500 && sent.delivery_rate > 0);
         assert!(sent.rwnd_limited <= sent.busy, "{sent:?}");
         Ok(())

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use zeroize::Zeroizing;
 
-use super::host::{Beside, Surroundings, connect_to};
+use super::host::{Beside, Surroundings, connect_to, start};
 use super::ssh_link::{Facts, SshLink};
 use crate::config::HostConfig;
 use crate::prompt::{Kind, Prompt, PromptError};
-use crate::session::{Link, Reach};
+use crate::session::{Link, NoMore, Reach};
 
 /// Connects to a host; further connections to it come from the [`Again`].
 ///
@@ -46,9 +46,10 @@ impl Reach for Again {
         self.first.get().is_some_and(|facts| !facts.person)
     }
 
-    fn another(&self) -> Result<Box<dyn Link>, String> {
+    fn another(&self) -> Result<Box<dyn Link>, NoMore> {
         let Some(first) = self.first.get().filter(|facts| !facts.person) else {
-            return Err("another login would need the person again".to_owned());
+            let why = "another login would need the person again".to_owned();
+            return Err(NoMore::Login(why));
         };
         let address: Option<std::net::SocketAddr> =
             first.address.as_ref().and_then(|a| a.parse().ok());
@@ -62,11 +63,21 @@ impl Reach for Again {
             }),
             ..self.around.clone()
         };
-        let mut link = connect_to(self.config.clone(), &around)?;
-        // It must not be counted on before the server has let it in: MaxStartups counts those
-        // that it has not.
-        link.establish(false).map_err(|e| e.0)?;
-        Ok(Box::new(link))
+        connect_authenticated(self.config.clone(), &around)
+    }
+}
+
+/// It must not be counted on before the server has let it in: MaxStartups counts those that it
+/// has not.
+fn connect_authenticated(
+    config: HostConfig,
+    around: &Surroundings,
+) -> Result<Box<dyn Link>, NoMore> {
+    let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
+    match link.establish(false) {
+        Ok(()) => Ok(Box::new(link)),
+        Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),
+        Err(e) => Err(NoMore::Connection(e.0)),
     }
 }
 

@@ -80,7 +80,7 @@ fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> 
     link.establish(early).map_err(|e| format!("{name}: {e}"))
 }
 
-fn start(
+pub(super) fn start(
     config: HostConfig,
     around: &Surroundings,
     hops: usize,

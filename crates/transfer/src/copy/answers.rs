@@ -62,7 +62,7 @@ impl Engine<'_> {
             }
             Some((_, Purpose::Size(file))) => {
                 let file = *file;
-                self.on_size(file, attributes.size);
+                self.on_looks(file, attributes);
             }
             _ => {
                 if let Some(asked) = self.asks.get_mut(&id) {
@@ -118,7 +118,7 @@ impl Engine<'_> {
                     self.on_guessed(file, TargetIs::Missing, Some(what));
                 }
             }
-            Purpose::Size(_) => {}
+            Purpose::Size(file) => self.on_looked_at(file, said),
             Purpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),

@@ -60,7 +60,7 @@ pub(super) enum Purpose {
     File(FileId, Role),
     /// Whether a guessed target is a directory.
     Guess(FileId),
-    /// The size, for the progress of a file that is already on its way.
+    /// What a file is that no listing told of.
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
@@ -211,7 +211,20 @@ impl<'a> Engine<'a> {
 
     /// Gives a job to the session at `end`; `None` when there is none any more.
     pub(super) fn submit(&mut self, end: End, kind: JobKind, purpose: Purpose) -> Option<JobId> {
-        self.submit_with(end, purpose, |session, id| session.submit(Job { id, kind }))
+        self.submit_sized(end, kind, purpose, None)
+    }
+
+    /// The same for a file of `size`.
+    pub(super) fn submit_sized(
+        &mut self,
+        end: End,
+        kind: JobKind,
+        purpose: Purpose,
+        size: Option<u64>,
+    ) -> Option<JobId> {
+        self.submit_with(end, purpose, |session, id| {
+            session.submit(Job { id, kind }, size)
+        })
     }
 
     pub(super) fn submit_with(

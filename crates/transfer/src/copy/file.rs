@@ -160,9 +160,13 @@ impl Engine<'_> {
             (true, false) => {
                 let known = task.attributes;
                 if known.is_none() {
-                    let path = RemotePath(source.clone());
+                    // No file is opened before it is known to be one, and a large one is cut.
+                    let path = RemotePath(source);
                     let kind = JobKind::Stat { path, follow: true };
-                    self.submit(End::Source, kind, Purpose::Size(id));
+                    if self.submit(End::Source, kind, Purpose::Size(id)).is_none() {
+                        self.files.remove(&id);
+                    }
+                    return;
                 }
                 let kind = JobKind::Get {
                     source: RemotePath(source),
@@ -178,7 +182,8 @@ impl Engine<'_> {
 
     fn submit_file(&mut self, end: End, kind: JobKind, id: FileId) {
         let purpose = Purpose::File(id, Role::Whole);
-        if self.submit(end, kind, purpose).is_none() {
+        let size = self.files.get(&id).and_then(|task| task.size);
+        if self.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending; what ended it was or will be said.
             self.files.remove(&id);
         }
@@ -218,12 +223,28 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn on_size(&mut self, id: FileId, size: Option<u64>) {
+    pub(super) fn on_looks(&mut self, id: FileId, attributes: Attributes) {
         if let Some(task) = self.files.get_mut(&id)
-            && task.size.is_none()
+            && task.attributes.is_none()
         {
-            task.size = size;
-            self.progress.add_size(size);
+            task.attributes = Some(attributes);
+            if task.size.is_none() {
+                task.size = attributes.size;
+                self.progress.add_size(attributes.size);
+            }
+        }
+    }
+
+    /// What a source is has been asked.
+    pub(super) fn on_looked_at(&mut self, id: FileId, said: Result<(), String>) {
+        match said {
+            Ok(()) => {
+                if let Some(task) = self.files.get_mut(&id) {
+                    task.attributes.get_or_insert_default();
+                }
+                self.start_file(id);
+            }
+            Err(what) => self.file_failed(id, End::Source, what),
         }
     }
 

@@ -93,8 +93,9 @@ pub struct SshLink {
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
     rtt_asked: Option<Instant>,
-    /// Bytes through the socket, both ways.
-    moved: u64,
+    /// Bytes through the socket.
+    sent_bytes: u64,
+    received_bytes: u64,
     agents: Option<AgentChannels>,
 }
 
@@ -138,7 +139,8 @@ impl SshLink {
             other_method: false,
             step_by_step: false,
             rtt_asked: None,
-            moved: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
             agents,
         };
         link.nonblocking()?;
@@ -187,6 +189,11 @@ impl SshLink {
                 }
             }
         }
+    }
+
+    /// Whether the key exchange is done: what fails behind it is the login.
+    pub(super) fn knows_host(&self) -> bool {
+        self.conn.binding().is_some()
     }
 
     fn facts(&self) -> Facts {

@@ -121,7 +121,8 @@ impl Link for SshLink {
 
     fn sample(&self) -> LinkSample {
         LinkSample {
-            moved: self.moved,
+            sent: self.sent_bytes,
+            received: self.received_bytes,
             tcp: self.stream.tcp_info(),
         }
     }
@@ -174,7 +175,7 @@ impl Link for SshLink {
             match self.stream.write(&slices) {
                 Ok(n) => {
                     total += n;
-                    self.moved += n as u64;
+                    self.sent_bytes += n as u64;
                     self.sent(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
@@ -230,7 +231,7 @@ impl SshLink {
                 }
                 Ok(n) => {
                     total += n;
-                    self.moved += n as u64;
+                    self.received_bytes += n as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
