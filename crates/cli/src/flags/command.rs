@@ -149,7 +149,7 @@ pub(crate) fn stands_for(path: &lab::path::NamedPath) -> String {
     words.join(" ")
 }
 
-fn arg<Args>(flag: &'static Flag<Args>) -> Arg {
+fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
     let mut arg = Arg::new(flag.id())
         .help(flag.help)
         .help_heading(flag.group.heading())

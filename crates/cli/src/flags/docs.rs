@@ -306,7 +306,7 @@ fn lab_flags_markdown(text: &mut String) {
     }
 }
 
-fn cell<Args>(flag: &Flag<Args>) -> String {
+fn cell<Args: 'static>(flag: &Flag<Args>) -> String {
     let short = flag.short.map(|short| format!("-{short}"));
     let long = flag.long.map(|long| format!("--{long}"));
     let names: Vec<String> = short.into_iter().chain(long).collect();

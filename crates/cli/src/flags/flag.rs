@@ -82,7 +82,7 @@ pub(crate) enum Group {
     Output,
 }
 
-impl<Args> Flag<Args> {
+impl<Args: 'static> Flag<Args> {
     /// The name that clap and the other rows know it by.
     pub(crate) fn id(&self) -> String {
         match (self.long, self.short) {

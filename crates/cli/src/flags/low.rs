@@ -208,7 +208,7 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
 }
 
 /// What the command line has for each row of a table; an error is one sentence.
-fn from_rows<Args: Default>(
+fn from_rows<Args: Default + 'static>(
     rows: impl Iterator<Item = &'static Flag<Args>>,
     matches: &ArgMatches,
 ) -> Result<Args, String> {
@@ -232,7 +232,7 @@ fn from_rows<Args: Default>(
     Ok(args)
 }
 
-fn given<Args>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given> {
+fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given> {
     let id = flag.id();
     if matches.value_source(&id) != Some(ValueSource::CommandLine) {
         return None;

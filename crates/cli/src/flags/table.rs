@@ -40,7 +40,7 @@ mod tests {
         unique(lab_rows());
     }
 
-    fn unique<Args>(rows: impl Iterator<Item = &'static Flag<Args>>) {
+    fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
         let mut seen = BTreeSet::new();
         for flag in rows {
             assert!(flag.short.is_some() || flag.long.is_some());
@@ -66,7 +66,7 @@ mod tests {
         documented(lab_rows());
     }
 
-    fn documented<Args>(rows: impl Iterator<Item = &'static Flag<Args>>) {
+    fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
         let rows: Vec<_> = rows.collect();
         for flag in &rows {
             let name = flag.spelled();
