@@ -19,7 +19,9 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
 
 /// The rows of `longhaul lab`.
 pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
-    lab::path_rows().iter().chain(lab::ROWS)
+    [lab::NAMED_ROWS, lab::path_rows(), lab::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]

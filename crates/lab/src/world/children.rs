@@ -89,7 +89,11 @@ impl Children {
                     // Its log says why.
                     return Ok(false);
                 }
-                return Err(LabError(format!("{} {}", ended.name(), told(status))));
+                let how = told(status);
+                return Err(LabError(format!(
+                    "{} {how} before it was ready",
+                    ended.name()
+                )));
             }
             if Instant::now() > deadline {
                 return Ok(false);

@@ -69,6 +69,20 @@ pub(super) fn ssh_config(scratch: &Path, block: &str) -> Result<(), LabError> {
     )
 }
 
+/// Hides the group that terminals are given to, which an ordinary user's namespace does not have:
+/// sshd leaves a terminal to its user then, instead of failing.
+pub(super) fn no_terminal_group(scratch: &Path) -> Result<(), LabError> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let kept: Vec<&str> = groups
+        .lines()
+        .filter(|line| !line.starts_with("tty:"))
+        .collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    show(scratch, "group", "/etc/group", &(kept.join("\n") + "\n"))
+}
+
 /// Shows a file with this text at `place`, which must exist.
 fn show(scratch: &Path, name: &str, place: &str, text: &str) -> Result<(), LabError> {
     let file = scratch.join(name);

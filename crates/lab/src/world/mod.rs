@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Signal, getpid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getuid, set_parent_process_death_signal};
 
 use crate::error::LabError;
 use crate::outside::this_program;
@@ -110,6 +110,9 @@ fn servers(
         let new = Keys::generate(scratch)?;
         if Path::new("/etc/ssh/ssh_config").is_file() {
             etc::ssh_config(scratch, &new.client_config())?;
+        }
+        if !getuid().is_root() {
+            etc::no_terminal_group(scratch)?;
         }
         let mut server = new.server(options)?;
         children.start(Role::Sshd, server.process_group(0))?;

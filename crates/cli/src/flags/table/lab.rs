@@ -39,8 +39,8 @@ fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
     }
 }
 
-/// What runs at the two ends, and what is told.
-pub(super) const ROWS: &[Flag<LabArgs>] = &[
+/// Which path to begin with.
+pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("path"),
@@ -70,6 +70,10 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
             Ok(())
         },
     },
+];
+
+/// What runs at the two ends, and what is told.
+pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("sshd"),
