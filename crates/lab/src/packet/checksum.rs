@@ -20,7 +20,7 @@ pub(super) fn fold(mut sum: u32) -> u16 {
 }
 
 /// The checksum after one of the words it covers has changed (RFC 1624, equation 3).
-pub(crate) fn replace_word(checksum: u16, old: u16, new: u16) -> u16 {
+pub(super) fn replace_word(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u32::from(!checksum) + u32::from(!old) + u32::from(new))
 }
 

@@ -15,8 +15,4 @@ pub use pool::Pool;
 pub use reset::{Reset, reset};
 pub use vnet::{VNET_LEN, VnetHeader};
 
-pub(crate) use checksum::replace_word;
-pub(crate) use split::{Segments, copy_segments, keep_segments};
-
-#[cfg(test)]
-mod tests;
+pub(crate) use split::{Segments, clear_dscp, copy_segments, keep_segments};

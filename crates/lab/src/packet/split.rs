@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use super::checksum::{checksum, replace_in_sum};
+use super::checksum::{checksum, replace_in_sum, replace_word};
 use super::headers::{Headers, Tcp};
 use super::{Frame, Pool, VNET_LEN, VnetHeader};
 
@@ -140,6 +140,24 @@ fn rewrite_ipv4(packet: &mut [u8], header_len: usize, skipped: usize) {
     put(packet, 10, 0);
     let header = checksum(0, &packet[..header_len]);
     put(packet, 10, header);
+}
+
+/// Clears the code point and leaves ECN as it is (RFC 2474 section 3, RFC 3168 section 5). An IPv6
+/// header has no checksum, and no pseudo header has the code point.
+pub(crate) fn clear_dscp(frame: &mut Frame, headers: &Headers) {
+    let packet = frame.bytes_mut().get_mut(VNET_LEN..).unwrap_or_default();
+    match headers.version {
+        4 => {
+            let (old, checksum) = (get(packet, 0), get(packet, 10));
+            packet[1] &= 0b11;
+            put(packet, 10, replace_word(checksum, old, get(packet, 0)));
+        }
+        6 => {
+            packet[0] &= 0xf0;
+            packet[1] &= 0b0011_1111;
+        }
+        _ => {}
+    }
 }
 
 fn get(bytes: &[u8], at: usize) -> u16 {

@@ -202,6 +202,3 @@ impl PathSpec {
         all
     }
 }
-
-#[cfg(test)]
-mod tests;
