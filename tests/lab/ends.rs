@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal, kill_process};
 use longhaul_tests::longhaul;
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Run, Running};
 
 use crate::{lab, processes};
@@ -82,7 +82,11 @@ fn what_cannot_be_is_one_sentence() {
         (&["--cc", "nonesuch"], 125, "cubic"),
         (&["--allow-cc", "nonesuch"], 125, "cubic"),
         (&["--sshd", "--sshd-option", "Bogus=1"], 125, "Bogus"),
-        (&["--far", "exit 3"], 125, "the far command ended with status 3"),
+        (
+            &["--far", "exit 3"],
+            125,
+            "the far command ended with status 3",
+        ),
     ] {
         let Some(lab) = lab(temporary.path()) else {
             return;
@@ -121,7 +125,10 @@ fn a_killed_parent_takes_everything_with_it() {
     let gone = parent.until(|| processes(&temporary.path().display().to_string()).is_empty());
     assert!(gone, "{:?} still run", of_lab(temporary.path()));
     drop(parent.wait());
-    assert!(!is_empty(temporary.path()), "the folder is the next lab's to remove");
+    assert!(
+        !is_empty(temporary.path()),
+        "the folder is the next lab's to remove"
+    );
     let next = lab(temporary.path()).expect("there was one");
     next.args(["-q", "true"]).run().expect_code(0);
     assert!(is_empty(temporary.path()));

@@ -10,8 +10,9 @@ use testkit::{Run, Seed};
 use crate::{have, lab};
 
 fn folder_with_file(bytes: usize) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("file"), Seed::new(7).bytes(bytes)).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(file, Seed::new(7).bytes(bytes)).expect("our folder");
     folder
 }
 
@@ -37,10 +38,7 @@ fn longhaul_scp_sftp_and_ssh_just_work() {
             "longhaul",
             format!("{ours} cp -q {here}/file far:{here}/longhaul"),
         ),
-        (
-            "v4",
-            format!("{ours} cp -q {here}/file far4:{here}/v4"),
-        ),
+        ("v4", format!("{ours} cp -q {here}/file far4:{here}/v4")),
         (
             "sftp",
             format!("echo 'put {here}/file {here}/sftp' | sftp -q -b - far"),
