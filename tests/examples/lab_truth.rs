@@ -84,7 +84,9 @@ fn round_trip(report: &mut Report, rtt: &str) {
 /// Ten seconds of iperf3, after two in which TCP finds the rate.
 fn tcp(report: &mut Report, rate: &str, rtt: &str, asked: f64) {
     let options = ["--rtt", rtt, "--rate", rate, "--tcp", "tuned"];
-    let more = ["--cc", "cubic", "-q"];
+    // Deep enough for cubic to keep the link busy, which after an early end of its slow start takes
+    // it many seconds with a queue of 2 ms.
+    let more = ["--queue", "20ms", "--cc", "cubic", "-q"];
     let options = [&options[..], &more].concat();
     let (outcome, figures) = iperf(&options, &["-t", "10", "-O", "2"]);
     let goodput = outcome["end"]["sum_received"]["bits_per_second"].as_f64();
