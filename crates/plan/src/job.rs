@@ -100,8 +100,11 @@ pub enum JobKind {
 /// How a file is copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutOptions {
-    /// Keep modification and access times and all mode bits (`-p`).
+    /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
+    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp leaves them out both
+    /// ways, since the owner they would act for is not kept (sftp-client.c, sftp_download).
+    pub special_bits: bool,
     /// Write under the final name at once, without temporary and rename.
     pub inplace: bool,
     /// Make it durable before the rename.
@@ -113,6 +116,13 @@ pub struct PutOptions {
     /// symlinks are kept, the source may have made it in this run or an earlier one, and would
     /// choose through it what is written (CVE-2019-6111).
     pub replace_link: bool,
+}
+
+impl PutOptions {
+    /// The mode bits of `source` that are kept.
+    pub fn kept_mode(&self, source: u32) -> u32 {
+        source & if self.special_bits { 0o7777 } else { 0o777 }
+    }
 }
 
 /// Attributes of a file, local or remote. Absent ones are `None`.

@@ -267,12 +267,14 @@ impl Get {
             let text = "the file shrank while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
         }
+        let mut attributes = self.attrs.unwrap_or_default();
+        attributes.mode = attributes.mode.map(|m| self.options.kept_mode(m));
         self.ask_disk(
             core,
             DiskRequest::FinishTarget {
                 job: self.id,
                 size,
-                attributes: self.attrs.unwrap_or_default(),
+                attributes,
                 preserve: self.options.preserve,
                 fsync: self.options.fsync,
             },

@@ -122,9 +122,14 @@ impl Engine<'_> {
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Owner(path) => {
+            Purpose::Owner(path, special) => match (said, special) {
+                (Err(what), _) => self.on_owner_refused(path, &what),
+                (Ok(()), Some(special)) => self.on_owner_kept(path, special),
+                (Ok(()), None) => {}
+            },
+            Purpose::SpecialBits(path) => {
                 if let Err(what) = said {
-                    self.on_owner_refused(path, &what);
+                    self.warn(Some(path), format!("the mode could not be kept: {what}"));
                 }
             }
             Purpose::SymlinkTimes => {}
@@ -136,7 +141,7 @@ impl Engine<'_> {
             Some((_, Purpose::File(file, _))) => {
                 self.files.get(file).map(|t| t.source_name.clone())
             }
-            Some((_, Purpose::Owner(path))) => Some(path.clone()),
+            Some((_, Purpose::Owner(path, _) | Purpose::SpecialBits(path))) => Some(path.clone()),
             _ => None,
         };
         self.warn(path, message);

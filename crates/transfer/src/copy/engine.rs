@@ -65,9 +65,18 @@ pub(super) enum Purpose {
     ReadSymlink(Held),
     MakeSymlink(Held),
     /// May be refused without failing anything.
-    Owner(Name),
+    Owner(Name, Option<SpecialBits>),
+    /// The bits that a change of owner takes away.
+    SpecialBits(Name),
     /// The same; many systems have no times of symlinks to set.
     SymlinkTimes,
+}
+
+/// chown(2) takes setuid and setgid away: the mode to set once the owner stands.
+#[derive(Debug)]
+pub(super) struct SpecialBits {
+    pub(super) path: Vec<u8>,
+    pub(super) mode: u32,
 }
 
 /// What came of an [`Engine::ask`].

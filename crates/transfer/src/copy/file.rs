@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use plan::{Attributes, Fault, FileState, JobKind, PutOptions, RemotePath};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{End, Engine, Purpose, SpecialBits};
 use super::guess::{Guess, TargetIs, Verdict};
 use super::local;
 use super::names::basename;
@@ -141,6 +141,7 @@ impl Engine<'_> {
         };
         let options = PutOptions {
             preserve: self.options.preserve || self.options.archive,
+            special_bits: self.options.archive,
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
@@ -355,7 +356,24 @@ impl Engine<'_> {
             },
             follow: true,
         };
-        self.submit(End::Target, kind, Purpose::Owner(name));
+        let special = attributes.mode.filter(|mode| mode & 0o6000 != 0);
+        let special = special.map(|mode| SpecialBits {
+            path: target.to_vec(),
+            mode,
+        });
+        self.submit(End::Target, kind, Purpose::Owner(name, special));
+    }
+
+    pub(super) fn on_owner_kept(&mut self, name: Name, special: SpecialBits) {
+        let kind = JobKind::SetAttributes {
+            path: RemotePath(special.path),
+            attributes: Attributes {
+                mode: Some(special.mode),
+                ..Attributes::default()
+            },
+            follow: true,
+        };
+        self.submit(End::Target, kind, Purpose::SpecialBits(name));
     }
 
     pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {

@@ -48,9 +48,9 @@ pub enum Place {
 pub struct CopyOptions {
     /// Directories with all they contain (`-r`).
     pub recursive: bool,
-    /// Keep times and all mode bits (`-p`).
+    /// Keep times and permissions (`-p`).
     pub preserve: bool,
-    /// Recursive, preserving, symlinks as symlinks, owners where permitted.
+    /// Recursive, preserving, all mode bits, symlinks as symlinks, owners where permitted.
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,

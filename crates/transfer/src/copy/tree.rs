@@ -316,16 +316,18 @@ impl Engine<'_> {
         };
         if self.target.is_none() {
             let path = local_path(&dir.target);
-            let result = local::finish_directory(&path, &dir.attributes, !dir.existed, preserve);
+            let result =
+                local::finish_directory(&path, &dir.attributes, !dir.existed, self.options);
             let (attributes, target) = (dir.attributes, dir.target.clone());
             self.keep_owner(&target, attributes);
             self.on_finished(key, result);
             return;
         }
+        let bits = if self.options.archive { 0o7777 } else { 0o1777 };
         // As scp: a new directory has its source's bits whatever the server's umask says.
         let attributes = Attributes {
             size: None,
-            mode: dir.attributes.mode.map(|m| m & 0o1777),
+            mode: dir.attributes.mode.map(|m| m & bits),
             owner: None,
             times: dir.attributes.times.filter(|_| preserve),
         };
