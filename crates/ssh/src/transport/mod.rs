@@ -274,10 +274,11 @@ impl Transport {
         self.strict && self.keys_since.is_none()
     }
 
-    /// A PONG may not go out in the middle of a key exchange; the peer that pings there waits.
+    /// As OpenSSH (packet.c, ssh_packet_read_poll2): no answer before authentication is done nor
+    /// during a key exchange, and none later to what was asked then.
     fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
         self.bound_answers()?;
-        if self.may_send() {
+        if self.authenticated && self.may_send() {
             self.send(PacketBuf::from_payload(pong))?;
         }
         Ok(())
@@ -324,6 +325,13 @@ impl Transport {
     /// Sends a message of a layer above; only while [`Transport::may_send`].
     pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
         let job = self.outbound.job(packet, &mut *self.random)?;
+        self.ready.push_back(Output::Packet(job));
+        Ok(())
+    }
+
+    /// Sends a message that holds a secret, padded so that its length tells little of it.
+    pub fn send_hidden(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let job = self.outbound.hidden_job(payload, &mut *self.random)?;
         self.ready.push_back(Output::Packet(job));
         Ok(())
     }
