@@ -165,7 +165,11 @@ fn a_passphrase_is_asked_for_when_it_is_needed_and_once() {
 #[test]
 fn old_pem_keys_are_unlocked() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["pem_rsa_locked", "pem_rsa_aes192_locked", "pem_ecdsa_locked"] {
+    for name in [
+        "pem_rsa_locked",
+        "pem_rsa_aes192_locked",
+        "pem_ecdsa_locked",
+    ] {
         let mut identities = gather(&[fixture(dir.path(), name, false)]);
         assert_eq!(identities.warnings, [""; 0], "{name}");
         assert!(identities.offers()[0].public.is_none());
