@@ -6,6 +6,7 @@ mod go;
 mod libssh;
 mod openssh;
 mod openssh_auth;
+mod openssh_newest;
 mod openssh_routes;
 mod paramiko;
 mod round_trips;
