@@ -34,7 +34,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     // A port can be taken between the look and the bind; sshd then ends at once.
     for _ in 0..5 {
         let port = port::free();
-        std::fs::write(&config, configuration(builder, folder, keys, port))
+        std::fs::write(&config, configuration(builder, folder, keys, (&sshd, port)))
             .expect("a file of our own");
         let mut command = if needs_account {
             lend_account(folder);
@@ -101,8 +101,30 @@ fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
     }
 }
 
-fn configuration(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair], port: u16) -> String {
+/// Whether it punishes failed logins by address (PerSourcePenalties, since 9.8), which are what
+/// some tests are about.
+fn punishes(sshd: &Path) -> bool {
+    // Older ones have no -V, and tell their version with the usage.
+    let outcome = Run::new(sshd).arg("-V").run();
+    let said = outcome.out() + &outcome.err();
+    let version = said.split_once("OpenSSH_").map(|(_, rest)| {
+        let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|n| n.parse::<u32>().ok());
+        (next(), next())
+    });
+    version >= Some((Some(9), Some(8)))
+}
+
+fn configuration(
+    builder: &PeerBuilder,
+    folder: &Path,
+    keys: &[KeyPair],
+    (sshd, port): (&Path, u16),
+) -> String {
     let mut text = String::new();
+    if punishes(sshd) {
+        text.push_str("PerSourcePenalties no\n");
+    }
     let mut put = |name: &str, value: &str| {
         let _ = writeln!(text, "{name} {value}");
     };

@@ -80,6 +80,10 @@ fn arguments(query: &Query) -> Vec<OsString> {
     for identity in &query.identities {
         flag("-i", identity.as_os_str());
     }
+    if query.compression {
+        // OpenSSH 10 prints what -C sets as "UNKNOWN".
+        flag("-o", "Compression=yes".as_ref());
+    }
     for option in query.all_options() {
         flag("-o", option.as_ref());
     }
@@ -87,9 +91,6 @@ fn arguments(query: &Query) -> Vec<OsString> {
         AddressFamily::Any => {}
         AddressFamily::Inet => arguments.push("-4".into()),
         AddressFamily::Inet6 => arguments.push("-6".into()),
-    }
-    if query.compression {
-        arguments.push("-C".into());
     }
     if query.quiet {
         arguments.push("-q".into());
