@@ -44,7 +44,7 @@ impl Sealed {
         };
         let damaged = || "is damaged: its DEK-Info or its length is wrong".to_owned();
         let iv = unhex(iv.trim()).ok_or_else(damaged)?;
-        if der.is_empty() || der.len() % BLOCK != 0 {
+        if der.is_empty() || !der.len().is_multiple_of(BLOCK) {
             return Err(damaged());
         }
         Ok(Self {
