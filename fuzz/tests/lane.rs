@@ -264,6 +264,7 @@ impl Run {
             Op::MakeDir => self.other(JobKind::MakeDir {
                 path: remote("dir"),
                 mode: 0o755,
+                follow: true,
             }),
             Op::MakeSymlink { onto } => {
                 let name = format!("s{}", self.number());

@@ -51,6 +51,8 @@ pub enum JobKind {
         path: RemotePath,
         /// Permission bits to create it with; the server's umask applies.
         mode: u32,
+        /// A symlink to a directory counts as one that exists.
+        follow: bool,
     },
     /// Sets what is given, as SETSTAT (or lsetstat when `follow` is false and it is a symlink).
     SetAttributes {
@@ -195,7 +197,8 @@ pub enum LaneEvent {
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
     /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
-    /// The answer of a RealPath or ReadSymlink.
+    /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
+    /// rename, since the server made room by removing the old file.
     Path(JobId, Vec<u8>),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),

@@ -5,6 +5,7 @@ use plan::{Attributes, Fault, JobId, LaneEvent};
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
 use super::guess::TargetIs;
+use crate::report::Name;
 use crate::walk::Answer;
 
 impl Engine<'_> {
@@ -81,6 +82,11 @@ impl Engine<'_> {
                 self.walks.root_really(walk, path);
             }
             Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
+            Some((_, Purpose::File(file, _))) => {
+                if let Some(task) = self.files.get_mut(file) {
+                    task.stranded = Some(path);
+                }
+            }
             _ => {
                 if let Some(asked) = self.asks.get_mut(&id) {
                     asked.path = Some(path);
@@ -153,6 +159,18 @@ impl Engine<'_> {
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
+            if let Some(temporary) = task.stranded.clone() {
+                let target = task.target.clone();
+                let target = self.shown(End::Target, &target);
+                let temporary = Name(temporary);
+                self.warn(
+                    Some(target),
+                    format!(
+                        "the channel was lost before the rename: the data are whole in \
+                         {temporary} too, which stays there"
+                    ),
+                );
+            }
         }
     }
 }

@@ -6,6 +6,8 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
 use super::file::{FileId, FileTask, Role};
+use super::links::Links;
+use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::{Connect, CopyOptions};
@@ -72,13 +74,6 @@ pub(super) enum Purpose {
     SymlinkTimes,
 }
 
-/// chown(2) takes setuid and setgid away: the mode to set once the owner stands.
-#[derive(Debug)]
-pub(super) struct SpecialBits {
-    pub(super) path: Vec<u8>,
-    pub(super) mode: u32,
-}
-
 /// What came of an [`Engine::ask`].
 #[derive(Debug, Default)]
 pub(super) struct Asked {
@@ -105,6 +100,7 @@ pub(super) struct Engine<'a> {
     /// Where files are on their way to, and those that have to wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
+    pub(super) links: Links,
     pub(super) walks: Walks,
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
@@ -140,6 +136,7 @@ impl<'a> Engine<'a> {
             next_file: 1,
             places: BTreeMap::new(),
             tree: Tree::default(),
+            links: Links::default(),
             walks: Walks::default(),
             roots: VecDeque::new(),
             relayed: 0,
