@@ -6,7 +6,7 @@ use wire::PacketBuf;
 
 use super::*;
 use crate::cipher::{CIPHERS, MACS};
-use crate::error::PeerIncompatible;
+use crate::error::{PeerIncompatible, PeerMisbehaved};
 use crate::kex::KEX_METHODS;
 use crate::msg::{Ignore, NewKeys};
 
