@@ -4,6 +4,7 @@ mod asyncssh;
 mod dropbear;
 mod go;
 mod libssh;
+mod long_path;
 mod openssh;
 mod openssh_auth;
 mod openssh_newest;

@@ -97,6 +97,88 @@ pub enum JobKind {
         /// Which.
         path: RemotePath,
     },
+    /// The first part of an upload over several lanes: looks at the target as a `Put` does,
+    /// creates the temporary beside it and writes the first bytes of the source that `file` has
+    /// open. [`LaneEvent::Temp`] comes as soon as others may write into it; from then on it is
+    /// theirs to remove. `Done` without it: the target is to be written where it is, which is a
+    /// `Put`'s work, and nothing was left behind.
+    CreateTemp {
+        /// Whose source: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// The final name.
+        target: RemotePath,
+        /// What fstat said of the source.
+        attributes: Attributes,
+        /// How many of the first bytes to write.
+        len: u64,
+        /// How.
+        options: PutOptions,
+    },
+    /// Another part of an upload: opens the temporary without CREAT or TRUNC and writes.
+    PutRange {
+        /// Whose source: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// Size and times of the source, as far as they are known.
+        attributes: Attributes,
+        /// Where to: the temporary.
+        temp: RemotePath,
+        /// Which bytes.
+        span: Span,
+    },
+    /// The last part of an upload, sent when the CLOSE of every other part was answered:
+    /// size, mode, times, fsync where asked, and the rename. When it fails it has removed the
+    /// temporary, or the text says where the data are.
+    FinishTemp {
+        /// What [`LaneEvent::Temp`] told.
+        temp: Temp,
+        /// What fstat said of the source.
+        attributes: Attributes,
+        /// Cut to this size; `None` where nothing was written behind the end.
+        cut: Option<u64>,
+        /// How.
+        options: PutOptions,
+    },
+    /// A part of a download, written into the target that `file` has created. The attributes
+    /// that the open file has come as [`LaneEvent::Attributes`].
+    GetRange {
+        /// Whose target: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// The file to read.
+        source: RemotePath,
+        /// What is known of it; has a size.
+        known: Attributes,
+        /// Which bytes.
+        span: Span,
+    },
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// The first.
+    pub offset: u64,
+    /// How many; `None` is all up to where the file ends when it is read.
+    pub len: Option<u64>,
+}
+
+impl Span {
+    /// The first byte behind it, if it has a length.
+    pub fn end(&self) -> Option<u64> {
+        self.len.map(|len| self.offset.saturating_add(len))
+    }
+}
+
+/// An upload's temporary, and what the rename will replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Temp {
+    /// Its name.
+    pub temp: RemotePath,
+    /// The final name: the target, or what it points to.
+    pub target: RemotePath,
+    /// A regular file stands there.
+    pub replaces: bool,
+    /// Its permission bits, if the server has any; they stay.
+    pub mode: Option<u32>,
 }
 
 /// How a file is copied.
@@ -200,6 +282,11 @@ pub enum LaneEvent {
     /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
     /// rename, since the server made room by removing the old file.
     Path(JobId, Vec<u8>),
+    /// The temporary of a [`JobKind::CreateTemp`] exists and may be written into.
+    Temp(JobId, Temp),
+    /// The source of a range ended at this offset, before the range did or because the range
+    /// went to the end.
+    Ended(JobId, u64),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),
     /// The job is done; no event with its id follows.
@@ -207,4 +294,27 @@ pub enum LaneEvent {
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
     Failed(JobId, Fault),
+}
+
+impl LaneEvent {
+    /// The job it is about.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::State(id, _)
+            | Self::Progress(id, _)
+            | Self::Entries(id, _)
+            | Self::Attributes(id, _)
+            | Self::Path(id, _)
+            | Self::Temp(id, _)
+            | Self::Ended(id, _)
+            | Self::Warning(id, _)
+            | Self::Done(id)
+            | Self::Failed(id, _) => *id,
+        }
+    }
+
+    /// Whether no event of its job follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Failed(..))
+    }
 }

@@ -6,6 +6,6 @@ mod tune;
 mod umask;
 
 pub use receive::read_spare;
-pub use tcp_info::tcp_rtt;
+pub use tcp_info::{TcpInfo, tcp_info};
 pub use tune::Tuning;
 pub use umask::umask;

@@ -75,7 +75,13 @@ impl Single {
                 self.send(core, ITSELF, &Request::Remove { path: &path.0 });
             }
             // Those have their own machines.
-            JobKind::Put { .. } | JobKind::Get { .. } | JobKind::List { .. } => {}
+            JobKind::Put { .. }
+            | JobKind::Get { .. }
+            | JobKind::List { .. }
+            | JobKind::CreateTemp { .. }
+            | JobKind::PutRange { .. }
+            | JobKind::FinishTemp { .. }
+            | JobKind::GetRange { .. } => {}
         }
         Step::Goes
     }

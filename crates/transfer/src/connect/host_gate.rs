@@ -1,7 +1,7 @@
 //! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sftp::ServerInfo;
 use ssh::auth::{Identity, Method, Prompt as Question};
@@ -32,6 +32,34 @@ pub(super) struct HostGate {
     offered: Vec<usize>,
     distrusted: bool,
     fingerprint: String,
+    /// The host key of the connection beside which this one is.
+    beside: Option<Vec<u8>>,
+    /// The person had to do something to log in.
+    person: bool,
+}
+
+/// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
+const CONFIRMED: Duration = Duration::from_millis(700);
+
+/// Passes questions on, and notes that there were some.
+struct Noting<'a> {
+    prompt: &'a SharedPrompt,
+    asked: &'a mut bool,
+}
+
+impl Prompt for Noting<'_> {
+    fn ask(
+        &mut self,
+        question: &str,
+        kind: Kind,
+    ) -> Result<Zeroizing<String>, crate::prompt::PromptError> {
+        *self.asked = true;
+        lock(self.prompt).ask(question, kind)
+    }
+
+    fn show(&mut self, text: &str) {
+        lock(self.prompt).show(text);
+    }
 }
 
 impl HostGate {
@@ -41,6 +69,7 @@ impl HostGate {
         prompt: SharedPrompt,
         memories: Option<Memories>,
         memory: Option<HostMemory>,
+        beside: Option<Vec<u8>>,
     ) -> Self {
         Self {
             config,
@@ -52,6 +81,8 @@ impl HostGate {
             offered: Vec::new(),
             distrusted: false,
             fingerprint: String::new(),
+            beside,
+            person: false,
         }
     }
 
@@ -106,13 +137,17 @@ impl HostGate {
     }
 
     /// What the user types into a question of the server, whose words are escaped.
-    fn ask(&self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+    fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+        self.person = true;
         lock(&self.prompt).ask(question, kind).ok()
     }
 }
 
 impl Gate for HostGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+        if self.beside.as_ref().is_some_and(|first| first != blob) {
+            return Err("another host answers under this name than the first time".to_owned());
+        }
         let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
@@ -177,7 +212,13 @@ impl Gate for HostGate {
         let mut keys: Vec<(usize, Identity, bool)> = Vec::new();
         for index in 0..identities.offers().len() {
             if identities.offers()[index].public.is_none()
-                && let Err(e) = identities.unlock(index, &mut *lock(&self.prompt))
+                && let Err(e) = identities.unlock(
+                    index,
+                    &mut Noting {
+                        prompt: &self.prompt,
+                        asked: &mut self.person,
+                    },
+                )
             {
                 identities.warnings.push(e.to_string());
             }
@@ -227,8 +268,13 @@ impl Gate for HostGate {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        // Not in the match itself, which would hold the prompt to its end.
-        let signed = identities.sign(offer, algorithm, data, &mut *lock(&self.prompt));
+        let mut noting = Noting {
+            prompt: &self.prompt,
+            asked: &mut self.person,
+        };
+        let start = Instant::now();
+        let signed = identities.sign(offer, algorithm, data, &mut noting);
+        self.person |= algorithm.starts_with("sk-") || start.elapsed() > CONFIRMED;
         match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
@@ -267,6 +313,10 @@ impl Gate for HostGate {
             self.ask(&format!("{who}{}", prompt.text), kind)
         };
         prompts.iter().map(ask).collect()
+    }
+
+    fn needs_person(&self) -> bool {
+        self.person
     }
 
     fn may_forward(&self) -> bool {

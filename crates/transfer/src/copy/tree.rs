@@ -361,6 +361,14 @@ impl Engine<'_> {
             follow: true,
         };
         self.submit(End::Target, kind, Purpose::FinishDir(key));
+        // Carried out in order, the directory above may follow at once: a round trip for each
+        // level was most of the time that a small, deep tree took.
+        if self.server_works_in_order()
+            && let Some(dir) = self.tree.dirs.get_mut(&key)
+        {
+            let parent = dir.parent.take();
+            self.item_over(parent);
+        }
     }
 
     pub(super) fn on_finished(&mut self, key: DirKey, result: Result<(), String>) {

@@ -7,7 +7,7 @@ use mio::{Events, Poll, Token};
 use plan::{JobId, Lane, LaneConfig, LaneError, LaneEvent};
 use sftp::ServerInfo;
 
-use super::jobs::{Jobs, event_job};
+use super::jobs::Jobs;
 use super::throttle::Throttle;
 use super::{Bell, ChannelId, Command, Link, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
@@ -23,6 +23,9 @@ const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(1);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
+
+/// What answers may hold beyond the depth: one READ more, and headers.
+const ANSWERS_BEYOND: u64 = 512 << 10;
 
 /// How often progress within a file is told.
 const TELL_INTERVAL: Duration = Duration::from_millis(50);
@@ -381,6 +384,10 @@ impl Driver {
                 };
             }
             on.lane.set_output_room(room);
+            let stats = on.lane.stats();
+            // Answers come with headers; the lane runs a little beyond its depth.
+            let beyond = stats.bytes_depth / 64 + ANSWERS_BEYOND;
+            self.link.expect(on.channel, stats.bytes_depth + beyond);
             while let Some(output) = on.lane.poll_output() {
                 if let Some(throttle) = &mut self.throttle {
                     throttle.spend(output.len());
@@ -392,7 +399,7 @@ impl Driver {
 
     pub(super) fn drain_events(&mut self, at: usize) {
         while let Some(event) = self.lanes[at].lane.poll_event() {
-            let (id, last) = event_job(&event);
+            let (id, last) = (event.job(), event.is_last());
             if last && self.jobs.ended(id) {
                 self.disk.release(id);
             }

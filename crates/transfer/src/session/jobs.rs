@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use plan::{DiskReply, DiskRequest, Job, JobId, LaneEvent};
+use plan::{DiskReply, DiskRequest, Job, JobId};
 
 use super::ChannelId;
 
@@ -78,7 +78,7 @@ impl Jobs {
     }
 
     pub(super) fn asked_disk(&mut self, request: &DiskRequest, lane: ChannelId) {
-        let owed = self.owed.entry(request_job(request)).or_insert((0, lane));
+        let owed = self.owed.entry(request.job()).or_insert((0, lane));
         *owed = (owed.0 + 1, lane);
     }
 
@@ -121,30 +121,5 @@ impl Jobs {
         let mut ids: Vec<JobId> = waiting.map(|job| job.id).collect();
         ids.extend(std::mem::take(&mut self.lost).into_keys());
         ids
-    }
-}
-
-pub(super) fn request_job(request: &DiskRequest) -> JobId {
-    match request {
-        DiskRequest::OpenSource { job, .. }
-        | DiskRequest::Read { job, .. }
-        | DiskRequest::CloseSource { job }
-        | DiskRequest::CreateTarget { job, .. }
-        | DiskRequest::Write { job, .. }
-        | DiskRequest::FinishTarget { job, .. }
-        | DiskRequest::Discard { job } => *job,
-    }
-}
-
-/// The job an event is about, and whether it is its last.
-pub(super) fn event_job(event: &LaneEvent) -> (JobId, bool) {
-    match event {
-        LaneEvent::State(id, _)
-        | LaneEvent::Progress(id, _)
-        | LaneEvent::Entries(id, _)
-        | LaneEvent::Attributes(id, _)
-        | LaneEvent::Path(id, _)
-        | LaneEvent::Warning(id, _) => (*id, false),
-        LaneEvent::Done(id) | LaneEvent::Failed(id, _) => (*id, true),
     }
 }

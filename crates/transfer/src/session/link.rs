@@ -58,6 +58,19 @@ pub trait Link: Send {
     /// Bytes that [`Link::send`] may be given for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
+    /// How the connection beneath does.
+    fn sample(&self) -> LinkSample {
+        LinkSample::default()
+    }
+
+    /// What the far end's window lets through on `channel`.
+    fn send_window(&mut self, _channel: ChannelId) -> SendWindow {
+        SendWindow::default()
+    }
+
+    /// The lane on `channel` may ask for `bytes` at once: no window of this end may be smaller.
+    fn expect(&mut self, _channel: ChannelId, _bytes: u64) {}
+
     /// Queues bytes for `channel`.
     fn send(&mut self, channel: ChannelId, output: Output);
 
@@ -73,6 +86,33 @@ pub trait Link: Send {
 
     /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
     fn finish(self: Box<Self>);
+}
+
+/// Makes more connections to the host of a session, from threads of their own.
+pub trait Reach: Send + Sync {
+    /// Whether another login is to be had now without asking the person.
+    fn is_open(&self) -> bool;
+
+    /// One more connection, authenticated. Blocks as long as that takes; one sentence if not.
+    fn another(&self) -> Result<Box<dyn Link>, String>;
+}
+
+/// How the connection under a [`Link`] does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinkSample {
+    /// Bytes through its socket, both ways.
+    pub moved: u64,
+    /// What the kernel says, where there is a kernel's TCP under it.
+    pub tcp: Option<sys::TcpInfo>,
+}
+
+/// A channel's window towards the far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendWindow {
+    /// The most that was open at once, in bytes; 0 while nothing is known.
+    pub largest: u64,
+    /// Data wait for it and for nothing else.
+    pub stalled: bool,
 }
 
 /// What a link received.

@@ -27,7 +27,7 @@ use sftp::ServerInfo;
 use self::driver::Driver;
 use crate::disk::Relay;
 
-pub use link::{ChannelId, Link, LinkError, LinkEvent, Peer};
+pub use link::{ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, Reach, SendWindow};
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use segments::Segments;

@@ -43,6 +43,10 @@ pub struct Facts {
     pub method: Option<String>,
     /// The key exchange was guessed, and guessed right.
     pub guessed: bool,
+    /// Another login would take the person again.
+    pub person: bool,
+    /// The host key's blob.
+    pub host_key_blob: Vec<u8>,
 }
 
 /// Opens the socket; again when a connection has to begin anew.
@@ -89,6 +93,8 @@ pub struct SshLink {
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
     rtt_asked: Option<Instant>,
+    /// Bytes through the socket, both ways.
+    moved: u64,
     agents: Option<AgentChannels>,
 }
 
@@ -132,6 +138,7 @@ impl SshLink {
             other_method: false,
             step_by_step: false,
             rtt_asked: None,
+            moved: 0,
             agents,
         };
         link.nonblocking()?;
@@ -197,6 +204,12 @@ impl SshLink {
             method: self.conn.is_authenticated().then(|| method.to_owned()),
             guessed: self.config.connection.transport.guess
                 && chosen.is_some_and(|n| n.guess_right),
+            person: self.other_method || self.gate.needs_person(),
+            host_key_blob: self
+                .conn
+                .binding()
+                .map(|(_, host_key, _)| host_key.to_vec())
+                .unwrap_or_default(),
         }
     }
 
