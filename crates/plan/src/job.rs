@@ -207,6 +207,14 @@ impl PutOptions {
     pub fn kept_mode(&self, source: u32) -> u32 {
         source & if self.special_bits { 0o7777 } else { 0o777 }
     }
+
+    /// `source` with the mode bits that are kept.
+    pub fn kept(&self, source: Attributes) -> Attributes {
+        Attributes {
+            mode: source.mode.map(|mode| self.kept_mode(mode)),
+            ..source
+        }
+    }
 }
 
 /// Attributes of a file, local or remote. Absent ones are `None`.

@@ -300,8 +300,7 @@ impl Get {
             let text = "the file shrank while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
         }
-        let mut attributes = self.attrs.unwrap_or_default();
-        attributes.mode = attributes.mode.map(|m| self.options.kept_mode(m));
+        let attributes = self.options.kept(self.attrs.unwrap_or_default());
         self.ask_disk(
             core,
             DiskRequest::FinishTarget {
