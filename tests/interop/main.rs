@@ -7,6 +7,7 @@ mod libssh;
 mod long_path;
 mod openssh;
 mod openssh_auth;
+mod openssh_newest;
 mod openssh_routes;
 mod paramiko;
 mod round_trips;

@@ -51,6 +51,8 @@ pub enum JobKind {
         path: RemotePath,
         /// Permission bits to create it with; the server's umask applies.
         mode: u32,
+        /// A symlink to a directory counts as one that exists.
+        follow: bool,
     },
     /// Sets what is given, as SETSTAT (or lsetstat when `follow` is false and it is a symlink).
     SetAttributes {
@@ -182,8 +184,11 @@ pub struct Temp {
 /// How a file is copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutOptions {
-    /// Keep modification and access times and all mode bits (`-p`).
+    /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
+    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp leaves them out both
+    /// ways, since the owner they would act for is not kept (sftp-client.c, sftp_download).
+    pub special_bits: bool,
     /// Write under the final name at once, without temporary and rename.
     pub inplace: bool,
     /// Make it durable before the rename.
@@ -195,6 +200,21 @@ pub struct PutOptions {
     /// symlinks are kept, the source may have made it in this run or an earlier one, and would
     /// choose through it what is written (CVE-2019-6111).
     pub replace_link: bool,
+}
+
+impl PutOptions {
+    /// The mode bits of `source` that are kept.
+    pub fn kept_mode(&self, source: u32) -> u32 {
+        source & if self.special_bits { 0o7777 } else { 0o777 }
+    }
+
+    /// `source` with the mode bits that are kept.
+    pub fn kept(&self, source: Attributes) -> Attributes {
+        Attributes {
+            mode: source.mode.map(|mode| self.kept_mode(mode)),
+            ..source
+        }
+    }
 }
 
 /// Attributes of a file, local or remote. Absent ones are `None`.
@@ -267,7 +287,8 @@ pub enum LaneEvent {
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
     /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
-    /// The answer of a RealPath or ReadSymlink.
+    /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
+    /// rename, since the server made room by removing the old file.
     Path(JobId, Vec<u8>),
     /// The temporary of a [`JobKind::CreateTemp`] exists and may be written into.
     Temp(JobId, Temp),

@@ -300,12 +300,13 @@ impl Get {
             let text = "the file shrank while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
         }
+        let attributes = self.options.kept(self.attrs.unwrap_or_default());
         self.ask_disk(
             core,
             DiskRequest::FinishTarget {
                 job: self.id,
                 size,
-                attributes: self.attrs.unwrap_or_default(),
+                attributes,
                 preserve: self.options.preserve,
                 fsync: self.options.fsync,
             },

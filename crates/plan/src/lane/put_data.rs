@@ -155,7 +155,7 @@ impl Put {
             ..Attrs::default()
         };
         if self.options.preserve {
-            attrs.permissions = source.mode.map(|m| m & 0o7777);
+            attrs.permissions = source.mode.map(|m| self.options.kept_mode(m));
             attrs.times = source.times;
         } else if let Target::Existing(mode) = self.target {
             attrs.permissions = mode;

@@ -24,7 +24,12 @@ impl Put {
             What::Follow => self.on_follow(reply),
             What::Resolve => self.on_resolve(reply),
             What::ClearTarget => match words::status(reply) {
-                Ok(()) => self.attempt.stranded = true,
+                Ok(()) => {
+                    self.attempt.stranded = true;
+                    if let Some(temp) = self.attempt.temp.clone() {
+                        core.event(LaneEvent::Path(self.id, temp));
+                    }
+                }
                 Err(status) => self.fail(refused("cannot replace the old file", status)),
             },
             What::Rename => match words::status(reply) {

@@ -201,7 +201,7 @@ impl Spread {
         self.disk.push_back(DiskRequest::FinishTarget {
             job: id,
             size: end,
-            attributes: file.attributes,
+            attributes: options.kept(file.attributes),
             preserve: options.preserve,
             fsync: options.fsync,
         });
@@ -222,6 +222,7 @@ impl Spread {
         match event {
             LaneEvent::State(_, state) if state >= FileState::Synced => self.state(id, state),
             LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);
                 self.tell(LaneEvent::Done(id));

@@ -92,7 +92,7 @@ pub(super) fn start(
         ));
     }
     for warning in &config.warnings {
-        warn_user(around, warning);
+        warn_user(&config, around, warning);
     }
     for note in &config.notes {
         debug!("{note}");
@@ -106,7 +106,7 @@ pub(super) fn start(
         known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
     }
     for warning in &known.warnings {
-        warn_user(around, warning);
+        warn_user(&config, around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {
         let (host, port, user) = memory_name(&config);
@@ -154,9 +154,11 @@ pub(super) fn start(
     Ok((link, proven))
 }
 
-fn warn_user(around: &Surroundings, text: &str) {
+fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
     warn!("{text}");
-    if let Ok(mut prompt) = around.prompt.lock() {
+    if config.tells()
+        && let Ok(mut prompt) = around.prompt.lock()
+    {
         prompt.show(&format!("Warning: {text}"));
     }
 }

@@ -98,6 +98,12 @@ impl HostGate {
         lock(&self.prompt).show(text);
     }
 
+    fn show_error(&self, text: &str) {
+        if self.config.tells_errors() {
+            self.show(text);
+        }
+    }
+
     fn methods(&self) -> Vec<Method> {
         let asks = !self.config.batch_mode && !self.distrusted;
         let on = |method: &Method| match method {
@@ -159,7 +165,12 @@ impl Gate for HostGate {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
-        for warning in &accepted.warnings {
+        // A changed key is an error that was waved through; the rest is to know.
+        let shown = match accepted.distrusted {
+            true => self.config.tells_errors(),
+            false => self.config.tells(),
+        };
+        for warning in accepted.warnings.iter().filter(|_| shown) {
             self.show(warning);
         }
         self.distrusted = accepted.distrusted;
@@ -168,7 +179,7 @@ impl Gate for HostGate {
             let hashed = self.config.hash_known_hosts;
             if let Err(e) = known_hosts::record(file, &name, key.plain(), hashed) {
                 let file = escape::path(file);
-                self.show(&format!("Warning: {file} cannot be written: {e}"));
+                self.show_error(&format!("Warning: {file} cannot be written: {e}"));
             }
         }
         Ok(())
@@ -267,7 +278,7 @@ impl Gate for HostGate {
         match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
-                lock(&self.prompt).show(&e.to_string());
+                self.show_error(&e.to_string());
                 None
             }
         }
@@ -275,7 +286,7 @@ impl Gate for HostGate {
 
     fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>> {
         if attempt > 1 {
-            self.show("Permission denied, please try again.");
+            self.show_error("Permission denied, please try again.");
         }
         let question = format!("{}@{}'s password: ", self.config.user, self.config.host);
         self.ask(&question, Kind::Secret)
@@ -313,7 +324,7 @@ impl Gate for HostGate {
     }
 
     fn banner(&mut self, text: &str) {
-        if !matches!(self.config.log_level.as_str(), "QUIET" | "FATAL" | "ERROR") {
+        if self.config.tells() {
             self.show(text);
         }
     }

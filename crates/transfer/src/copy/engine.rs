@@ -6,6 +6,8 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
 use super::file::{FileId, FileTask, Role};
+use super::links::Links;
+use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::{Connect, CopyOptions};
@@ -65,7 +67,9 @@ pub(super) enum Purpose {
     ReadSymlink(Held),
     MakeSymlink(Held),
     /// May be refused without failing anything.
-    Owner(Name),
+    Owner(Name, Option<SpecialBits>),
+    /// The bits that a change of owner takes away.
+    SpecialBits(Name),
     /// The same; many systems have no times of symlinks to set.
     SymlinkTimes,
 }
@@ -96,6 +100,7 @@ pub(super) struct Engine<'a> {
     /// Where files are on their way to, and those that have to wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
+    pub(super) links: Links,
     pub(super) walks: Walks,
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
@@ -131,6 +136,7 @@ impl<'a> Engine<'a> {
             next_file: 1,
             places: BTreeMap::new(),
             tree: Tree::default(),
+            links: Links::default(),
             walks: Walks::default(),
             roots: VecDeque::new(),
             relayed: 0,

@@ -38,6 +38,9 @@ pub(super) struct FileTask {
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
     pub(super) relay: Option<RelayTask>,
+    /// What the only whole copy at the target is called, where the server cannot rename over the
+    /// old file, which has been removed.
+    pub(super) stranded: Option<Vec<u8>>,
     guess: Option<Guessing>,
 }
 
@@ -121,6 +124,7 @@ impl Engine<'_> {
             confirmed: 0,
             state: None,
             relay: None,
+            stranded: None,
             guess,
         };
         self.progress.add_file(task.size);
@@ -141,10 +145,12 @@ impl Engine<'_> {
         };
         let options = PutOptions {
             preserve: self.options.preserve || self.options.archive,
+            special_bits: self.options.archive,
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
-            replace_link: task.dir.is_some() && self.options.archive,
+            replace_link: self.options.archive
+                && (task.dir.is_some() || self.has_linked(&task.target)),
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {
@@ -323,6 +329,11 @@ impl Engine<'_> {
             return;
         };
         self.progress.file_done();
+        let what = match task.stranded.map(Name).map(|name| name.to_string()) {
+            // The lane that lost it may have said so.
+            Some(name) if !what.contains(&name) => format!("{what}; the data are whole in {name}"),
+            _ => what,
+        };
         let name = match end {
             End::Source => task.source_name,
             End::Target => self.shown(End::Target, &task.target),
@@ -354,36 +365,6 @@ impl Engine<'_> {
         });
         self.free_place(&task.target);
         self.item_over(task.dir);
-    }
-
-    /// With `-a`, gives the owner at the target, where that is permitted.
-    pub(super) fn keep_owner(&mut self, target: &[u8], attributes: Attributes) {
-        if !self.options.archive || self.owners_refused || attributes.owner.is_none() {
-            return;
-        }
-        let name = self.shown(End::Target, target);
-        if self.target.is_none() {
-            if let Err(e) = local::set_owner(&local_path(target), &attributes) {
-                self.on_owner_refused(name, &crate::disk::os_words(&e));
-            }
-            return;
-        }
-        let kind = JobKind::SetAttributes {
-            path: RemotePath(target.to_vec()),
-            attributes: Attributes {
-                owner: attributes.owner,
-                ..Attributes::default()
-            },
-            follow: true,
-        };
-        self.submit(End::Target, kind, Purpose::Owner(name));
-    }
-
-    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
-        if !std::mem::replace(&mut self.owners_refused, true) {
-            let message = format!("the owner could not be kept ({what}); not tried for the rest");
-            self.warn(Some(path), message);
-        }
     }
 }
 
