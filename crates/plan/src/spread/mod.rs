@@ -196,8 +196,8 @@ enum Assigned {
     Finish(JobId),
     /// The removal of this file's temporary.
     Clean(JobId),
-    /// The removal of what a lost lane left.
-    Remove(RemotePath),
+    /// The removal of what a lost lane left of this job.
+    Remove(JobId, RemotePath),
 }
 
 /// Ids of its own.
@@ -350,7 +350,7 @@ impl Spread {
         &mut self,
         now: Instant,
         lane: LaneId,
-        temporaries: Vec<RemotePath>,
+        temporaries: Vec<(JobId, RemotePath)>,
         why: &str,
     ) {
         self.at(now);
