@@ -372,7 +372,7 @@ impl Spread {
         }
     }
 
-    /// There will be no lane any more: fails what is left, with what may be left behind.
+    /// There will be no lane any more, and all were told to be lost: fails what is left, with what may be left behind.
     pub fn lose(&mut self, now: Instant, why: &str) {
         self.at(now);
         self.on_lose(why);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::{LaneId, PutOptions};
+use plan::PutOptions;
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject};
 
@@ -95,11 +95,7 @@ fn without_any_lane_everything_fails_once() {
     w.place("down", &bytes(9 * MB, 6), 0o644);
     let get = w.get("down");
     w.run_for(Duration::from_millis(420));
-    let ids: Vec<LaneId> = w.lanes.keys().copied().collect();
-    for id in ids {
-        w.lose(id);
-    }
-    w.spread.lose(w.now, "the connection is gone");
+    w.lose_all("the connection is gone");
     w.run();
     let why = w.failed(put).unwrap();
     let left = w.temporaries();

@@ -239,6 +239,19 @@ impl World {
         self.settle_lost();
     }
 
+    /// The connection is gone, and there will be no other.
+    pub(crate) fn lose_all(&mut self, why: &str) {
+        let ids: Vec<LaneId> = self.lanes.keys().copied().collect();
+        for id in ids {
+            self.lose(id);
+        }
+        for lost in std::mem::take(&mut self.lost) {
+            self.spread
+                .lane_lost(self.now, lost.lane, lost.temporaries, why);
+        }
+        self.spread.lose(self.now, why);
+    }
+
     fn settle_lost(&mut self) {
         let owed = |job: &JobId| self.asked.get(job).is_some_and(|(_, n)| *n > 0);
         let (out, settled): (Vec<Lost>, Vec<Lost>) = std::mem::take(&mut self.lost)
