@@ -9,7 +9,7 @@ use super::{Change, Direction, Evidence, Growth, Limiter, LimiterEvidence};
 const LOGIN: f64 = 6.0;
 const SLOW_START: f64 = 8.0;
 /// How many to open where only the size of this end's buffers and of the file speak for it.
-const SPECULATIVE: u32 = 4;
+const SPECULATIVE: u32 = 5;
 /// What a buffer is good for: the kernel counts its own overhead in.
 const USABLE: f64 = 0.6;
 /// The window that OpenSSH gives a channel.

@@ -18,7 +18,7 @@ pub(super) struct Trial {
 }
 
 /// What it must bring to be kept.
-const PAYS: f64 = 1.06;
+const PAYS: f64 = 1.05;
 /// Of what would be in proportion: then the next step is as bold.
 const PROPORTION: f64 = 0.5;
 /// A connection that does not come.
@@ -44,6 +44,22 @@ impl Trial {
         }
         trial
     }
+
+    /// How many connections were added beyond what brought the gain, less one to be sure.
+    fn surplus(&self, gain: f64) -> u32 {
+        let needed = (f64::from(self.had) * gain).ceil() as u32 + 1;
+        (self.had + self.connections).saturating_sub(needed)
+    }
+}
+
+/// The newest go first, and one stays.
+fn retire(evidence: &Evidence, count: u32) -> Vec<Change> {
+    let spare = evidence.connections.len().saturating_sub(1);
+    let newest = evidence.connections.iter().rev();
+    let those = newest.take((count as usize).min(spare));
+    those
+        .map(|c| Change::RetireConnection(c.connection))
+        .collect()
 }
 
 impl Growth {
@@ -87,6 +103,13 @@ impl Growth {
             self.sated = false;
             self.backoff = BACKOFF;
             self.rest_until = None;
+            let surplus = trial.surplus(gain);
+            if !proportional && surplus > 0 {
+                // The path is full with fewer than that.
+                self.sated = true;
+                self.rest_until = Some(now + self.backoff);
+                return retire(evidence, surplus);
+            }
             return self.choose(evidence);
         }
         self.sated = true;
@@ -96,13 +119,7 @@ impl Growth {
     }
 
     fn give_back(&mut self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
-        let mut changes = Vec::new();
-        let newest = evidence.connections.iter().rev();
-        let spare = evidence.connections.len().saturating_sub(1);
-        let count = (trial.connections as usize).min(spare);
-        for c in newest.take(count) {
-            changes.push(Change::RetireConnection(c.connection));
-        }
+        let mut changes = retire(evidence, trial.connections);
         let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
         for connection in &trial.channels {
             let mut of = lanes.iter().rposition(|l| l.connection == *connection);

@@ -1,5 +1,7 @@
 //! What lanes tell, and what is left of those that are lost.
 
+use std::collections::BTreeMap;
+
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -32,7 +34,7 @@ impl Spread {
             Assigned::Part(file) => Of::Part(*file),
             Assigned::Finish(file) => Of::Finish(*file),
             Assigned::Clean(file) => Of::Clean(*file),
-            Assigned::Remove(_) => Of::Nobody,
+            Assigned::Remove(..) => Of::Nobody,
         };
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             match event {
@@ -57,11 +59,23 @@ impl Spread {
         }
     }
 
-    pub(super) fn on_lost(&mut self, lane: LaneId, temporaries: Vec<RemotePath>, why: &str) {
+    pub(super) fn on_lost(
+        &mut self,
+        lane: LaneId,
+        temporaries: Vec<(JobId, RemotePath)>,
+        why: &str,
+    ) {
         let Some(state) = self.lanes.by_id.remove(&lane) else {
             return;
         };
         self.orders.retain(|order| !is_for(order, lane));
+        let owners: Vec<(JobId, RemotePath)> = temporaries
+            .into_iter()
+            .map(|(id, path)| match self.assigned.get(&id) {
+                Some((_, Assigned::Part(file))) => (*file, path),
+                _ => (id, path),
+            })
+            .collect();
         // The highest first, so that they are in their old order at the front.
         for id in state.jobs.keys().rev() {
             let Some((_, assigned)) = self.assigned.remove(id) else {
@@ -72,11 +86,11 @@ impl Spread {
                 Assigned::Part(file) => self.part_lost(file, *id, why),
                 Assigned::Finish(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),
-                Assigned::Remove(path) => self.remove(path),
+                Assigned::Remove(of, path) => self.remove(of, path),
             }
         }
-        for path in temporaries {
-            self.remove(path);
+        for (of, path) in owners {
+            self.remove(of, path);
         }
     }
 
@@ -128,10 +142,11 @@ impl Spread {
         }
     }
 
-    fn remove(&mut self, path: RemotePath) {
+    fn remove(&mut self, of: JobId, path: RemotePath) {
         let id = self.own_id();
         let kind = JobKind::Remove { path: path.clone() };
-        self.urgent.push_back((id, kind, Assigned::Remove(path)));
+        self.urgent
+            .push_back((id, kind, Assigned::Remove(of, path)));
     }
 
     pub(super) fn fail_waiting(&mut self, fault: &Fault) {
@@ -154,21 +169,39 @@ impl Spread {
         for id in ids {
             self.on_lost(id, Vec::new(), why);
         }
-        self.fail_waiting(&fault);
-        self.urgent.clear();
         self.orders.clear();
+        let mut left: BTreeMap<JobId, RemotePath> = BTreeMap::new();
+        for (_, _, what) in std::mem::take(&mut self.urgent) {
+            if let Assigned::Remove(of, path) = what {
+                left.insert(of, path);
+            }
+        }
+        let queues = [&mut self.waiting, &mut self.large, &mut self.lists];
+        let waiting: Vec<JobId> = queues
+            .into_iter()
+            .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
+            .collect();
+        for id in waiting {
+            self.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
+        }
         for (id, file) in std::mem::take(&mut self.files) {
             self.let_go(&file);
-            let mut fault = file.fault.clone().unwrap_or_else(|| fault.clone());
-            if let Some(temp) = file.temporary() {
-                let name = sftp::printable(&temp.0, 4096);
-                fault
-                    .what
-                    .push_str(&format!("; {name} may be left at the far end"));
-            }
+            let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
+            let temporary = file.temporary();
+            let fault = leaving(&fault, temporary.as_ref().or(left.get(&id)));
             self.tell(LaneEvent::Failed(id, fault));
         }
     }
+}
+
+fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
+    let mut fault = fault.clone();
+    if let Some(path) = temporary {
+        let name = sftp::printable(&path.0, 4096);
+        let text = format!("; {name} may be left at the far end");
+        fault.what.push_str(&text);
+    }
+    fault
 }
 
 fn is_for(order: &super::Order, lane: LaneId) -> bool {

@@ -21,6 +21,8 @@ pub(super) struct LaneState {
     /// Its ranges have been given to others as well.
     pub(super) overtaken: BTreeSet<JobId>,
     meter: Meter,
+    /// Since when it has nothing but parts that others have done.
+    pub(super) losing_since: Option<Instant>,
     /// When it last told of anything, or got its first job.
     pub(super) heard: Instant,
 }
@@ -49,6 +51,7 @@ impl LaneState {
             jobs: BTreeMap::new(),
             load: 0,
             overtaken: BTreeSet::new(),
+            losing_since: None,
             meter: Meter {
                 since: now,
                 bytes: 0,

@@ -196,8 +196,8 @@ enum Assigned {
     Finish(JobId),
     /// The removal of this file's temporary.
     Clean(JobId),
-    /// The removal of what a lost lane left.
-    Remove(RemotePath),
+    /// The removal of what a lost lane left of this job.
+    Remove(JobId, RemotePath),
 }
 
 /// Ids of its own.
@@ -350,7 +350,7 @@ impl Spread {
         &mut self,
         now: Instant,
         lane: LaneId,
-        temporaries: Vec<RemotePath>,
+        temporaries: Vec<(JobId, RemotePath)>,
         why: &str,
     ) {
         self.at(now);
@@ -372,7 +372,7 @@ impl Spread {
         }
     }
 
-    /// There will be no lane any more: fails what is left, with what may be left behind.
+    /// There will be no lane any more, and all were told to be lost: fails what is left, with what may be left behind.
     pub fn lose(&mut self, now: Instant, why: &str) {
         self.at(now);
         self.on_lose(why);

@@ -13,10 +13,12 @@ const COMPARE: Duration = Duration::from_millis(50);
 const SILENT: Duration = Duration::from_secs(30);
 /// The same where the server was asked to make data durable, which takes its time.
 const SYNCING: Duration = Duration::from_secs(300);
-/// Silent for so long, a lane is looked at closely.
-const OTHERS: Duration = Duration::from_secs(5);
-/// How long a part that nobody needs may take to end.
-const LOSER: Duration = Duration::from_secs(2);
+/// The same while a whole file waits for its temporary.
+const CREATING: Duration = Duration::from_secs(8);
+/// How often to look for lanes that are silent.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a part that nobody needs may take to end, when its file waits for nothing else.
+const LOSER: Duration = Duration::from_secs(1);
 /// In units of what a lane's requests take.
 const LATENCIES: u32 = 20;
 
@@ -91,42 +93,68 @@ impl Spread {
             .values()
             .any(|f| f.stage == Stage::Naming || f.is_complete());
         let soon = losers || self.lanes.by_id.values().any(idle);
-        Some(self.now + if soon { COMPARE } else { OTHERS / 5 })
+        Some(self.now + if soon { COMPARE } else { LOOK })
     }
 
     pub(super) fn look_for_stalls(&mut self) {
-        let heard = self.lanes.by_id.values().map(|l| l.heard).max();
-        let mut close = Vec::new();
-        for (id, lane) in &self.lanes.by_id {
-            if lane.closing || lane.jobs.is_empty() {
-                continue;
-            }
-            let silent = self.now.saturating_duration_since(lane.heard);
-            let latency = lane.report.latency.saturating_mul(LATENCIES);
-            let patience = match self.is_syncing(lane) {
-                true => SYNCING,
-                false => SILENT,
-            };
-            // Without another lane that works there is nothing better.
-            let others = self.lanes.by_id.iter().any(|(other, l)| {
-                let works = l.jobs.is_empty() || Some(l.heard) == heard;
-                other != id && l.is_open() && works && l.heard >= lane.heard
-            });
-            let only_losers = lane.jobs.keys().all(|job| self.is_lost_cause(*job));
-            let patience = match only_losers {
-                true => LOSER,
-                false => patience,
-            };
-            if others && silent > patience.max(latency) {
-                close.push(*id);
-            }
-        }
-        for id in close {
-            if let Some(lane) = self.lanes.by_id.get_mut(&id) {
+        let ids: Vec<LaneId> = self.lanes.by_id.keys().copied().collect();
+        for id in ids {
+            if self.has_stalled(id)
+                && let Some(lane) = self.lanes.by_id.get_mut(&id)
+            {
                 lane.closing = true;
                 self.orders.push_back(Order::Close(id));
             }
         }
+    }
+
+    fn has_stalled(&mut self, id: LaneId) -> bool {
+        let now = self.now;
+        let Some(lane) = self.lanes.by_id.get(&id) else {
+            return false;
+        };
+        let losing = !lane.jobs.is_empty() && lane.jobs.keys().all(|job| self.is_lost_cause(*job));
+        let patience = self.patience(lane);
+        let latency = lane.report.latency.saturating_mul(LATENCIES);
+        // Without another lane that works there is nothing better.
+        let others = self.lanes.by_id.iter().any(|(other, l)| {
+            *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
+        });
+        let Some(lane) = self.lanes.by_id.get_mut(&id) else {
+            return false;
+        };
+        let losing_since = losing.then(|| lane.losing_since.unwrap_or(now));
+        lane.losing_since = losing_since;
+        if lane.closing || lane.jobs.is_empty() || !others {
+            return false;
+        }
+        let silent = now.saturating_duration_since(lane.heard);
+        let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        silent > patience.max(latency) || lost > LOSER.max(latency / 2)
+    }
+
+    /// How long a lane may be silent.
+    fn patience(&self, lane: &LaneState) -> Duration {
+        let mut patience = SILENT;
+        for job in lane.jobs.keys() {
+            match self.assigned.get(job) {
+                Some((_, Assigned::Finish(_))) => return SYNCING,
+                Some((_, Assigned::Whole(queued))) => {
+                    if matches!(&queued.job.kind, JobKind::Put { options, .. } if options.fsync) {
+                        return SYNCING;
+                    }
+                }
+                // The whole file waits for its name.
+                Some((_, Assigned::Part(file))) => {
+                    let file = self.files.get(file);
+                    if file.is_some_and(|f| f.is_put() && f.temp.is_none()) {
+                        patience = CREATING;
+                    }
+                }
+                _ => {}
+            }
+        }
+        patience
     }
 
     /// A part whose file waits for nothing but its end.
@@ -137,15 +165,5 @@ impl Spread {
         let file = self.files.get(file);
         file.and_then(|f| f.running.get(&job))
             .is_some_and(|r| r.abandoned)
-    }
-
-    fn is_syncing(&self, lane: &LaneState) -> bool {
-        lane.jobs.keys().any(|job| match self.assigned.get(job) {
-            Some((_, Assigned::Finish(_))) => true,
-            Some((_, Assigned::Whole(queued))) => {
-                matches!(&queued.job.kind, JobKind::Put { options, .. } if options.fsync)
-            }
-            _ => false,
-        })
     }
 }
