@@ -158,6 +158,7 @@ fn a_directory_comes_before_what_is_in_it() {
         let kind = JobKind::MakeDir {
             path: remote(&path),
             mode: 0o755,
+            follow: true,
         };
         jobs.push(w.job(kind, None));
         let name = format!("{path}/file{depth}");

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use std::collections::BTreeMap;
 
-use plan::{LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
+use plan::{JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
 
 use super::SessionEvent;
 use super::driver::Driver;
@@ -15,7 +15,7 @@ const RESTARTS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Ending {
     lane: LaneId,
-    temporaries: Vec<RemotePath>,
+    temporaries: Vec<(JobId, RemotePath)>,
     why: String,
 }
 
@@ -67,7 +67,7 @@ impl Driver {
         self.spread.retire(on.id);
         self.ending.push(Ending {
             lane: on.id,
-            temporaries: left.temporaries.into_iter().map(|(_, path)| path).collect(),
+            temporaries: left.temporaries,
             why: error.to_string(),
         });
     }
