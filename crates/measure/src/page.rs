@@ -24,8 +24,9 @@ const STYLE: &str = "\
     vertical-align:top}th{font-weight:600;border-bottom-color:#999}\
     th:first-child,td:first-child,.left{text-align:left}tr.ours td{font-weight:600}\
     tr.bad td{color:#7a2d12}code{font:12px/1.45 ui-monospace,'DejaVu Sans Mono',monospace;\
-    overflow-wrap:anywhere}dl.commands{font-size:13px;margin:.4em 0}\
-    dl.commands dt{font-weight:600;margin-top:.35em}dl.commands dd{margin:0 0 0 1.2em}\
+    overflow-wrap:anywhere}dl.commands{font-size:12.5px;margin:.3em 0;\
+    display:grid;grid-template-columns:max-content 1fr;gap:.15em 1em}dl.commands dt{font-weight:600}\
+    dl.commands dd{margin:0}\
     svg{max-width:100%;height:auto;display:block;margin:.5em 0}.note{color:#555;font-size:13px}\
     nav ul{columns:2;padding-left:1.2em;font-size:13px;margin:.5em 0}a{color:#0b5c8a}\
     @media print{body{margin:0;max-width:none;font-size:11pt}svg,table{break-inside:avoid}\

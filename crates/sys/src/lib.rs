@@ -4,8 +4,10 @@ mod receive;
 mod tcp_info;
 mod tune;
 mod umask;
+mod usage;
 
 pub use receive::read_spare;
 pub use tcp_info::tcp_rtt;
 pub use tune::Tuning;
 pub use umask::umask;
+pub use usage::{ChildrenUsage, children_usage};

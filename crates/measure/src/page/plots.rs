@@ -7,6 +7,8 @@ use crate::stats::Spread;
 
 /// The tool that the race is about.
 const OURS: &str = "longhaul";
+/// Lines end after so many times the shortest run: a run of minutes would hide one of seconds.
+const HORIZON: f64 = 6.0;
 /// More lines than these cannot be told apart.
 const MOST_LINES: usize = 6;
 
@@ -88,6 +90,7 @@ pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
         .iter()
         .filter_map(|entry| Some((entry, shown_sample(entry)?)))
         .filter(|(_, sample)| sample.curve.len() >= 5)
+        .filter(|(_, sample)| sample.done() || so_far(scenario, sample).is_some())
         .collect();
     let longest = entries.iter().map(|(_, sample)| sample.seconds);
     if longest.fold(0.0, f64::max) < 1.0 {
@@ -105,13 +108,20 @@ pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
             .then(one.seconds.total_cmp(&other.seconds))
     });
     entries.truncate(MOST_LINES);
+    let times = entries.iter().map(|(_, sample)| sample.seconds);
+    let horizon = HORIZON * times.clone().fold(f64::INFINITY, f64::min);
+    let beyond = if times.fold(0.0, f64::max) > horizon {
+        "; slower ones go on beyond the right border"
+    } else {
+        ""
+    };
     let lines = entries.iter().map(|(entry, sample)| Line {
         label: entry.tool.clone(),
-        points: rate_over_time(sample),
+        points: rate_over_time(sample, horizon),
     });
     Some(Lines {
         title: format!("{}: rate over time", scenario.name),
-        x_unit: "seconds since the start".to_owned(),
+        x_unit: format!("seconds since the start{beyond}"),
         y_unit: "MB/s on the path, headers included".to_owned(),
         lines: lines.collect(),
     })
@@ -121,10 +131,11 @@ fn shown_sample(entry: &Entry) -> Option<&Sample> {
     entry.middle().or_else(|| entry.samples.last())
 }
 
-fn rate_over_time(sample: &Sample) -> Vec<(f64, f64)> {
+fn rate_over_time(sample: &Sample, horizon: f64) -> Vec<(f64, f64)> {
     sample
         .curve
         .windows(2)
+        .take_while(|pair| pair.last().is_some_and(|to| to.0 <= horizon))
         .filter_map(|pair| {
             let [from, to] = pair else { return None };
             let seconds = to.0 - from.0;
