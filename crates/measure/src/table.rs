@@ -137,12 +137,13 @@ pub fn scenario_table(scenario: &Scenario) -> String {
         "round trips",
         "runs",
     ]);
+    let mut notes = String::new();
     for entry in &scenario.entries {
         let mut row = vec![entry.tool.clone()];
         if let Some(trouble) = shown::trouble(scenario, entry) {
             row.push("-".to_owned());
-            row.push(trouble);
             table.row(row);
+            let _ = writeln!(notes, "{}: {trouble}", entry.tool);
             continue;
         }
         let figure = entry.spread(|sample| sample.figure(scenario.measure));
@@ -163,6 +164,7 @@ pub fn scenario_table(scenario: &Scenario) -> String {
         table.row(row);
     }
     text.push_str(&table.markdown());
+    text.push_str(&notes);
     text
 }
 

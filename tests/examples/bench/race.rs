@@ -241,7 +241,11 @@ impl Ground<'_> {
     ) -> Sample {
         match self.try_sample(scenario, result, tool, command, content) {
             Ok(sample) => sample,
-            Err(why) => failed(&why),
+            Err(why) => {
+                // Folders of this machine have no place in a report.
+                let place = self.place.path().display().to_string();
+                failed(&why.replace(&place, "$TMP").replace('\n', " "))
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testkit::daemon::Daemon;
+use testkit::missing::is_root;
+use testkit::process::shell_quoted;
 use testkit::{ClientDir, KeyKind, KeyPair, Peer, PeerBuilder, port};
 
 use crate::job::{Server, ServerKind};
@@ -30,6 +32,31 @@ struct Hpn {
     program: PathBuf,
     folder: PathBuf,
     host_key: KeyPair,
+}
+
+impl Hpn {
+    /// The server's command line. As root it wants an account of its own for the time before
+    /// authentication, which it is lent: the machine's account files stay as they are.
+    fn command(&self, config: &Path) -> io::Result<Vec<String>> {
+        const ACCOUNT: &str = "hpnsshd";
+        let mut words = Vec::new();
+        let accounts = fs::read_to_string("/etc/passwd")?;
+        let known = accounts
+            .lines()
+            .any(|line| line.split(':').next() == Some(ACCOUNT));
+        if is_root() && !known {
+            let lent = self.folder.join("passwd");
+            let line = format!("{ACCOUNT}:x:65533:65534::/nonexistent:/usr/sbin/nologin\n");
+            fs::write(&lent, accounts + &line)?;
+            let script = "mount --bind \"$0\" /etc/passwd && exec \"$@\"";
+            words.extend(["unshare", "--mount", "sh", "-c", script].map(str::to_owned));
+            words.push(lent.display().to_string());
+        }
+        words.push(self.program.display().to_string());
+        words.extend(["-D", "-e", "-f"].map(str::to_owned));
+        words.push(config.display().to_string());
+        Ok(words)
+    }
 }
 
 impl Servers {
@@ -119,8 +146,9 @@ impl Servers {
             let hpn = self.hpn()?;
             let port = port::free();
             let config = self.write_hpn_config(hpn, "127.0.0.1", port)?;
-            let mut command = Command::new(&hpn.program);
-            command.args(["-D", "-e", "-f"]).arg(config);
+            let words = hpn.command(&config)?;
+            let mut command = Command::new("/usr/bin/env");
+            command.args(words);
             let mut daemon = Daemon::start("hpnsshd", command, &hpn.folder.join("log"))?;
             let deadline = Instant::now() + Duration::from_secs(20);
             if daemon
@@ -157,7 +185,7 @@ impl Servers {
         let config = hpn.folder.join("sshd_config");
         let text = format!(
             "ListenAddress {address}:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
-             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n\
+             StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n\
              UseDNS no\nSubsystem sftp {sftp}\n",
             hpn.host_key.private.display(),
             authorized.display()

@@ -22,8 +22,8 @@ impl Watch {
     pub(crate) fn start(up: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (start, base) = (Instant::now(), bytes(up));
         let thread = std::thread::spawn(move || {
-            let (start, base) = (Instant::now(), bytes(up));
             let mut interval = Duration::from_millis(50);
             let mut points = vec![Point(0.0, 0)];
             loop {
