@@ -19,6 +19,15 @@ pub(crate) enum Exit {
     Interrupted,
 }
 
+/// Those of `longhaul lab`, in the order in which help and man page list them.
+pub(crate) const LAB: &[(&str, &str)] = &[
+    ("...", "the command's own; 128 and the number of the signal that ended it"),
+    ("2", "usage: the command line makes no sense, or there is no such path"),
+    ("125", "the lab itself failed, and says why"),
+    ("126", "the command is there and can't be run"),
+    ("127", "there is no such command"),
+];
+
 /// All of them, in the order in which help and man page list them.
 pub(crate) const ALL: [Exit; 5] = [
     Exit::Done,

@@ -8,6 +8,8 @@ mod connect;
 mod cp;
 mod exit;
 mod flags;
+#[cfg(target_os = "linux")]
+mod lab;
 mod output;
 mod signals;
 
@@ -16,17 +18,31 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use exit::Exit;
+use flags::command::named_paths;
 use flags::docs;
 use flags::high::{HighArgs, World};
 use flags::low::{self, LowArgs, UsageError};
 
 fn main() -> ExitCode {
+    let words: Vec<_> = env::args_os().collect();
+    #[cfg(target_os = "linux")]
+    if let Some(code) = lab::inside(&words) {
+        return code;
+    }
     let world = World::look();
-    let exit = match low::parse(env::args_os(), world.help_colors()) {
+    let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
         Ok(LowArgs::Copy(args)) => match HighArgs::resolve(*args, &world) {
             Ok(args) => cp::run(args),
             Err(error) => usage(&error),
         },
+        Ok(LowArgs::Lab(args)) if args.list => show(named_paths().as_bytes()),
+        #[cfg(target_os = "linux")]
+        Ok(LowArgs::Lab(args)) => match lab::run(*args, &words[2..]) {
+            Ok(code) => return code,
+            Err(error) => usage(&error),
+        },
+        #[cfg(not(target_os = "linux"))]
+        Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

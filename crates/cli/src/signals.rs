@@ -19,7 +19,7 @@ use crate::exit::Exit;
 /// # Errors
 /// The handlers or the thread can't be set up.
 pub(crate) fn watch(cancel: Cancel, at_once: impl Fn() + Send + 'static) -> io::Result<()> {
-    let ignored = ignored_signals();
+    let ignored = sys::ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = Signals::new(wanted.iter().filter(|s| ignored & (1 << (**s - 1)) == 0))?;
     thread::Builder::new()
@@ -34,30 +34,4 @@ pub(crate) fn watch(cancel: Cancel, at_once: impl Fn() + Send + 'static) -> io::
             }
         })?;
     Ok(())
-}
-
-/// The mask of ignored signals, bit 0 for signal 1; none where the system has no /proc.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    mask(&status)
-}
-
-fn mask(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_the_mask() {
-        assert_eq!(
-            mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t00\n"),
-            0x1001
-        );
-        assert_eq!(mask(""), 0);
-    }
 }

@@ -1,2 +1,47 @@
 //! An emulated long path on this machine: two network namespaces joined by TUN devices, with a
 //! process between them that delays, limits and loses packets as asked.
+//!
+//! [`path`] says what the path is like, [`emulator`] makes it so, [`packet`] is the memory and
+//! the headers of what crosses it, [`figures`] counts. These four are pure: time is an argument,
+//! randomness comes from the path's seed.
+//!
+//! The rest is Linux. A lab is three processes of the same program: [`run`] is what people start,
+//! [`inside`] the first process of the lab's namespaces, with whom all others die, and
+//! [`emulate`] carries packets between the two sides.
+
+pub mod emulator;
+pub mod figures;
+pub mod packet;
+pub mod path;
+
+mod error;
+#[cfg(target_os = "linux")]
+mod files;
+mod lab;
+#[cfg(target_os = "linux")]
+mod outside;
+#[cfg(target_os = "linux")]
+mod privilege;
+#[cfg(target_os = "linux")]
+mod pump;
+#[cfg(target_os = "linux")]
+mod scratch;
+#[cfg(target_os = "linux")]
+mod signals;
+#[cfg(target_os = "linux")]
+mod sshd;
+#[cfg(target_os = "linux")]
+mod world;
+
+pub use emulator::Emulator;
+pub use error::LabError;
+pub use figures::Figures;
+pub use lab::{CANNOT_RUN, FAILED, Lab, NOT_FOUND};
+#[cfg(target_os = "linux")]
+pub use outside::{WORLD, run};
+pub use packet::{Frame, MAX_FRAME};
+pub use path::{Direction, PathError, PathSpec};
+#[cfg(target_os = "linux")]
+pub use pump::emulate;
+#[cfg(target_os = "linux")]
+pub use world::{EMULATOR, inside};

@@ -1,13 +1,29 @@
 //! Every system call that needs `unsafe`, each behind one safe function, and what tunes a socket.
 
+mod ignored;
+#[cfg(target_os = "linux")]
+mod namespace;
+#[cfg(target_os = "linux")]
+mod priority;
 mod receive;
 mod tcp_info;
+mod terminal;
+#[cfg(target_os = "linux")]
+mod tun;
 mod tune;
 mod umask;
 mod usage;
 
+pub use ignored::ignored_signals;
+#[cfg(target_os = "linux")]
+pub use namespace::{Namespace, enter_network, unshare};
+#[cfg(target_os = "linux")]
+pub use priority::before_others;
 pub use receive::read_spare;
 pub use tcp_info::tcp_rtt;
+pub use terminal::take_back_terminal;
+#[cfg(target_os = "linux")]
+pub use tun::open_tun;
 pub use tune::Tuning;
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};

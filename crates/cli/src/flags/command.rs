@@ -5,10 +5,12 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::rows;
+use crate::flags::table::{lab_rows, rows};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
+/// Under which clap keeps the words of a lab's command.
+pub(crate) const COMMAND: &str = "COMMAND";
 
 /// The whole command line, as clap knows it.
 pub(crate) fn command() -> Command {
@@ -25,6 +27,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .infer_subcommands(false)
         .subcommand(cp())
+        .subcommand(lab())
         .subcommand(
             Command::new("completions")
                 .about("Prints completions for a shell")
@@ -83,7 +86,70 @@ fn cp() -> Command {
     rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
-fn arg(flag: &'static Flag) -> Arg {
+fn lab() -> Command {
+    let command = Command::new("lab")
+        .about("Runs a command on an emulated long path on this machine")
+        .long_about(
+            "Makes two hosts on this machine, near and far, with an emulated path between them, and \
+             runs a command on the near one, where the name far (or far4, far6 for IPv4 and IPv6 \
+             alone) means the other. Everything is gone when the command ends.\n\n\
+             The hosts are network namespaces; an ordinary user gets them by a user namespace. \
+             Files are those of this machine on both.\n\n\
+             Rates and sizes are decimal, and rates count IP packets with their headers.",
+        )
+        .override_usage("longhaul lab [flags] [--] COMMAND...")
+        .after_help("More: longhaul lab --help, or man longhaul-lab")
+        .after_long_help(lab_after_help())
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new(COMMAND)
+                .value_names(["COMMAND"])
+                .num_args(0..)
+                .trailing_var_arg(true)
+                .help("The command and its arguments")
+                .value_hint(clap::ValueHint::CommandWithArguments)
+                .value_parser(ValueParser::os_string()),
+        );
+    lab_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+/// The named paths, and the exit codes.
+fn lab_after_help() -> String {
+    let mut text = named_paths();
+    text.push_str("\nExit codes:\n");
+    for (code, meaning) in exit::LAB {
+        text.push_str(&format!("  {code:<4} {meaning}\n"));
+    }
+    text
+}
+
+/// The table of paths that have a name.
+pub(crate) fn named_paths() -> String {
+    let mut text = String::from("Paths for --path, and the flags that each stands for:\n");
+    for path in lab::path::NAMED {
+        text.push_str(&format!(
+            "  {:<16} {}\n  {:<16}   {}\n",
+            path.name,
+            path.about,
+            "",
+            stands_for(path)
+        ));
+    }
+    text
+}
+
+/// The flags that a named path stands for, as they would be typed.
+pub(crate) fn stands_for(path: &lab::path::NamedPath) -> String {
+    let words: Vec<String> = path
+        .options
+        .iter()
+        .map(|(name, value)| format!("--{name} {value}").trim_end().to_owned())
+        .collect();
+    words.join(" ")
+}
+
+fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
     let mut arg = Arg::new(flag.id())
         .help(flag.help)
         .help_heading(flag.group.heading())

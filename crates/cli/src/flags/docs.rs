@@ -9,12 +9,12 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::exit;
-use crate::flags::command::command;
+use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::rows;
+use crate::flags::table::{lab_rows, rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp"];
+const PAGES: &[&str] = &["cp", "lab"];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -30,10 +30,10 @@ pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
             )
         }
     };
-    render(page, &name, subcommand.is_some()).ok()
+    render(page, &name, subcommand).ok()
 }
 
-fn render(page: Command, name: &str, is_cp: bool) -> io::Result<Vec<u8>> {
+fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec<u8>> {
     // The codes have a section; repeating --help's here would say them twice.
     let page = page
         .after_help(None::<&'static str>)
@@ -49,17 +49,30 @@ fn render(page: Command, name: &str, is_cp: bool) -> io::Result<Vec<u8>> {
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
     man.render_options_section(&mut out)?;
-    if !is_cp {
-        man.render_subcommands_section(&mut out)?;
-    }
     let mut rest = Roff::new();
-    if is_cp {
-        scp_section(&mut rest);
-        examples_section(&mut rest);
+    match subcommand {
+        None => man.render_subcommands_section(&mut out)?,
+        Some("lab") => {
+            named_paths_section(&mut rest);
+            examples_section(&mut rest, LAB_EXAMPLES);
+        }
+        Some(_) => {
+            scp_section(&mut rest);
+            examples_section(&mut rest, CP_EXAMPLES);
+        }
     }
-    exit_section(&mut rest);
-    environment_section(&mut rest);
-    see_also_section(&mut rest, is_cp);
+    if subcommand == Some("lab") {
+        lab_exit_section(&mut rest);
+        lab_environment_section(&mut rest);
+        rest.control("SH", ["SEE ALSO"]);
+        rest.text([roman(
+            "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
+        )]);
+    } else {
+        exit_section(&mut rest);
+        environment_section(&mut rest);
+        see_also_section(&mut rest, subcommand.is_some());
+    }
     rest.to_writer(&mut out)?;
     Ok(out)
 }
@@ -87,18 +100,73 @@ fn scp_section(roff: &mut Roff) {
     );
 }
 
-fn examples_section(roff: &mut Roff) {
-    roff.control("SH", ["EXAMPLES"]);
-    item(roff, "longhaul cp big.iso host:/srv/", "Upload a file.");
-    item(
-        roff,
+/// What people type, and what for.
+type Examples = &'static [(&'static str, &'static str)];
+
+const CP_EXAMPLES: Examples = &[
+    ("longhaul cp big.iso host:/srv/", "Upload a file."),
+    (
         "longhaul cp -a host:results .",
         "Download a tree as it is.",
+    ),
+    (
+        "longhaul cp --json -q a b host: | jq .",
+        "Upload two files and read the events.",
+    ),
+];
+
+const LAB_EXAMPLES: Examples = &[
+    (
+        "longhaul lab --path transatlantic --sshd -- scp big far:/tmp/",
+        "How long scp takes across the Atlantic.",
+    ),
+    (
+        "longhaul lab --rtt 80ms --rate 200Mbit --far 'iperf3 -s -1' -- iperf3 -c far",
+        "What TCP makes of a path.",
+    ),
+    (
+        "longhaul lab --path policed-uplink --sshd --shell",
+        "Try things by hand.",
+    ),
+];
+
+fn examples_section(roff: &mut Roff, examples: Examples) {
+    roff.control("SH", ["EXAMPLES"]);
+    for (typed, meaning) in examples {
+        item(roff, typed, meaning);
+    }
+}
+
+fn named_paths_section(roff: &mut Roff) {
+    roff.control("SH", ["PATHS"]);
+    for path in lab::path::NAMED {
+        let about = format!("{}. Stands for {}.", path.about, stands_for(path));
+        item(roff, path.name, &about);
+    }
+}
+
+fn lab_exit_section(roff: &mut Roff) {
+    roff.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in exit::LAB {
+        item(roff, code, &format!("{}.", capital(meaning)));
+    }
+}
+
+fn lab_environment_section(roff: &mut Roff) {
+    roff.control("SH", ["ENVIRONMENT"]);
+    item(roff, "SHELL", "What --shell runs.");
+    item(roff, "TMPDIR", "Where the lab keeps its keys and generated files.");
+    item(
+        roff,
+        "LONGHAUL_LAB",
+        "Set to near for the command, so that it can tell that it runs in a lab.",
     );
     item(
         roff,
-        "longhaul cp --json -q a b host: | jq .",
-        "Upload two files and read the events.",
+        "LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, LONGHAUL_LAB_PORT, \
+         LONGHAUL_LAB_CONFIG",
+        "Set for the command with --sshd: the private key, the known_hosts file, the user, the \
+         port, and an ssh_config file with all of these.",
     );
 }
 
@@ -138,7 +206,7 @@ fn see_also_section(roff: &mut Roff, is_cp: bool) {
     let ours = if is_cp {
         "longhaul(1)"
     } else {
-        "longhaul-cp(1)"
+        "longhaul-cp(1), longhaul-lab(1)"
     };
     roff.text([roman(format!("{ours}, scp(1), ssh(1), ssh_config(5)"))]);
 }
@@ -168,10 +236,13 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 pub(crate) fn flags_markdown() -> String {
     let mut text = String::from(
         "# Flags of `longhaul cp`\n\n\
-         Made from the table in crates/cli/src/flags/table; do not edit. `make man` writes it \
+         Made from the tables in crates/cli/src/flags/table; do not edit. `make man` writes it \
          anew.\n",
     );
     for group in Group::ALL {
+        if !rows().any(|flag| flag.group == group && flag.refused().is_none()) {
+            continue;
+        }
         text.push_str(&format!(
             "\n## {}\n\n| Flag | Meaning | scp |\n|---|---|---|\n",
             group.heading()
@@ -200,10 +271,42 @@ pub(crate) fn flags_markdown() -> String {
     for exit in exit::ALL {
         text.push_str(&format!("| {} | {} |\n", exit.code(), exit.meaning()));
     }
+    lab_flags_markdown(&mut text);
     text
 }
 
-fn cell(flag: &Flag) -> String {
+/// The part of `longhaul lab`.
+fn lab_flags_markdown(text: &mut String) {
+    text.push_str("\n# Flags of `longhaul lab`\n");
+    for group in Group::ALL {
+        let rows: Vec<_> = lab_rows().filter(|flag| flag.group == group).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        text.push_str(&format!(
+            "\n## {}\n\n| Flag | Meaning |\n|---|---|\n",
+            group.heading()
+        ));
+        for flag in rows {
+            text.push_str(&format!("| {} | {} |\n", cell(flag), flag.doc.replace('|', "\\|")));
+        }
+    }
+    text.push_str("\n## Named paths\n\n| Name | Path | Stands for |\n|---|---|---|\n");
+    for path in lab::path::NAMED {
+        text.push_str(&format!(
+            "| `{}` | {} | `{}` |\n",
+            path.name,
+            path.about,
+            stands_for(path)
+        ));
+    }
+    text.push_str("\n## Exit codes\n\n| Code | Meaning |\n|---|---|\n");
+    for (code, meaning) in exit::LAB {
+        text.push_str(&format!("| {code} | {meaning} |\n"));
+    }
+}
+
+fn cell<Args: 'static>(flag: &Flag<Args>) -> String {
     let short = flag.short.map(|short| format!("-{short}"));
     let long = flag.long.map(|long| format!("--{long}"));
     let names: Vec<String> = short.into_iter().chain(long).collect();

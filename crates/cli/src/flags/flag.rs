@@ -2,8 +2,9 @@ use std::ffi::OsString;
 
 use crate::flags::low::CopyArgs;
 
-/// One row of the table: everything that is known about a flag.
-pub(crate) struct Flag {
+/// One row of a table: everything that is known about a flag of the subcommand whose arguments are
+/// `Args`.
+pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The letter, if it has one.
     pub(crate) short: Option<char>,
     /// The long name; what is refused may lack one.
@@ -21,7 +22,7 @@ pub(crate) struct Flag {
     /// Long names of the flags that it takes back when it comes after them.
     pub(crate) overrides: &'static [&'static str],
     /// Puts what was given into the arguments; an error is the reason why a value can't be.
-    pub(crate) set: fn(&mut CopyArgs, Given) -> Result<(), String>,
+    pub(crate) set: fn(&mut Args, Given) -> Result<(), String>,
 }
 
 /// What follows a flag.
@@ -43,6 +44,8 @@ pub(crate) enum Takes {
 
 /// What the command line had for a flag.
 pub(crate) struct Given {
+    /// The flag's long name; empty if it has none.
+    pub(crate) long: &'static str,
     /// How often it was there.
     pub(crate) times: u8,
     /// Its values in order.
@@ -71,11 +74,15 @@ pub(crate) enum Group {
     Copying,
     /// How the host is reached.
     Connection,
+    /// What the emulated path is like.
+    Path,
+    /// What runs at its two ends.
+    Sides,
     /// What is shown.
     Output,
 }
 
-impl Flag {
+impl<Args: 'static> Flag<Args> {
     /// The name that clap and the other rows know it by.
     pub(crate) fn id(&self) -> String {
         match (self.long, self.short) {
@@ -141,13 +148,21 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 3] = [Self::Copying, Self::Connection, Self::Output];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Copying,
+        Self::Connection,
+        Self::Path,
+        Self::Sides,
+        Self::Output,
+    ];
 
     /// The heading.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Copying => "Copying",
             Self::Connection => "Connection",
+            Self::Path => "Path",
+            Self::Sides => "Sides",
             Self::Output => "Output",
         }
     }

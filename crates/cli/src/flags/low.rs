@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::flags::command::{OPERANDS, command};
+use crate::flags::command::{COMMAND, OPERANDS, command};
 use crate::flags::dscp::Dscp;
 use crate::flags::flag::{Flag, Given, Takes};
-use crate::flags::table::rows;
+use crate::flags::table::{lab_rows, rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum LowArgs {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
+    /// `longhaul lab`.
+    Lab(Box<LabArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -58,6 +60,25 @@ pub(crate) struct CopyArgs {
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
+}
+
+/// The flags of `longhaul lab`, and its command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LabArgs {
+    pub(crate) path: Option<String>,
+    /// Options of the path: (long name, value).
+    pub(crate) options: Vec<(&'static str, String)>,
+    pub(crate) list: bool,
+    pub(crate) sshd: bool,
+    /// (setting of sshd_config, value).
+    pub(crate) sshd_options: Vec<(String, String)>,
+    pub(crate) far: Option<OsString>,
+    pub(crate) far_port: Option<u16>,
+    pub(crate) allow_cc: Vec<String>,
+    pub(crate) shell: bool,
+    pub(crate) quiet: bool,
+    pub(crate) figures: Option<PathBuf>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Which addresses to use.
@@ -120,6 +141,7 @@ pub(crate) fn parse(
     };
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
+        Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),
@@ -142,23 +164,7 @@ fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
 }
 
 fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
-    let mut args = CopyArgs::default();
-    for flag in rows() {
-        let Some(given) = given(flag, matches) else {
-            continue;
-        };
-        if let Some(reason) = flag.refused() {
-            return Err(usage(&format!("{}: {reason}", flag.spelled())));
-        }
-        let shown = given
-            .values
-            .last()
-            .map(|value| value.to_string_lossy().into_owned());
-        (flag.set)(&mut args, given).map_err(|why| {
-            let value = shown.unwrap_or_default().escape_debug().to_string();
-            usage(&format!("{}: '{value}' {why}", flag.spelled()))
-        })?;
-    }
+    let mut args: CopyArgs = from_rows(rows(), matches).map_err(|what| usage(&what))?;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     args.sources = operands.cloned().collect();
     args.destination = args.sources.pop().unwrap_or_default();
@@ -176,7 +182,57 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     Ok(args)
 }
 
-fn given(flag: &Flag, matches: &ArgMatches) -> Option<Given> {
+fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
+    let mut args: LabArgs = from_rows(lab_rows(), matches).map_err(|what| lab_usage(&what))?;
+    let words = matches.get_many::<OsString>(COMMAND).unwrap_or_default();
+    args.command = words.cloned().collect();
+    let wrong = match &args {
+        LabArgs { list: true, .. } => None,
+        LabArgs { shell, command, .. } if !shell && command.is_empty() => {
+            Some("a command is needed, or --shell")
+        }
+        LabArgs { shell, command, .. } if *shell && !command.is_empty() => {
+            Some("--shell takes no command")
+        }
+        LabArgs { sshd: false, .. } if !args.sshd_options.is_empty() => {
+            Some("--sshd-option needs --sshd")
+        }
+        LabArgs {
+            far: None,
+            far_port: Some(_),
+            ..
+        } => Some("--far-port needs --far"),
+        _ => None,
+    };
+    wrong.map_or(Ok(args), |what| Err(lab_usage(what)))
+}
+
+/// What the command line has for each row of a table; an error is one sentence.
+fn from_rows<Args: Default + 'static>(
+    rows: impl Iterator<Item = &'static Flag<Args>>,
+    matches: &ArgMatches,
+) -> Result<Args, String> {
+    let mut args = Args::default();
+    for flag in rows {
+        let Some(given) = given(flag, matches) else {
+            continue;
+        };
+        if let Some(reason) = flag.refused() {
+            return Err(format!("{}: {reason}", flag.spelled()));
+        }
+        let shown = given
+            .values
+            .last()
+            .map(|value| value.to_string_lossy().into_owned());
+        (flag.set)(&mut args, given).map_err(|why| {
+            let value = shown.unwrap_or_default().escape_debug().to_string();
+            format!("{}: '{value}' {why}", flag.spelled())
+        })?;
+    }
+    Ok(args)
+}
+
+fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given> {
     let id = flag.id();
     if matches.value_source(&id) != Some(ValueSource::CommandLine) {
         return None;
@@ -198,13 +254,25 @@ fn given(flag: &Flag, matches: &ArgMatches) -> Option<Given> {
             .map(OsString::from)
             .collect(),
     };
-    Some(Given { times, values })
+    Some(Given {
+        long: flag.long.unwrap_or_default(),
+        times,
+        values,
+    })
 }
 
 fn usage(what: &str) -> UsageError {
     UsageError(format!(
         "error: {what}\n\nUsage: longhaul cp [flags] SRC... DST\n\n\
          For more information, try 'longhaul cp --help'.\n"
+    ))
+}
+
+/// For `longhaul lab`.
+pub(crate) fn lab_usage(what: &str) -> UsageError {
+    UsageError(format!(
+        "error: {what}\n\nUsage: longhaul lab [flags] [--] COMMAND...\n\n\
+         For more information, try 'longhaul lab --help'.\n"
     ))
 }
 

@@ -1,16 +1,25 @@
-//! Every flag of `longhaul cp`, one row each. The parser, both help texts, the man page, the
+//! Every flag of each subcommand, one row each. The parser, both help texts, the man page, the
 //! completions and docs/flags.md come from these rows.
 
 mod connection;
 mod copying;
+mod lab;
 mod output;
 mod refused;
 
 use crate::flags::flag::Flag;
+use crate::flags::low::LabArgs;
 
-/// All rows: those that are listed, by heading, then those that are refused.
+/// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
+        .into_iter()
+        .flatten()
+}
+
+/// The rows of `longhaul lab`.
+pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
+    [lab::NAMED_ROWS, lab::path_rows(), lab::ROWS]
         .into_iter()
         .flatten()
 }
@@ -20,7 +29,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::flags::flag::Scp;
+    use crate::flags::flag::{Group, Scp};
 
     #[test]
     fn clap_accepts_the_table() {
@@ -29,8 +38,13 @@ mod tests {
 
     #[test]
     fn names_are_valid_and_unique() {
+        unique(rows());
+        unique(lab_rows());
+    }
+
+    fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
         let mut seen = BTreeSet::new();
-        for flag in rows() {
+        for flag in rows {
             assert!(flag.short.is_some() || flag.long.is_some());
             for name in flag
                 .short
@@ -50,13 +64,24 @@ mod tests {
 
     #[test]
     fn every_flag_is_documented() {
-        for flag in rows() {
+        documented(rows());
+        documented(lab_rows());
+    }
+
+    fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
+        let rows: Vec<_> = rows.collect();
+        for flag in &rows {
             let name = flag.spelled();
             assert!(
                 !flag.help.is_empty() && !flag.help.ends_with('.'),
                 "{name}: help"
             );
-            assert!(flag.help.len() <= 76, "{name}: help is longer than a line");
+            // Those of the path have their form and default in the line.
+            let longest = if flag.group == Group::Path { 90 } else { 76 };
+            assert!(
+                flag.help.len() <= longest,
+                "{name}: help is longer than a line"
+            );
             if flag.refused().is_none() {
                 assert!(
                     flag.doc.ends_with('.') && flag.doc.len() > flag.help.len() / 2,
@@ -65,7 +90,7 @@ mod tests {
             }
             for other in flag.overrides {
                 assert!(
-                    rows().any(|flag| flag.long == Some(other)),
+                    rows.iter().any(|flag| flag.long == Some(other)),
                     "{name} overrides {other}"
                 );
             }

@@ -1,0 +1,211 @@
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use crate::flags::flag::{Flag, Given, Group, Scp, Takes};
+use crate::flags::low::LabArgs;
+
+/// The options of the path, which the lab's own table knows.
+pub(super) fn path_rows() -> &'static [Flag<LabArgs>] {
+    static ROWS: LazyLock<Vec<Flag<LabArgs>>> =
+        LazyLock::new(|| lab::path::OPTIONS.iter().map(path_row).collect());
+    &ROWS
+}
+
+fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
+    Flag {
+        short: None,
+        long: Some(option.name),
+        takes: match (option.value, option.several) {
+            ("", _) => Takes::Nothing,
+            (value, false) => Takes::Value(value),
+            (value, true) => Takes::Values(value),
+        },
+        help: option.help,
+        // Made once for the process, as the rest of the table is.
+        doc: format!("{}.", option.help).leak(),
+        scp: Scp::Ours,
+        group: Group::Path,
+        overrides: &[],
+        set: |args, given| {
+            let long = given.long;
+            let mut values = given.texts()?;
+            if values.is_empty() {
+                values.push(String::new());
+            }
+            args.options
+                .extend(values.into_iter().map(|value| (long, value)));
+            Ok(())
+        },
+    }
+}
+
+/// Which path to begin with.
+pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
+    Flag {
+        short: None,
+        long: Some("path"),
+        takes: Takes::Value("NAME"),
+        help: "Begin with this named path, which other flags change; --list has all",
+        doc: "Begin with this named path, which other flags change. --list and the end of this \
+              help have all of them.",
+        scp: Scp::Ours,
+        group: Group::Path,
+        overrides: &[],
+        set: |args, given| {
+            args.path = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("list"),
+        takes: Takes::Nothing,
+        help: "List the named paths",
+        doc: "List the named paths and do nothing else.",
+        scp: Scp::Ours,
+        group: Group::Path,
+        overrides: &[],
+        set: |args, _| {
+            args.list = true;
+            Ok(())
+        },
+    },
+];
+
+/// What runs at the two ends, and what is told.
+pub(super) const ROWS: &[Flag<LabArgs>] = &[
+    Flag {
+        short: None,
+        long: Some("sshd"),
+        takes: Takes::Nothing,
+        help: "Start an OpenSSH server on the far side, which ssh, scp and others just reach",
+        doc: "Start a throwaway OpenSSH server on the far side, on port 22, with fresh keys. For ssh \
+              and all that use its configuration, `far` just works. Other programs find what they \
+              need in LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, \
+              LONGHAUL_LAB_PORT and LONGHAUL_LAB_CONFIG (an ssh_config).",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, _| {
+            args.sshd = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("sshd-option"),
+        takes: Takes::Values("KEY=VALUE"),
+        help: "A setting of sshd_config for that server; may be repeated",
+        doc: "A setting of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May be \
+              repeated.",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, given| {
+            for setting in given.texts()? {
+                let (key, value) = setting
+                    .split_once(['=', ' '])
+                    .ok_or("is not KEY=VALUE, such as MaxSessions=1")?;
+                if key.is_empty() || setting.contains(['\n', '\r']) {
+                    return Err("is not KEY=VALUE, such as MaxSessions=1".to_owned());
+                }
+                args.sshd_options.push((key.to_owned(), value.to_owned()));
+            }
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far"),
+        takes: Takes::Value("COMMAND"),
+        help: "Run this shell command on the far side, as a server",
+        doc: "Run this command on the far side, with sh -c, as a server; it is ended with the lab. \
+              Its output goes to standard error. The near command starts when it listens, or after \
+              a second.",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, given| {
+            args.far = Some(given.os());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far-port"),
+        takes: Takes::Value("PORT"),
+        help: "Wait until the command of --far listens on this port",
+        doc: "Wait until the command of --far listens on this port, for ten seconds; then the lab \
+              fails.",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, given| {
+            match given.text()?.parse() {
+                Ok(port @ 1..) => args.far_port = Some(port),
+                _ => return Err("is not a port, 1 to 65535".to_owned()),
+            }
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("allow-cc"),
+        takes: Takes::Values("NAME"),
+        help: "Let programs choose this congestion control themselves; may be repeated",
+        doc: "Let programs in the lab choose this congestion control for their own connections \
+              (TCP_CONGESTION), also where the machine restricts it to root. They may then \
+              administer the lab's network. May be repeated.",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, given| {
+            args.allow_cc = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("shell"),
+        takes: Takes::Nothing,
+        help: "Run a shell on the near side, $SHELL",
+        doc: "Run a shell on the near side instead of a command: that of the environment's SHELL.",
+        scp: Scp::Ours,
+        group: Group::Sides,
+        overrides: &[],
+        set: |args, _| {
+            args.shell = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('q'),
+        long: Some("quiet"),
+        takes: Takes::Nothing,
+        help: "Do not print the figures of the path at the end",
+        doc: "Do not print the figures of the path on standard error at the end.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, _| {
+            args.quiet = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("figures"),
+        takes: Takes::Value("FILE"),
+        help: "Write the figures of the path to this file, as JSON",
+        doc: "Write the figures of the path to this file, as one JSON object of numbers: packets \
+              and bytes of each direction, drops by cause, the peak of the queue, bytes by DSCP, and \
+              the emulator's processor time.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given: Given| {
+            args.figures = Some(PathBuf::from(given.os()));
+            Ok(())
+        },
+    },
+];

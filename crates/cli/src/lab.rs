@@ -1,0 +1,80 @@
+//! `longhaul lab`: from the command line to the lab and back to an exit code.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use lab::{FAILED, Lab, LabError, PathSpec};
+
+use crate::flags::low::{self, LabArgs, LowArgs, UsageError, lab_usage};
+
+/// Runs the lab. `words` are the command line behind `longhaul lab`.
+///
+/// # Errors
+/// There is no such path.
+pub(crate) fn run(args: LabArgs, words: &[OsString]) -> Result<ExitCode, UsageError> {
+    let lab = lab(args)?;
+    Ok(code(lab::run(&lab, words)))
+}
+
+/// Does the part of a lab that its own processes are started for, if this is one of them.
+pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
+    let (part, scratch, words) = match words {
+        [_, part, scratch, words @ ..] if part == lab::WORLD || part == lab::EMULATOR => {
+            (part, Path::new(scratch), words)
+        }
+        _ => return None,
+    };
+    let done = again(words).and_then(|lab| {
+        if part == lab::WORLD {
+            lab::inside(&lab, scratch, words)
+        } else {
+            lab::emulate(&lab, scratch).map(|()| 0)
+        }
+    });
+    Some(code(done))
+}
+
+/// The lab that the same words made before.
+fn again(words: &[OsString]) -> Result<Lab, LabError> {
+    let before = ["longhaul".into(), "lab".into()];
+    let all = before.into_iter().chain(words.iter().cloned());
+    match low::parse(all, clap::ColorChoice::Never) {
+        Ok(LowArgs::Lab(args)) => lab(*args).map_err(|error| LabError::new(error.0.trim_end())),
+        _ => Err(LabError::new("this is a part of longhaul lab, which starts it")),
+    }
+}
+
+fn lab(args: LabArgs) -> Result<Lab, UsageError> {
+    let options = args
+        .options
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()));
+    let path = PathSpec::build(args.path.as_deref(), options)
+        .map_err(|error| lab_usage(&error.to_string()))?;
+    let command = if args.shell {
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        vec![shell.unwrap_or_else(|| "/bin/sh".into())]
+    } else {
+        args.command
+    };
+    Ok(Lab {
+        path,
+        sshd: args.sshd.then_some(args.sshd_options),
+        far: args.far,
+        far_port: args.far_port,
+        allow_cc: args.allow_cc,
+        command,
+        quiet: args.quiet,
+        figures: args.figures,
+    })
+}
+
+fn code(done: Result<u8, LabError>) -> ExitCode {
+    let code = done.unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "longhaul lab: {error}");
+        FAILED
+    });
+    code.into()
+}

@@ -1,0 +1,134 @@
+use crate::path::{Direction, Loss, PathSpec, Share};
+
+/// What randomness is for. Each has a stream of its own in each direction, so that one more
+/// impairment leaves the others' choices as they were.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Loss,
+    Duplicate,
+    Reorder,
+    Jitter,
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a few instructions, and any number is a good seed.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Random {
+    pub(super) fn new(seed: u64, direction: Direction, purpose: Purpose) -> Self {
+        let stream = direction as u64 * 16 + purpose as u64 + 1;
+        Self(mix(seed ^ mix(stream.wrapping_mul(GOLDEN))))
+    }
+
+    /// The number at `index` of the stream, whatever was drawn before.
+    pub(super) fn at(&self, index: u64) -> u64 {
+        mix(self.0.wrapping_add(index.wrapping_mul(GOLDEN)))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// An event of a certain probability.
+#[derive(Debug)]
+struct Coin {
+    random: Random,
+    below: u64,
+}
+
+impl Coin {
+    fn new(random: Random, probability: f64) -> Self {
+        Self {
+            random,
+            below: threshold(probability),
+        }
+    }
+
+    fn toss(&mut self) -> bool {
+        self.below > 0 && self.random.next() < self.below
+    }
+}
+
+/// A float becomes an integer at the nearest end of its range, so 1 is all but 2^-64.
+fn threshold(probability: f64) -> u64 {
+    (probability * 2f64.powi(64)) as u64
+}
+
+/// What happens to a segment behind the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) lost: bool,
+    pub(super) duplicated: bool,
+    pub(super) held: bool,
+}
+
+/// The fates of the segments that arrive at a link, in their order, whether or not its queue has
+/// room for them: the nth has the same fate in every run of a seed.
+#[derive(Debug)]
+pub(super) struct Fates {
+    loss: Coin,
+    /// For loss in bursts: the thresholds to fall into the bad state and to leave it.
+    bursts: Option<[u64; 2]>,
+    bad: bool,
+    duplicate: Coin,
+    reorder: Coin,
+}
+
+impl Fates {
+    pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
+        let random = |purpose| Random::new(path.seed, direction, purpose);
+        let coin = |purpose, share: Share| Coin::new(random(purpose), share.get());
+        Self {
+            loss: coin(Purpose::Loss, path.loss.share),
+            bursts: bursts(path.loss),
+            bad: false,
+            duplicate: coin(Purpose::Duplicate, path.duplicate),
+            reorder: coin(Purpose::Reorder, path.reorder.share),
+        }
+    }
+
+    /// Whether nothing ever happens to any.
+    pub(super) fn quiet(&self) -> bool {
+        self.loss.below == 0 && self.duplicate.below == 0 && self.reorder.below == 0
+    }
+
+    /// The fate of the next segment.
+    pub(super) fn draw(&mut self) -> Fate {
+        Fate {
+            lost: self.lost(),
+            duplicated: self.duplicate.toss(),
+            held: self.reorder.toss(),
+        }
+    }
+
+    fn lost(&mut self) -> bool {
+        if let Some([fall, recover]) = self.bursts {
+            let draw = self.loss.random.next();
+            self.bad = match self.bad {
+                true => draw >= recover,
+                false => draw < fall,
+            };
+            return self.bad;
+        }
+        self.loss.toss()
+    }
+}
+
+/// In the long run the chain is in its bad state for `share` of all packets, and stays in it for
+/// `burst` of them on average.
+fn bursts(loss: Loss) -> Option<[u64; 2]> {
+    let share = loss.share.get();
+    let burst = loss.burst.filter(|_| share > 0.0)?.max(1.0);
+    let fall = share / (1.0 - share) / burst;
+    Some([threshold(fall), threshold(1.0 / burst)])
+}

@@ -1,0 +1,89 @@
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::packet::Frame;
+
+/// A frame on its way.
+#[derive(Debug)]
+pub(super) struct Flying {
+    /// When it arrives.
+    pub(super) at: u64,
+    /// What it counts as: segments, and their IP bytes.
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// Made by the path itself.
+    pub(super) own: bool,
+    pub(super) frame: Frame,
+}
+
+/// Frames on their way in one direction: those that keep their order in a queue, the few that do
+/// not in a heap.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    ordered: VecDeque<Flying>,
+    others: BinaryHeap<Reverse<Numbered>>,
+    number: u64,
+}
+
+impl Flight {
+    /// Behind all others that keep their order.
+    pub(super) fn push(&mut self, mut flying: Flying) {
+        if let Some(last) = self.ordered.back() {
+            flying.at = flying.at.max(last.at);
+        }
+        self.ordered.push_back(flying);
+    }
+
+    /// At its own time.
+    pub(super) fn push_apart(&mut self, flying: Flying) {
+        self.number += 1;
+        let number = self.number;
+        self.others.push(Reverse(Numbered { number, flying }));
+    }
+
+    /// When the next one arrives.
+    pub(super) fn next_at(&self) -> Option<u64> {
+        let ordered = self.ordered.front().map(|flying| flying.at);
+        let other = self.others.peek().map(|Reverse(next)| next.flying.at);
+        ordered.into_iter().chain(other).min()
+    }
+
+    /// The next one, due or not.
+    pub(super) fn pop(&mut self) -> Option<Flying> {
+        let other = self.others.peek().map(|Reverse(next)| next.flying.at);
+        match (self.ordered.front(), other) {
+            (Some(first), Some(at)) if first.at > at => {}
+            (None, _) => {}
+            (Some(_), _) => return self.ordered.pop_front(),
+        }
+        self.others.pop().map(|Reverse(next)| next.flying)
+    }
+}
+
+/// Sorts by time, then by order of arrival.
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    flying: Flying,
+}
+
+impl Ord for Numbered {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |entry: &Self| (entry.flying.at, entry.number);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Numbered {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Numbered {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Numbered {}

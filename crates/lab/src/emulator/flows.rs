@@ -1,0 +1,165 @@
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+
+use crate::packet::{Headers, Reset, Tcp};
+use crate::path::Direction;
+
+/// Connections that are remembered at once; those beyond are not reset.
+const MOST: usize = 65_536;
+
+/// TCP connections that cross the path, to reset them.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    flows: BTreeMap<Ends, Flow>,
+}
+
+/// Addresses and ports of the near and the far end.
+type Ends = [(IpAddr, u16); 2];
+
+#[derive(Debug, Default)]
+struct Flow {
+    /// Was reset: nothing passes any more.
+    dead: bool,
+    /// By direction.
+    ways: [Way; 2],
+}
+
+/// One direction of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// The sequence number behind all that was sent, and behind all that has arrived.
+    sent: Option<u32>,
+    arrived: Option<u32>,
+    finished: bool,
+}
+
+/// What is to be done with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Pass,
+    Drop,
+    /// Drop it, and send this back.
+    Answer(Reset),
+}
+
+impl Flows {
+    /// A frame of `len` bytes from the IP header on sets out. A connection is known from its SYN.
+    pub(super) fn sets_out(
+        &mut self,
+        direction: Direction,
+        headers: &Headers,
+        len: usize,
+    ) -> Verdict {
+        let Some((ends, tcp)) = ends(direction, headers) else {
+            return Verdict::Pass;
+        };
+        if tcp.has(Tcp::SYN) && tcp.ack.is_none() {
+            self.begin(ends);
+        }
+        let Entry::Occupied(mut entry) = self.flows.entry(ends) else {
+            return Verdict::Pass;
+        };
+        let flow = entry.get_mut();
+        if flow.dead {
+            return match tcp.has(Tcp::RST) {
+                true => Verdict::Drop,
+                false => Verdict::Answer(answer(direction, &ends, &tcp, len)),
+            };
+        }
+        let way = &mut flow.ways[direction as usize];
+        later(&mut way.sent, tcp.next_seq(len));
+        way.finished |= tcp.has(Tcp::FIN);
+        let over = flow.ways.iter().all(|way| way.finished);
+        if over || tcp.has(Tcp::RST) {
+            entry.remove();
+        }
+        Verdict::Pass
+    }
+
+    /// A frame is about to arrive; whether it may.
+    pub(super) fn arrives(&mut self, direction: Direction, headers: &Headers, len: usize) -> bool {
+        let Some((ends, tcp)) = ends(direction, headers) else {
+            return true;
+        };
+        let Some(flow) = self.flows.get_mut(&ends) else {
+            return true;
+        };
+        if !flow.dead {
+            later(
+                &mut flow.ways[direction as usize].arrived,
+                tcp.next_seq(len),
+            );
+        }
+        !flow.dead
+    }
+
+    /// Ends every connection. The resets go to whoever already takes part, each in its direction.
+    pub(super) fn reset_all(&mut self) -> Vec<(Direction, Reset)> {
+        let mut resets = Vec::new();
+        for (ends, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.dead) {
+            flow.dead = true;
+            for direction in Direction::BOTH {
+                let there = flow.ways[direction as usize];
+                let back = flow.ways[direction.opposite() as usize];
+                if there.arrived.is_none() && back.sent.is_none() {
+                    continue;
+                }
+                resets.push((
+                    direction,
+                    Reset {
+                        from: ends[direction as usize],
+                        to: ends[direction.opposite() as usize],
+                        seq: there.arrived.unwrap_or(0),
+                        ack: back.sent,
+                    },
+                ));
+            }
+        }
+        resets
+    }
+
+    /// A SYN begins a connection anew, also where an earlier one of the same ends was reset.
+    fn begin(&mut self, ends: Ends) {
+        let full = self.flows.len() >= MOST;
+        match self.flows.entry(ends) {
+            Entry::Occupied(mut entry) if entry.get().dead => {
+                entry.insert(Flow::default());
+            }
+            Entry::Vacant(entry) if !full => {
+                entry.insert(Flow::default());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The reset that a host without such a connection sends (RFC 9293 section 3.10.7.1), back to
+/// where `direction` begins.
+fn answer(direction: Direction, ends: &Ends, tcp: &Tcp, len: usize) -> Reset {
+    Reset {
+        from: ends[direction.opposite() as usize],
+        to: ends[direction as usize],
+        seq: tcp.ack.unwrap_or(0),
+        ack: Some(tcp.next_seq(len)),
+    }
+}
+
+/// Near end first.
+fn ends(direction: Direction, headers: &Headers) -> Option<(Ends, Tcp)> {
+    let (source, destination) = headers.addresses?;
+    let (from, to) = headers.ports?;
+    let mut ends = [(source, from), (destination, to)];
+    if direction == Direction::FarToNear {
+        ends.reverse();
+    }
+    Some((ends, headers.tcp?))
+}
+
+/// Sequence numbers wrap (RFC 9293 section 3.4).
+fn later(seq: &mut Option<u32>, new: u32) {
+    match seq {
+        Some(old) if (new.wrapping_sub(*old) as i32) < 0 => {}
+        _ => *seq = Some(new),
+    }
+}

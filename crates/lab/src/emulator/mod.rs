@@ -1,0 +1,177 @@
+//! The path itself, without a clock or a device.
+
+mod chance;
+mod delay;
+mod drain;
+mod flight;
+mod flows;
+mod link;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::figures::Figures;
+use crate::packet::{Frame, Headers, Pool, Reset, Segments, reset};
+use crate::path::{Direction, EventKind, PathSpec};
+use flows::{Flows, Verdict};
+use link::Link;
+
+/// Both directions of a path.
+///
+/// Time is counted from the start and never goes back. The caller reads a frame from a TUN device
+/// into [`Emulator::memory`], tells its length with [`Frame::set_len`], and gives it to
+/// [`Emulator::offer`]. Then [`Emulator::poll`] until there is nothing: each frame is written to
+/// the device at the end of its direction, [`Frame::bytes`] from the same memory, which goes back
+/// with [`Emulator::recycle`]. With nothing to read, the next poll is due at
+/// [`Emulator::next_deadline`], which an offer may bring forward.
+///
+/// A packet meets, in this order: blocked ports and blackouts; the policer of its class; the
+/// bleach; the queue, and behind it the link with its rate; then loss, duplication, and the delay
+/// with its jitter and reordering. All of these count segments of a super-packet as packets of
+/// their own, and what is left of it goes on as one or several frames.
+#[derive(Debug)]
+pub struct Emulator {
+    pool: Pool,
+    links: [Link; 2],
+    figures: Figures,
+    /// When resets are still to come, in order.
+    resets: VecDeque<u64>,
+    /// Only where there are resets at all.
+    flows: Option<Flows>,
+}
+
+impl Emulator {
+    /// An idle path.
+    pub fn new(path: &PathSpec) -> Self {
+        let mut resets: Vec<_> = path
+            .events
+            .iter()
+            .filter(|event| event.kind == EventKind::Reset)
+            .map(|event| nanoseconds(event.at))
+            .collect();
+        resets.sort_unstable();
+        Self {
+            pool: Pool::new(),
+            links: Direction::BOTH.map(|direction| Link::new(path, direction)),
+            figures: Figures::default(),
+            flows: (!resets.is_empty()).then(Flows::default),
+            resets: resets.into(),
+        }
+    }
+
+    /// Memory to read the next frame into, long enough for any.
+    pub fn memory(&mut self) -> Frame {
+        self.pool.take()
+    }
+
+    /// Takes back what [`Emulator::poll`] gave, or memory that was not used.
+    pub fn recycle(&mut self, frame: Frame) {
+        self.pool.give(frame);
+    }
+
+    /// A frame has arrived from the device at the beginning of `direction`.
+    pub fn offer(&mut self, direction: Direction, now: Duration, frame: Frame) {
+        let now = self.advance(now);
+        let figures = &mut self.figures.directions[direction as usize];
+        if frame.packet().is_empty() {
+            figures.offered.add(1, 0);
+            figures.drops.malformed.add(1, 0);
+            self.pool.give(frame);
+            return;
+        }
+        let headers = Headers::read(frame.bytes());
+        let segments = Segments::of(frame.bytes(), &headers);
+        let (packets, bytes) = (segments.count as u64, segments.bytes(segments.all()));
+        figures.offered.add(packets, bytes);
+        figures.dscp[usize::from(headers.dscp)].add(packets, bytes);
+
+        let verdict = self.flows.as_mut().map_or(Verdict::Pass, |flows| {
+            flows.sets_out(direction, &headers, frame.packet().len())
+        });
+        if verdict == Verdict::Pass {
+            let link = &mut self.links[direction as usize];
+            return link.carry(now, &headers, &segments, frame, &mut self.pool, figures);
+        }
+        figures.drops.reset.add(packets, bytes);
+        self.pool.give(frame);
+        if let Verdict::Answer(answer) = verdict {
+            self.inject(now, direction.opposite(), &answer);
+        }
+    }
+
+    /// The next frame that is due, to be written to the device at the end of its direction.
+    pub fn poll(&mut self, now: Duration) -> Option<(Direction, Frame)> {
+        let now = self.advance(now);
+        loop {
+            let (at, direction) = self.next_arrival()?;
+            if at > now {
+                return None;
+            }
+            let flying = self.links[direction as usize].pop()?;
+            let figures = &mut self.figures.directions[direction as usize];
+            if flying.own {
+                figures.resets += 1;
+                return Some((direction, flying.frame));
+            }
+            if let Some(flows) = &mut self.flows {
+                let headers = Headers::read(flying.frame.bytes());
+                let len = flying.frame.packet().len();
+                if !flows.arrives(direction, &headers, len) {
+                    figures.drops.reset.add(flying.packets, flying.bytes);
+                    self.pool.give(flying.frame);
+                    continue;
+                }
+            }
+            figures.delivered.add(flying.packets, flying.bytes);
+            return Some((direction, flying.frame));
+        }
+    }
+
+    /// When [`Emulator::poll`] has something to do next; `None` while nothing is under way.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let arrival = self.next_arrival().map(|(at, _)| at);
+        let reset = self.resets.front().copied();
+        arrival
+            .into_iter()
+            .chain(reset)
+            .min()
+            .map(Duration::from_nanos)
+    }
+
+    /// What has crossed so far.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    fn next_arrival(&self) -> Option<(u64, Direction)> {
+        Direction::BOTH
+            .into_iter()
+            .filter_map(|direction| Some((self.links[direction as usize].next_at()?, direction)))
+            .min()
+    }
+
+    /// Lets happen what was to happen until now.
+    fn advance(&mut self, now: Duration) -> u64 {
+        self.figures.covered = self.figures.covered.max(now);
+        let now = nanoseconds(now);
+        while self.resets.front().is_some_and(|at| *at <= now) {
+            self.resets.pop_front();
+            let resets = self.flows.as_mut().map(Flows::reset_all);
+            for (direction, reset) in resets.into_iter().flatten() {
+                self.inject(now, direction, &reset);
+            }
+        }
+        now
+    }
+
+    fn inject(&mut self, now: u64, direction: Direction, packet: &Reset) {
+        if let Some(frame) = reset(&mut self.pool, packet) {
+            self.links[direction as usize].inject(now, frame);
+        }
+    }
+}
+
+/// Since the start; 584 years are enough.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

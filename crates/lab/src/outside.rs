@@ -1,0 +1,137 @@
+//! The process that people start: it makes the lab's first process, waits for it, and tells what
+//! the path did.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use crate::error::LabError;
+use crate::files;
+use crate::privilege::isolate;
+use crate::scratch::Scratch;
+use crate::signals::Watched;
+use crate::{FAILED, Lab};
+
+/// The hidden subcommand behind [`crate::inside`].
+pub const WORLD: &str = "lab-world";
+
+/// Runs a lab until its command ends; returns its exit status (128 and the signal's number if
+/// one killed it), or [`FAILED`] if the lab itself failed and has said why.
+///
+/// `program` is the running program itself, to be started again with [`WORLD`], a folder and
+/// `again`, from which it must come to [`crate::inside`] with the same `lab`.
+///
+/// The process must have one thread, and can't start any afterwards.
+///
+/// # Errors
+/// The kernel refuses what the lab needs.
+pub fn run(lab: &Lab, again: &[OsString]) -> Result<u8, LabError> {
+    let scratch = Scratch::new()?;
+    let signals = Signals::watch()?;
+    isolate()?;
+    let mut child = this_program(WORLD, scratch.path(), again)
+        .spawn()
+        .map_err(|error| LabError::system("the lab can't start itself again", error))?;
+    let status = signals.wait_for(&mut child)?;
+    sys::take_back_terminal(io::stdin());
+    if let Some(signal) = status.signal() {
+        return Err(LabError(format!(
+            "the lab was killed by signal {signal}, and all in it"
+        )));
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    report(lab, scratch.path())?;
+    Ok(code.unwrap_or(FAILED))
+}
+
+/// This program, to be run again.
+pub(crate) fn this_program(subcommand: &str, scratch: &Path, again: &[OsString]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("longhaul")
+        .arg(subcommand)
+        .arg(scratch)
+        .args(again);
+    command
+}
+
+/// Tells the figures of the path, if it came to any.
+fn report(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
+    if let Some(file) = &lab.figures
+        && let Ok(json) = fs::read(scratch.join(files::FIGURES_JSON))
+    {
+        fs::write(file, json).map_err(|error| LabError::system(file.display(), error))?;
+    }
+    if !lab.quiet
+        && let Ok(text) = fs::read(scratch.join(files::FIGURES_TEXT))
+    {
+        // Nobody may be reading any more.
+        let _ = io::stderr().write_all(&text);
+    }
+    Ok(())
+}
+
+/// What is done with signals while the command runs.
+struct Signals {
+    /// Passed on to the command.
+    passed_on: Vec<Watched>,
+    /// The terminal sends them to the command too, which does what it likes with them; they must
+    /// not end this process before.
+    _not_ours: Vec<Watched>,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, LabError> {
+        let all = |signals: [i32; 2]| -> io::Result<Vec<Watched>> {
+            let watched: io::Result<Vec<_>> = signals.into_iter().map(Watched::new).collect();
+            Ok(watched?.into_iter().flatten().collect())
+        };
+        let watch = || -> io::Result<Self> {
+            Ok(Self {
+                passed_on: all([SIGTERM, SIGHUP])?,
+                _not_ours: all([SIGINT, SIGQUIT])?,
+            })
+        };
+        watch().map_err(|error| LabError::system("signals", error))
+    }
+
+    fn wait_for(&self, child: &mut Child) -> Result<ExitStatus, LabError> {
+        let failed = |error: io::Error| LabError::system("waiting for the lab", error);
+        let pid = Pid::from_child(child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+        let mut asked = false;
+        loop {
+            let mut fds: Vec<PollFd<'_>> = self
+                .passed_on
+                .iter()
+                .map(|signal| PollFd::new(signal, PollFlags::IN))
+                .collect();
+            fds.push(PollFd::new(&ended, PollFlags::IN));
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                return Ok(status);
+            }
+            for signal in self.passed_on.iter().filter(|signal| signal.came()) {
+                let name = match (asked, signal.signal) {
+                    // Who asks twice means it.
+                    (true, _) => Signal::KILL,
+                    (false, SIGHUP) => Signal::HUP,
+                    (false, _) => Signal::TERM,
+                };
+                asked = true;
+                // It may have ended in between, which the next round sees.
+                let _ = kill_process(pid, name);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What a TUN device with `IFF_VNET_HDR` gives and takes: a `virtio_net_hdr` and an IP packet,
+//! which may be a super-packet that stands for many TCP segments.
+
+mod checksum;
+mod frame;
+mod headers;
+mod pool;
+mod reset;
+mod split;
+mod vnet;
+
+pub use frame::{Frame, MAX_FRAME};
+pub use headers::{Headers, Tcp};
+pub use pool::Pool;
+pub use reset::{Reset, reset};
+pub use vnet::{VNET_LEN, VnetHeader};
+
+pub(crate) use split::{Segments, clear_dscp, copy_segments, keep_segments};

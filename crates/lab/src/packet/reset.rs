@@ -1,0 +1,60 @@
+use std::net::IpAddr;
+
+use super::checksum::{checksum, sum};
+use super::{Frame, Pool, Tcp, VNET_LEN};
+
+/// A TCP segment with RST set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// Who seems to send it, and his port.
+    pub from: (IpAddr, u16),
+    /// Who gets it.
+    pub to: (IpAddr, u16),
+    /// What the receiver expects next, exactly: anything else in its window is answered with a
+    /// challenge and not believed (RFC 5961 section 3.2).
+    pub seq: u32,
+    /// Acknowledges, which a receiver in SYN-SENT insists on (RFC 9293 section 3.10.7.3).
+    pub ack: Option<u32>,
+}
+
+/// The frame of a reset; `None` when the two addresses are not of one kind.
+pub fn reset(pool: &mut Pool, reset: &Reset) -> Option<Frame> {
+    let mut tcp = [0; 20];
+    tcp[0..2].copy_from_slice(&reset.from.1.to_be_bytes());
+    tcp[2..4].copy_from_slice(&reset.to.1.to_be_bytes());
+    tcp[4..8].copy_from_slice(&reset.seq.to_be_bytes());
+    tcp[8..12].copy_from_slice(&reset.ack.unwrap_or(0).to_be_bytes());
+    tcp[12] = 5 << 4;
+    tcp[13] = Tcp::RST | if reset.ack.is_some() { Tcp::ACK } else { 0 };
+
+    let mut bytes = [0; VNET_LEN + 40 + 20];
+    let packet = &mut bytes[VNET_LEN..];
+    let (header_len, pseudo) = match (reset.from.0, reset.to.0) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            packet[0] = 0x45;
+            packet[3] = 40;
+            packet[6] = 0x40; // Don't Fragment
+            packet[8] = 64;
+            packet[9] = 6;
+            packet[12..16].copy_from_slice(&from.octets());
+            packet[16..20].copy_from_slice(&to.octets());
+            let header = checksum(0, &packet[..20]);
+            packet[10..12].copy_from_slice(&header.to_be_bytes());
+            (20, sum(&packet[12..20]))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            packet[0] = 0x60;
+            packet[5] = 20;
+            packet[6] = 6;
+            packet[7] = 64;
+            packet[8..24].copy_from_slice(&from.octets());
+            packet[24..40].copy_from_slice(&to.octets());
+            (40, sum(&packet[8..40]))
+        }
+        _ => return None,
+    };
+    let total = checksum(pseudo + 6 + 20, &tcp);
+    tcp[16..18].copy_from_slice(&total.to_be_bytes());
+    packet[header_len..header_len + 20].copy_from_slice(&tcp);
+    Some(pool.filled(&bytes[..VNET_LEN + header_len + 20]))
+}

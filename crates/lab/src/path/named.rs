@@ -1,0 +1,56 @@
+/// A path that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedPath {
+    /// For `--path`.
+    pub name: &'static str,
+    /// One line for help and docs.
+    pub about: &'static str,
+    /// The options that it stands for, as on a command line, without the dashes.
+    pub options: &'static [(&'static str, &'static str)],
+}
+
+/// All of them. Help, docs and the list in an error come from here.
+pub const NAMED: &[NamedPath] = &[
+    NamedPath {
+        name: "transatlantic",
+        about: "1 Gbit/s and 114 ms, as between Europe and the American east or middle",
+        options: &[("rtt", "114ms"), ("rate", "1Gbit")],
+    },
+    NamedPath {
+        // What public ping statistics of clouds and hosts in the two cities show, 220 to 250 ms:
+        // the cables go by Suez or by America.
+        name: "tokyo-frankfurt",
+        about: "1 Gbit/s and 235 ms",
+        options: &[("rtt", "235ms"), ("rate", "1Gbit")],
+    },
+    NamedPath {
+        name: "policed-uplink",
+        about: "120 Mbit/s and 10 ms, with the class that ssh marks bulk data with, CS1, held to 10 Mbit/s",
+        options: &[
+            ("rtt", "10ms"),
+            ("rate", "120Mbit"),
+            ("police", "CS1=10Mbit"),
+        ],
+    },
+    NamedPath {
+        name: "lossy-wifi",
+        about: "150 Mbit/s, 20 ms that wander by 5 ms, 1 % loss in bursts, some reordering",
+        options: &[
+            ("rtt", "20ms"),
+            ("jitter", "5ms"),
+            ("rate", "150Mbit"),
+            ("loss", "1%/4"),
+            ("reorder", "0.1%/2ms"),
+        ],
+    },
+    NamedPath {
+        name: "satellite",
+        about: "300 Mbit/s and 600 ms, a geostationary one without an accelerator",
+        options: &[("rtt", "600ms"), ("rate", "300Mbit")],
+    },
+    NamedPath {
+        name: "lan10g",
+        about: "10 Gbit/s and 0.2 ms",
+        options: &[("rtt", "200us"), ("rate", "10Gbit")],
+    },
+];

@@ -1,0 +1,280 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::units::{Why, positive, rate, rates, share, size, time};
+use super::{Dscp, Loss, NAMED, PathSpec, Policer, Queue, Reorder, TcpBuffers, event};
+
+/// Why there is no such path: one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathError(pub(super) String);
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PathError {}
+
+/// An option of a path, for the command line and its help.
+#[derive(Clone, Copy)]
+pub struct PathOption {
+    /// Without dashes.
+    pub name: &'static str,
+    /// What its value is called in help; empty for a switch, which [`PathSpec::build`] takes with
+    /// an empty value.
+    pub value: &'static str,
+    /// Whether it may be given several times, each adding to the last.
+    pub several: bool,
+    /// One line for help.
+    pub help: &'static str,
+    set: fn(&mut PathSpec, &str) -> Result<(), Why>,
+}
+
+impl fmt::Debug for PathOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PathOption").field(&self.name).finish()
+    }
+}
+
+/// All options of a path but `path` itself.
+pub const OPTIONS: &[PathOption] = &[
+    PathOption {
+        name: "rtt",
+        value: "TIME",
+        several: false,
+        help: "Round-trip time of the empty path, half of it each way [0]",
+        set: |path, text| set(&mut path.rtt, time(text)),
+    },
+    PathOption {
+        name: "jitter",
+        value: "TIME",
+        several: false,
+        help: "How far the one-way delay wanders to both sides; order is kept [0]",
+        set: |path, text| set(&mut path.jitter, time(text)),
+    },
+    PathOption {
+        name: "rate",
+        value: "RATE[/RATE]",
+        several: false,
+        help: "IP bits a second, each way or near to far/far to near, as 1Gbit/100Mbit [10Gbit]",
+        set: |path, text| set(&mut path.rate, rates(text)),
+    },
+    PathOption {
+        name: "queue",
+        value: "SIZE|TIME",
+        several: false,
+        help: "What may wait for the link, as 2MB or 50ms [one bandwidth-delay product]",
+        set: |path, text| set(&mut path.queue, queue(text)),
+    },
+    PathOption {
+        name: "loss",
+        value: "SHARE[/BURST]",
+        several: false,
+        help: "Packets lost, as 0.1%, or in bursts of a mean length, as 1%/4 [0]",
+        set: |path, text| set(&mut path.loss, loss(text)),
+    },
+    PathOption {
+        name: "reorder",
+        value: "SHARE[/TIME]",
+        several: false,
+        help: "Packets held back, so that others overtake them, by 1ms or as 0.1%/3ms [0]",
+        set: |path, text| set(&mut path.reorder, reorder(text)),
+    },
+    PathOption {
+        name: "duplicate",
+        value: "SHARE",
+        several: false,
+        help: "Packets that arrive twice [0]",
+        set: |path, text| set(&mut path.duplicate, share(text)),
+    },
+    PathOption {
+        name: "mtu",
+        value: "BYTES",
+        several: false,
+        help: "Longest IP packet, 576 to 65535; below 1280 there is no IPv6 [1500]",
+        set: |path, text| set(&mut path.mtu, number(text, 576..=65_535)),
+    },
+    PathOption {
+        name: "police",
+        value: "DSCP=RATE",
+        several: true,
+        help: "Holds a class to a rate and drops the rest, as CS1=10Mbit",
+        set: police,
+    },
+    PathOption {
+        name: "bleach",
+        value: "",
+        several: false,
+        help: "Clears the DSCP of every packet, behind the policers",
+        set: |path, _| set(&mut path.bleach, Ok(true)),
+    },
+    PathOption {
+        name: "seed",
+        value: "NUMBER",
+        several: false,
+        help: "Of all that is random: the same seed loses the same packets [1]",
+        set: |path, text| set(&mut path.seed, number(text, 0..=u64::MAX)),
+    },
+    PathOption {
+        name: "block",
+        value: "PORTS",
+        several: true,
+        help: "Drops packets to these TCP and UDP ports, both ways, as 80,8000-8010",
+        set: block,
+    },
+    PathOption {
+        name: "at",
+        value: "EVENT",
+        several: true,
+        help: "What happens when: '5s blackout=3s' cuts the link, '5s reset' resets TCP connections",
+        set: |path, text| {
+            path.events.push(event::parse(text)?);
+            Ok(())
+        },
+    },
+    PathOption {
+        name: "tcp",
+        value: "stock|tuned",
+        several: false,
+        help: "TCP buffers as of an untouched Linux or of a data-transfer node [this machine's]",
+        set: |path, text| set(&mut path.tcp, tcp(text)),
+    },
+    PathOption {
+        name: "cc",
+        value: "NAME",
+        several: false,
+        help: "TCP's congestion control, such as cubic or bbr [this machine's]",
+        set: |path, text| set(&mut path.congestion_control, congestion_control(text)),
+    },
+];
+
+impl PathSpec {
+    /// The path of that name, if any, changed by options, which are (name without dashes, value)
+    /// in the order given.
+    pub fn build<'a>(
+        name: Option<&str>,
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, PathError> {
+        let mut path = Self::default();
+        if let Some(name) = name {
+            let Some(named) = NAMED.iter().find(|path| path.name == name) else {
+                let known: Vec<_> = NAMED.iter().map(|path| path.name).collect();
+                let known = known.join(", ");
+                return Err(PathError(format!(
+                    "there is no path called {name:?}; known are {known}"
+                )));
+            };
+            for (option, value) in named.options {
+                path.set(option, value)?;
+            }
+        }
+        for (option, value) in options {
+            path.set(option, value)?;
+        }
+        path.check()?;
+        Ok(path)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), PathError> {
+        let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
+            return Err(PathError(format!("a path has no option --{name}")));
+        };
+        (option.set)(self, value.trim())
+            .map_err(|why| PathError(format!("--{name}: {value:?} {why}")))
+    }
+}
+
+fn set<T>(field: &mut T, value: Result<T, Why>) -> Result<(), Why> {
+    *field = value?;
+    Ok(())
+}
+
+fn queue(text: &str) -> Result<Queue, Why> {
+    time(text)
+        .map(Queue::Time)
+        .or_else(|_| size(text).map(Queue::Bytes))
+        .map_err(|_| "is neither a size such as 2MB nor a time such as 50ms".to_owned())
+}
+
+fn loss(text: &str) -> Result<Loss, Why> {
+    let (part, burst) = match text.split_once('/') {
+        None => (text, None),
+        Some((part, burst)) => {
+            let packets = positive(burst)
+                .filter(|packets| (1.0..=1e6).contains(packets))
+                .ok_or("has no burst of 1 or more packets after the stroke, such as 1%/4")?;
+            (part, Some(packets))
+        }
+    };
+    Ok(Loss {
+        share: share(part)?,
+        burst,
+    })
+}
+
+fn reorder(text: &str) -> Result<Reorder, Why> {
+    let (part, held) = match text.split_once('/') {
+        None => (text, Reorder::NONE.held),
+        Some((part, held)) => (part, time(held)?),
+    };
+    Ok(Reorder {
+        share: share(part)?,
+        held,
+    })
+}
+
+/// A later policer of a class takes the place of an earlier one.
+fn police(path: &mut PathSpec, text: &str) -> Result<(), Why> {
+    let (class, limit) = text
+        .split_once('=')
+        .ok_or("is not a class and its rate, such as CS1=10Mbit")?;
+    let dscp = Dscp::parse(class).ok_or_else(|| {
+        format!("names no class: {class:?} is neither CS0 to CS7, AF11 to AF43, EF, LE nor 0 to 63")
+    })?;
+    let limit = rate(limit)?;
+    path.police.retain(|policer| policer.dscp != dscp);
+    path.police.push(Policer { dscp, rate: limit });
+    Ok(())
+}
+
+fn block(path: &mut PathSpec, text: &str) -> Result<(), Why> {
+    let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = port(first).zip(port(last)).filter(|(a, b)| a <= b);
+        let Some((first, last)) = range else {
+            return Err("is not a list of ports such as 80,8000-8010".to_owned());
+        };
+        path.block.push(first..=last);
+    }
+    Ok(())
+}
+
+fn tcp(text: &str) -> Result<Option<TcpBuffers>, Why> {
+    TcpBuffers::NAMES
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, buffers)| Some(*buffers))
+        .ok_or_else(|| "is neither stock nor tuned".to_owned())
+}
+
+fn congestion_control(text: &str) -> Result<Option<String>, Why> {
+    // TCP_CA_NAME_MAX is 16 with the closing zero; the name becomes part of no path, but of a
+    // file's contents.
+    let named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    match (1..16).contains(&text.len()) && text.bytes().all(named) {
+        true => Ok(Some(text.to_owned())),
+        false => Err("is not a name of a congestion control such as cubic or bbr".to_owned()),
+    }
+}
+
+fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, Why>
+where
+    T: std::str::FromStr + PartialOrd + fmt::Display,
+{
+    text.parse()
+        .ok()
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()))
+}

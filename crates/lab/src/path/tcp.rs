@@ -1,0 +1,32 @@
+/// Socket buffers, as settings of a network namespace (net.core's limits belong to the whole
+/// machine and bind only programs that set their buffers themselves).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpBuffers {
+    /// An untouched Linux: a window of 6 MiB at most, of which data gets about half. Written out,
+    /// since newer kernels (6.18: 32 MiB) and distributions differ.
+    Stock,
+    /// A data-transfer node, after ESnet's advice for paths of up to 200 ms (fasterdata.es.net,
+    /// "Linux Tuning"), with the larger buffer of 128 MiB for both.
+    Tuned,
+}
+
+impl TcpBuffers {
+    /// (name, buffers), for parsing and help.
+    pub const NAMES: [(&str, Self); 2] = [("stock", Self::Stock), ("tuned", Self::Tuned)];
+
+    /// Path under /proc/sys, and value.
+    pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Stock => &[
+                ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+                ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+            ],
+            Self::Tuned => &[
+                ("net/ipv4/tcp_rmem", "4096 131072 134217728"),
+                ("net/ipv4/tcp_wmem", "4096 65536 134217728"),
+                ("net/ipv4/tcp_no_metrics_save", "1"),
+                ("net/ipv4/tcp_mtu_probing", "1"),
+            ],
+        }
+    }
+}

@@ -1,0 +1,176 @@
+use std::fmt;
+use std::time::Duration;
+
+/// A rate, never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// The highest, 10 Tbit/s.
+    pub const MAX: Self = Self(10_000_000_000_000);
+
+    /// Bits a second, from 1 to [`Rate::MAX`].
+    pub const fn from_bits(bits: u64) -> Self {
+        match bits {
+            0 => Self(1),
+            bits if bits > Self::MAX.0 => Self::MAX,
+            bits => Self(bits),
+        }
+    }
+
+    /// Bits a second.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Bytes that pass in `time`.
+    pub fn bytes_in(self, time: Duration) -> u64 {
+        let bytes = u128::from(self.0) * time.as_nanos() / 8_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = RATE_UNITS
+            .iter()
+            .rev()
+            .find(|(unit, _)| self.0 >= *unit)
+            .unwrap_or(&RATE_UNITS[0]);
+        write!(f, "{} {name}/s", self.0 as f64 / *unit as f64)
+    }
+}
+
+/// A part of the whole, 0 to below 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Share(f64);
+
+impl Share {
+    /// Nothing.
+    pub const NONE: Self = Self(0.0);
+
+    /// A number from 0 to below 1; `None` for any other.
+    pub fn new(share: f64) -> Option<Self> {
+        (0.0..1.0).contains(&share).then_some(Self(share))
+    }
+
+    /// 0 to below 1.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+const RATE_UNITS: [(u64, &str); 5] = [
+    (1, "bit"),
+    (1_000, "kbit"),
+    (1_000_000, "Mbit"),
+    (1_000_000_000, "Gbit"),
+    (1_000_000_000_000, "Tbit"),
+];
+
+const SIZE_UNITS: [(u64, &str); 7] = [
+    (1, "B"),
+    (1_000, "kB"),
+    (1_000_000, "MB"),
+    (1_000_000_000, "GB"),
+    (1 << 10, "KiB"),
+    (1 << 20, "MiB"),
+    (1 << 30, "GiB"),
+];
+
+const TIME_UNITS: [(u64, &str); 5] = [
+    (1, "ns"),
+    (1_000, "us"),
+    (1_000_000, "ms"),
+    (1_000_000_000, "s"),
+    (60_000_000_000, "min"),
+];
+
+/// Why a value could not be read; goes behind the name of the option and the value.
+pub(super) type Why = String;
+
+/// The longest time taken, so that sums of times stay far from overflow.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// "114ms", "1.5s", "200us".
+pub(super) fn time(text: &str) -> Result<Duration, Why> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let nanoseconds = scaled(text, &TIME_UNITS, "a time such as 20ms, 1.5s or 200us")?;
+    let time = Duration::from_nanos(nanoseconds);
+    match time <= LONGEST {
+        true => Ok(time),
+        false => Err("is over a day".to_owned()),
+    }
+}
+
+/// "64kB", "2MiB".
+pub(super) fn size(text: &str) -> Result<u64, Why> {
+    scaled(text, &SIZE_UNITS, "a size such as 64kB or 2MiB")
+}
+
+/// "1Gbit", "120Mbit/s", "10Mbps".
+pub(super) fn rate(text: &str) -> Result<Rate, Why> {
+    let bare = text.strip_suffix("/s").unwrap_or(text);
+    let bits = match bare.strip_suffix("bps") {
+        Some(bare) => format!("{bare}bit"),
+        None => bare.to_owned(),
+    };
+    let bits = scaled(&bits, &RATE_UNITS, "a rate such as 1Gbit or 120Mbit")?;
+    match bits {
+        0 => Err("is no rate at all: a link must carry something".to_owned()),
+        bits if bits > Rate::MAX.bits() => Err(format!("is over {}", Rate::MAX)),
+        bits => Ok(Rate(bits)),
+    }
+}
+
+/// "1Gbit" for both directions, or "1Gbit/100Mbit".
+pub(super) fn rates(text: &str) -> Result<[Rate; 2], Why> {
+    let mut parts = text.split('/').filter(|part| *part != "s");
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(both), None, _) => Ok([rate(both)?; 2]),
+        (Some(there), Some(back), None) => Ok([rate(there)?, rate(back)?]),
+        _ => Err("is neither a rate nor two of them such as 1Gbit/100Mbit".to_owned()),
+    }
+}
+
+/// "0.1%".
+pub(super) fn share(text: &str) -> Result<Share, Why> {
+    let Some(number) = text.strip_suffix('%') else {
+        return match text.parse::<f64>() {
+            Ok(_) => Err(format!("lacks its unit: {text}%")),
+            Err(_) => Err("is not a share such as 0.1%".to_owned()),
+        };
+    };
+    let percent = positive(number.trim_end()).ok_or("is not a share such as 0.1%")?;
+    Share::new(percent / 100.0).ok_or_else(|| "would leave nothing: it must be below 100%".into())
+}
+
+/// A number that is neither negative, infinite nor NaN, in plain digits.
+pub(super) fn positive(text: &str) -> Option<f64> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    text.parse().ok().filter(|_| plain)
+}
+
+/// A number times its unit, rounded.
+fn scaled(text: &str, units: &[(u64, &str)], wanted: &str) -> Result<u64, Why> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.trim_start();
+    let number = positive(number).ok_or_else(|| format!("is not {wanted}"))?;
+    let same_letters = |name: &str| name.eq_ignore_ascii_case(unit);
+    let Some((factor, _)) = units.iter().find(|(_, name)| same_letters(name)) else {
+        return Err(match unit {
+            "" => format!("lacks its unit: {wanted}"),
+            _ => format!("is not {wanted}"),
+        });
+    };
+    let product = (number * *factor as f64).round();
+    match product < 9.0e18 {
+        true => Ok(product as u64),
+        false => Err("is too much".to_owned()),
+    }
+}

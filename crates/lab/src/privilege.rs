@@ -1,0 +1,98 @@
+//! What it takes to make namespaces: root, or a user namespace in which an ordinary user has
+//! root's capabilities and keeps his own name.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{getgid, getuid};
+use rustix::thread::{
+    CapabilitySet, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
+    set_capabilities,
+};
+use sys::Namespace;
+
+use crate::error::LabError;
+
+/// Makes this process able to set a lab up, and its next child the first of a namespace of
+/// processes, which end with it.
+///
+/// This process must have one thread, and can't start any afterwards.
+pub(crate) fn isolate() -> Result<(), LabError> {
+    if !getuid().is_root() {
+        own_users().map_err(no_user_namespace)?;
+    }
+    sys::unshare(Namespace::Processes).map_err(|error| {
+        let who = if getuid().is_root() {
+            " (root lacks CAP_SYS_ADMIN here, as in a container: run it privileged)"
+        } else {
+            ""
+        };
+        LabError::system(
+            format!("the kernel refuses a process namespace to the lab{who}"),
+            error,
+        )
+    })?;
+    if !getuid().is_root() {
+        pass_on(CapabilitySet::all()).map_err(no_user_namespace)?;
+    }
+    Ok(())
+}
+
+/// A user namespace whose only user and group are those of this process, under their own
+/// numbers: files, ssh and sshd see an ordinary user, as outside.
+fn own_users() -> io::Result<()> {
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    sys::unshare(Namespace::User)?;
+    // A condition of the kernel for gid_map: nobody could drop groups that deny him something.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+/// What the lab's command and servers may do of root's work where the user is not root: look at
+/// packets, and with `administer` change the lab's network, as for a congestion control that the
+/// machine restricts.
+pub(crate) fn limit_children(administer: bool) -> io::Result<()> {
+    if getuid().is_root() {
+        return Ok(());
+    }
+    let mut kept = CapabilitySet::NET_RAW | CapabilitySet::NET_BIND_SERVICE;
+    kept.set(CapabilitySet::NET_ADMIN, administer);
+    clear_ambient_capability_set()?;
+    pass_on(kept)
+}
+
+/// Lets the programs that this process starts have these capabilities, as far as it has them
+/// itself; without this, programs of an ordinary user have none.
+fn pass_on(wanted: CapabilitySet) -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable = sets.permitted & wanted;
+    set_capabilities(None, sets)?;
+    for one in sets.inheritable.iter() {
+        configure_capability_in_ambient_set(one, true)?;
+    }
+    Ok(())
+}
+
+fn no_user_namespace(error: io::Error) -> LabError {
+    let setting = |name: &str| fs::read_to_string(name).unwrap_or_default();
+    let remedy = [
+        ("kernel/unprivileged_userns_clone", "0", "1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("user/max_user_namespaces", "0", "10000"),
+    ]
+    .into_iter()
+    .find(|(name, bad, _)| setting(&format!("/proc/sys/{name}")).trim() == *bad)
+    .map_or(
+        "run the lab as root, or outside of this container".to_owned(),
+        |(name, _, good)| {
+            format!(
+                "run the lab as root, or as root: sysctl {}={good}",
+                name.replace('/', ".")
+            )
+        },
+    );
+    LabError(format!(
+        "the kernel refuses a user namespace to the lab: {error}; {remedy}"
+    ))
+}

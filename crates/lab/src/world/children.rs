@@ -1,0 +1,217 @@
+//! The lab's processes, and what it means when one of them ends.
+
+use std::io::{self, Write};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGTERM};
+
+use crate::error::LabError;
+use crate::signals::Watched;
+
+/// How long the command has to end once the path is gone.
+const COMMAND_ENDS: Duration = Duration::from_secs(2);
+
+/// What a process is to the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Emulator,
+    Sshd,
+    Far,
+    Command,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Emulator => "the lab's emulator",
+            Self::Sshd => "sshd on the far side",
+            Self::Far => "the far command",
+            Self::Command => "the command",
+        }
+    }
+}
+
+/// The processes that this one has started itself. As the first of its namespace it also inherits
+/// those that lost their parents.
+#[derive(Debug)]
+pub(super) struct Children {
+    alive: Vec<(Pid, Role)>,
+    ended: Watched,
+    passed_on: Vec<Watched>,
+}
+
+impl Children {
+    pub(super) fn new() -> Result<Self, LabError> {
+        let failed = |error| LabError::system("signals", error);
+        let ignored = || LabError("SIGCHLD is ignored, as it must not be".to_owned());
+        let mut passed_on = Vec::new();
+        for signal in [SIGTERM, SIGHUP] {
+            passed_on.extend(Watched::new(signal).map_err(failed)?);
+        }
+        Ok(Self {
+            alive: Vec::new(),
+            ended: Watched::new(SIGCHLD)
+                .map_err(failed)?
+                .ok_or_else(ignored)?,
+            passed_on,
+        })
+    }
+
+    /// Starts one.
+    pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LabError> {
+        let child = command
+            .spawn()
+            .map_err(|error| LabError::system(format!("{} does not start", role.name()), error))?;
+        self.alive.push((Pid::from_child(&child), role));
+        Ok(())
+    }
+
+    /// Waits until `role` is ready; false if the time is over.
+    ///
+    /// # Errors
+    /// It ended instead.
+    pub(super) fn wait_for(
+        &mut self,
+        role: Role,
+        ready: impl Fn() -> bool,
+        patience: Duration,
+    ) -> Result<bool, LabError> {
+        let deadline = Instant::now() + patience;
+        while !ready() {
+            if let Some((ended, status)) = self.reap()
+                && ended == role
+            {
+                if ended == Role::Sshd {
+                    // Its log says why.
+                    return Ok(false);
+                }
+                let how = told(status);
+                return Err(LabError(format!(
+                    "{} {how} before it was ready",
+                    ended.name()
+                )));
+            }
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
+    }
+
+    /// Waits until the command ends; its status as a shell has it.
+    ///
+    /// # Errors
+    /// The emulator ended: the path is no longer there, and the command has been ended too.
+    pub(super) fn run(&mut self, command: Child) -> Result<u8, LabError> {
+        let pid = Pid::from_child(&command);
+        self.alive.push((pid, Role::Command));
+        loop {
+            while let Some((role, status)) = self.reap() {
+                match role {
+                    Role::Command => return Ok(code(status)),
+                    Role::Emulator => {
+                        self.end(pid, Role::Command, COMMAND_ENDS);
+                        let how = told(status);
+                        return Err(LabError(format!(
+                            "{} {how}, and the path with it: the command was ended",
+                            role.name()
+                        )));
+                    }
+                    Role::Sshd | Role::Far => tell(&format!(
+                        "{} {} while the command ran",
+                        role.name(),
+                        told(status)
+                    )),
+                }
+            }
+            self.sleep(None);
+            for signal in self.passed_on.iter().filter(|signal| signal.came()) {
+                let name = if signal.signal == SIGHUP {
+                    Signal::HUP
+                } else {
+                    Signal::TERM
+                };
+                let _ = kill_process(pid, name);
+            }
+        }
+    }
+
+    /// Asks the emulator for its figures and waits until it has written them.
+    pub(super) fn end_emulator(&mut self, patience: Duration) {
+        if let Some((pid, role)) = self.find(Role::Emulator) {
+            self.end(pid, role, patience);
+        }
+    }
+
+    fn find(&self, role: Role) -> Option<(Pid, Role)> {
+        self.alive.iter().copied().find(|(_, have)| *have == role)
+    }
+
+    /// Asks a process to end; after `patience` it goes with the namespace.
+    fn end(&mut self, pid: Pid, role: Role, patience: Duration) {
+        let _ = kill_process(pid, Signal::TERM);
+        let deadline = Instant::now() + patience;
+        while self.find(role).is_some() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            while self.reap().is_some() {}
+            if self.find(role).is_some() {
+                self.sleep(Some(left));
+            }
+        }
+    }
+
+    /// The next of the lab's own processes that has ended, if any.
+    fn reap(&mut self) -> Option<(Role, WaitStatus)> {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(at) = self.alive.iter().position(|(alive, _)| *alive == pid) {
+                return Some((self.alive.swap_remove(at).1, status));
+            }
+        }
+        None
+    }
+
+    /// Until a child has ended, or a signal has come.
+    fn sleep(&self, longest: Option<Duration>) {
+        let mut fds: Vec<PollFd<'_>> = self
+            .passed_on
+            .iter()
+            .chain([&self.ended])
+            .map(|signal| PollFd::new(signal, PollFlags::IN))
+            .collect();
+        let longest = longest.and_then(|time| time.try_into().ok());
+        // An interruption is a reason to look, too.
+        let _ = poll(&mut fds, longest.as_ref());
+        self.ended.came();
+    }
+}
+
+/// As a shell has it: 128 and the number of the signal.
+fn code(status: WaitStatus) -> u8 {
+    let code = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => crate::FAILED.into(),
+    };
+    u8::try_from(code).unwrap_or(crate::FAILED)
+}
+
+fn told(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// A sentence for people, in the middle of what the command says.
+pub(super) fn tell(sentence: &str) {
+    let _ = writeln!(io::stderr(), "longhaul lab: {sentence}");
+}

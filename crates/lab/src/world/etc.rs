@@ -1,0 +1,104 @@
+//! Files of the system as the lab sees them: a mount namespace of its own shows generated ones in
+//! the place of /etc/hosts and the system's ssh_config. Nobody else sees them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use sys::Namespace;
+
+use super::side::{FAR, Identity, NEAR};
+use crate::error::LabError;
+
+/// Gives this process its own view of the file system, with a /proc for its own processes.
+pub(super) fn own_mounts() -> Result<(), LabError> {
+    sys::unshare(Namespace::Mounts).map_err(|error| {
+        LabError::system("the kernel refuses a mount namespace to the lab", error)
+    })?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .map_err(|error| LabError::system("the lab can't make its mounts private", error))?;
+    mount(
+        "proc",
+        "/proc",
+        "proc",
+        MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+        None,
+    )
+    .map_err(|error| {
+        LabError::system(
+            "the kernel refuses the lab a /proc of its own (a container that hides parts of /proc \
+             does not allow it: run the lab outside of it, or privileged)",
+            error,
+        )
+    })
+}
+
+/// Makes `near` and `far` known.
+pub(super) fn hosts(scratch: &Path, ipv6: bool) -> Result<(), LabError> {
+    let mut text = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    // Before what is there: the first line that names a host counts.
+    text.insert_str(0, &lines(ipv6));
+    show(scratch, "hosts", "/etc/hosts", &text)
+}
+
+fn lines(ipv6: bool) -> String {
+    let mut text = String::new();
+    for Identity { name, v4, v6 } in [NEAR, FAR] {
+        text.push_str(&format!("{v4} {name} {name}4\n"));
+        if ipv6 {
+            text.push_str(&format!("{v6} {name} {name}6\n"));
+        }
+    }
+    text
+}
+
+/// Puts a block before the system's ssh_config, the only one that OpenSSH reads wherever HOME is.
+pub(super) fn ssh_config(scratch: &Path, block: &str) -> Result<(), LabError> {
+    const SYSTEM: &str = "/etc/ssh/ssh_config";
+    let before = fs::read_to_string(SYSTEM).unwrap_or_default();
+    // The rest is for all hosts again, as it was before a block stood in front of it.
+    show(
+        scratch,
+        "system_ssh_config",
+        SYSTEM,
+        &format!("{block}\nHost *\n{before}"),
+    )
+}
+
+/// Hides the group that terminals are given to, which an ordinary user's namespace does not have:
+/// sshd leaves a terminal to its user then, instead of failing.
+pub(super) fn no_terminal_group(scratch: &Path) -> Result<(), LabError> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let kept: Vec<&str> = groups
+        .lines()
+        .filter(|line| !line.starts_with("tty:"))
+        .collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    show(scratch, "group", "/etc/group", &(kept.join("\n") + "\n"))
+}
+
+/// Shows a file with this text at `place`, which must exist.
+fn show(scratch: &Path, name: &str, place: &str, text: &str) -> Result<(), LabError> {
+    let file = scratch.join(name);
+    fs::write(&file, text)
+        .and_then(|()| readable(&file))
+        .map_err(|error| LabError::system(file.display(), error))?;
+    mount_bind(&file, place).map_err(|error| {
+        LabError::system(
+            format!("the lab can't show its own {place} to the command"),
+            error,
+        )
+    })
+}
+
+/// Root's commands may drop to other users, who resolve names too.
+fn readable(file: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o644))
+}

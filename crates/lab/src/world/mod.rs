@@ -1,0 +1,175 @@
+//! The lab's first process, from which all others come: it makes both sides, starts the emulator
+//! and the servers, runs the command, and when it ends takes all of them with it.
+
+mod children;
+mod etc;
+mod listening;
+mod netlink;
+pub(crate) mod side;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, getuid, set_parent_process_death_signal};
+
+use crate::error::LabError;
+use crate::outside::this_program;
+use crate::scratch::Scratch;
+use crate::sshd::{self, Keys};
+use crate::{CANNOT_RUN, Lab, NOT_FOUND, files, privilege};
+use children::{Children, Role};
+use listening::Port;
+use side::{FAR, NEAR, Side};
+
+/// The hidden subcommand behind [`crate::emulate`].
+pub const EMULATOR: &str = "lab-emulator";
+
+/// How long a server may take until it listens.
+const SERVER_STARTS: Duration = Duration::from_secs(10);
+/// How long --far's command is given where nobody knows whether it listens at all.
+const PERHAPS_LISTENS: Duration = Duration::from_secs(1);
+/// How long the emulator may take to write its figures.
+const EMULATOR_ENDS: Duration = Duration::from_secs(2);
+
+/// Runs the lab's command between its two sides; see [`crate::run`], which starts this.
+///
+/// # Errors
+/// The kernel refuses what the lab needs, or a part of the lab does not start or dies.
+pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabError> {
+    die_with_parent(scratch)?;
+    etc::own_mounts()?;
+    etc::hosts(scratch, side::has_ipv6(&lab.path))?;
+    let mut near = Side::new(NEAR, FAR, &lab.path)?;
+    let mut far = Side::new(FAR, NEAR, &lab.path)?;
+    let mut children = Children::new()?;
+    privilege::limit_children(!lab.allow_cc.is_empty())
+        .map_err(|error| LabError::system("the lab can't drop its capabilities", error))?;
+    check_congestion_controls(lab)?;
+    let keys = servers(lab, scratch, &mut children)?;
+    // Last, so that its clock starts with the command.
+    let mut emulator = emulator(scratch, again, &mut near, &mut far);
+    children.start(Role::Emulator, &mut emulator)?;
+    let ready = scratch.join(files::EMULATOR_READY);
+    if !children.wait_for(Role::Emulator, || ready.exists(), SERVER_STARTS)? {
+        return Err(LabError("the lab's emulator does not start".to_owned()));
+    }
+
+    near.enter()?;
+    let mut command = command(lab, keys.as_ref());
+    let status = match command.spawn() {
+        Ok(child) => children.run(child)?,
+        Err(error) => not_run(lab, &error),
+    };
+    let dropped = Side::dropped_by_device() + {
+        far.enter()?;
+        Side::dropped_by_device()
+    };
+    // If it can't be said, the figures lack it.
+    let _ = fs::write(scratch.join(files::DEVICE_DROPS), dropped.to_string());
+    children.end_emulator(EMULATOR_ENDS);
+    Ok(status)
+}
+
+/// The whole lab ends with this process, whatever kills its parent.
+fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| LabError::system("the lab's first process", error))?;
+    // The parent may have died before; it has no number in this namespace, but it held a lock.
+    if getpid().as_raw_nonzero().get() == 1 && Scratch::owner_is_alive(scratch) {
+        return Ok(());
+    }
+    Err(LabError(
+        "this is a part of longhaul lab, which starts it and must be running".to_owned(),
+    ))
+}
+
+fn emulator(scratch: &Path, again: &[OsString], near: &mut Side, far: &mut Side) -> Command {
+    let mut command = this_program(EMULATOR, scratch, again);
+    let device = |side: &mut Side| side.tun.take().map_or_else(Stdio::null, Stdio::from);
+    command
+        .stdin(device(near))
+        .stdout(device(far))
+        // Ctrl-C is for the command.
+        .process_group(0);
+    command
+}
+
+/// Starts what runs on the far side, which this thread is on, and waits until it listens.
+fn servers(
+    lab: &Lab,
+    scratch: &Path,
+    children: &mut Children,
+) -> Result<Option<Keys>, LabError> {
+    let mut keys = None;
+    if let Some(options) = &lab.sshd {
+        let new = Keys::generate(scratch)?;
+        if Path::new("/etc/ssh/ssh_config").is_file() {
+            etc::ssh_config(scratch, &new.client_config())?;
+        }
+        if !getuid().is_root() {
+            etc::no_terminal_group(scratch)?;
+        }
+        let mut server = new.server(options)?;
+        children.start(Role::Sshd, server.process_group(0))?;
+        if !children.wait_for(Role::Sshd, || Port::Number(sshd::PORT).listens(), SERVER_STARTS)? {
+            return Err(LabError(format!("sshd did not come up: {}", new.log())));
+        }
+        keys = Some(new);
+    }
+    if let Some(far) = &lab.far {
+        let mut server = Command::new("/bin/sh");
+        server
+            .arg("-c")
+            .arg(far)
+            .stdin(Stdio::null())
+            .stdout(io::stderr())
+            .process_group(0);
+        let before = listening::ports();
+        children.start(Role::Far, &mut server)?;
+        let (port, patience) = match lab.far_port {
+            Some(port) => (Port::Number(port), SERVER_STARTS),
+            None => (Port::Other(before), PERHAPS_LISTENS),
+        };
+        let listens = children.wait_for(Role::Far, || port.listens(), patience)?;
+        if let (false, Some(port)) = (listens, lab.far_port) {
+            return Err(LabError(format!(
+                "the far command does not listen on port {port}, {SERVER_STARTS:?} after its start"
+            )));
+        }
+    }
+    Ok(keys)
+}
+
+fn command(lab: &Lab, keys: Option<&Keys>) -> Command {
+    let mut words = lab.command.iter();
+    let mut command = Command::new(words.next().map_or_else(Default::default, |word| word.as_os_str()));
+    command.args(words).env("LONGHAUL_LAB", NEAR.name);
+    if let Some(keys) = keys {
+        command.envs(keys.environment());
+    }
+    command
+}
+
+/// As env(1) and timeout(1) have it.
+fn not_run(lab: &Lab, error: &io::Error) -> u8 {
+    let name = lab.command.first().map(|word| word.to_string_lossy());
+    let name = name.unwrap_or_default();
+    children::tell(&format!("{}: {error}", name.escape_debug()));
+    match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => CANNOT_RUN,
+    }
+}
+
+fn check_congestion_controls(lab: &Lab) -> Result<(), LabError> {
+    let missing = lab
+        .allow_cc
+        .iter()
+        .find(|name| !side::available().split(", ").any(|known| known == *name));
+    missing.map_or(Ok(()), |name| Err(side::no_congestion_control(name)))
+}

@@ -1,0 +1,213 @@
+//! One side of the path: a network namespace with a TUN device, and what its TCP is like.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use sys::Namespace;
+
+use super::netlink::Routing;
+use crate::error::LabError;
+use crate::path::PathSpec;
+
+/// The name of the TUN device in both namespaces.
+const DEVICE: &str = "path";
+
+/// Packets that wait in the device until the emulator reads them, the memory of a ring of
+/// pointers. As good as unlimited: which packet is dropped is the emulator's choice.
+const DEVICE_QUEUE: u32 = 32_768;
+
+/// IPv6 asks for links that carry packets of this size (RFC 8200, section 5).
+const LEAST_MTU_OF_IPV6: u16 = 1280;
+
+/// Near or far: its name and addresses, of the ranges for documentation (RFC 5737, RFC 3849).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) name: &'static str,
+    pub(crate) v4: Ipv4Addr,
+    pub(crate) v6: Ipv6Addr,
+}
+
+/// Where the command runs.
+pub(crate) const NEAR: Identity = Identity {
+    name: "near",
+    v4: Ipv4Addr::new(192, 0, 2, 1),
+    v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+};
+
+/// Where servers run.
+pub(crate) const FAR: Identity = Identity {
+    name: "far",
+    v4: Ipv4Addr::new(192, 0, 2, 2),
+    v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
+};
+
+/// A namespace that is ready.
+#[derive(Debug)]
+pub(super) struct Side {
+    namespace: File,
+    /// The device's end for the emulator; taken by it.
+    pub(super) tun: Option<OwnedFd>,
+}
+
+/// Whether packets of this path can be IPv6: the machine has it, and they are long enough.
+pub(super) fn has_ipv6(path: &PathSpec) -> bool {
+    path.mtu >= LEAST_MTU_OF_IPV6 && Path::new("/proc/sys/net/ipv6").is_dir()
+}
+
+impl Side {
+    /// Makes the namespace and moves this thread into it.
+    pub(super) fn new(me: Identity, peer: Identity, path: &PathSpec) -> Result<Self, LabError> {
+        sys::unshare(Namespace::Network).map_err(|error| {
+            LabError::system("the kernel refuses a network namespace to the lab", error)
+        })?;
+        let namespace = File::open("/proc/thread-self/ns/net")
+            .map_err(|error| LabError::system("/proc/thread-self/ns/net", error))?;
+        let tun = sys::open_tun(DEVICE).map_err(no_tun)?;
+        settings(path)?;
+        let side = Self {
+            namespace,
+            tun: Some(tun),
+        };
+        configure(me, peer, path)?;
+        Ok(side)
+    }
+
+    /// Moves this thread to this side; children started from now on are there.
+    pub(super) fn enter(&self) -> Result<(), LabError> {
+        sys::enter_network(&self.namespace)
+            .map_err(|error| LabError::system("the lab can't enter its own namespace", error))
+    }
+
+    /// Packets that the device dropped itself, of which the emulator knows nothing. Of the side
+    /// that this thread is in.
+    pub(super) fn dropped_by_device() -> u64 {
+        fs::read_to_string("/proc/thread-self/net/dev").map_or(0, |table| dropped(&table))
+    }
+}
+
+/// The drops of reception and sending in /proc/net/dev: columns 4 and 12 behind the name.
+fn dropped(table: &str) -> u64 {
+    let line = table
+        .lines()
+        .filter_map(|line| line.trim().split_once(':'))
+        .find(|(name, _)| *name == DEVICE);
+    let columns: Vec<&str> = line.map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    [3, 11]
+        .iter()
+        .filter_map(|column| columns.get(*column)?.parse::<u64>().ok())
+        .sum()
+}
+
+fn configure(me: Identity, peer: Identity, path: &PathSpec) -> Result<(), LabError> {
+    let failed = |what: &'static str| {
+        move |error: io::Error| {
+            LabError::system(format!("{what} in the lab's {} namespace", me.name), error)
+        }
+    };
+    let routing = Routing::open().map_err(failed("a routing socket"))?;
+    let index = |name: &str| routing.index(name).map_err(failed("an interface"));
+    let device = index(DEVICE)?;
+    routing
+        .up(index("lo")?)
+        .map_err(failed("the loopback interface"))?;
+    routing
+        .shape(device, path.mtu.into(), DEVICE_QUEUE)
+        .map_err(failed("the size of packets"))?;
+    routing
+        .address(device, me.v4.into())
+        .map_err(failed("an address"))?;
+    let ipv6 = has_ipv6(path);
+    if ipv6 {
+        routing
+            .address(device, me.v6.into())
+            .map_err(failed("an IPv6 address"))?;
+    }
+    routing.up(device).map_err(failed("the interface"))?;
+    let cc = path.congestion_control.as_deref();
+    let peers: [Option<IpAddr>; 2] = [Some(peer.v4.into()), ipv6.then_some(peer.v6.into())];
+    for address in peers.into_iter().flatten() {
+        routing
+            .route(device, address, cc)
+            .map_err(|error| match cc {
+                Some(cc) => no_congestion_control(cc),
+                None => failed("a route")(error),
+            })?;
+    }
+    Ok(())
+}
+
+/// Writes the namespace's settings.
+fn settings(path: &PathSpec) -> Result<(), LabError> {
+    for (name, value) in path.sysctls() {
+        let file = Path::new("/proc/sys").join(name);
+        let written = fs::write(&file, value);
+        // The default of a namespace can't be one that the machine restricts to root; the routes
+        // name it too, and they can.
+        if !name.ends_with("tcp_congestion_control") {
+            written.map_err(|error| LabError::system(file.display(), error))?;
+        }
+    }
+    // Without these the kernel's own packets, router solicitations of IPv6 and link-local
+    // addresses, would cross the path and take part in its losses. Old kernels lack some.
+    for name in ["addr_gen_mode", "router_solicitations", "accept_ra"] {
+        let value = if name == "addr_gen_mode" { "1" } else { "0" };
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{DEVICE}/{name}"), value);
+    }
+    // sshd and other servers listen where clients look for them, and ping needs no privilege.
+    let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    let group = rustix::process::getgid().as_raw();
+    let _ = fs::write(
+        "/proc/sys/net/ipv4/ping_group_range",
+        format!("{group} {group}"),
+    );
+    Ok(())
+}
+
+pub(super) fn no_congestion_control(name: &str) -> LabError {
+    LabError(format!(
+        "this kernel has no congestion control {name:?} for the lab; it has {} (root may load \
+         more: modprobe tcp_{name})",
+        available()
+    ))
+}
+
+/// What net.ipv4.tcp_available_congestion_control lists, for a sentence.
+pub(super) fn available() -> String {
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
+    list.split_whitespace().collect::<Vec<_>>().join(", ")
+}
+
+fn no_tun(error: io::Error) -> LabError {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "as root: modprobe tun (in a container: --device /dev/net/tun)",
+        io::ErrorKind::PermissionDenied => {
+            "run the lab as root, or as root: chmod 0666 /dev/net/tun (as most distributions have \
+             it)"
+        }
+        _ => "the kernel must have TUN devices, and grant them: run the lab as root",
+    };
+    LabError(format!(
+        "the lab can't have a TUN device: /dev/net/tun: {error}; {remedy}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_of_both_ways_are_counted() {
+        let table = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo
+    lo:       0       0    0    9    0     0          0         0        0       0    0    9    0
+  path: 1234567       5    0    2    0     0          0         0     1234       6    0   40    0
+";
+        assert_eq!(dropped(table), 42);
+        assert_eq!(dropped(""), 0);
+    }
+}

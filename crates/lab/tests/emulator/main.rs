@@ -1,0 +1,81 @@
+//! The emulator in virtual time.
+
+mod build;
+mod chance;
+mod events;
+mod queue;
+mod split;
+mod timing;
+
+use std::time::Duration;
+
+use build::Packet;
+use lab::path::PathSpec;
+use lab::{Direction, Emulator};
+
+pub use lab::Direction::{FarToNear, NearToFar};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+pub fn path(options: &[(&str, &str)]) -> PathSpec {
+    PathSpec::build(None, options.iter().copied()).expect("a path")
+}
+
+/// A path, and all that has arrived at its ends.
+pub struct Lab {
+    pub emulator: Emulator,
+    pub arrived: Vec<(Duration, Direction, Packet)>,
+}
+
+impl Lab {
+    pub fn new(options: &[(&str, &str)]) -> Self {
+        Self {
+            emulator: Emulator::new(&path(options)),
+            arrived: Vec::new(),
+        }
+    }
+
+    pub fn offer(&mut self, direction: Direction, now: Duration, packet: &Packet) {
+        self.offer_bytes(direction, now, &packet.bytes());
+    }
+
+    pub fn offer_bytes(&mut self, direction: Direction, now: Duration, bytes: &[u8]) {
+        self.run_until(now);
+        let mut frame = self.emulator.memory();
+        frame.room()[..bytes.len()].copy_from_slice(bytes);
+        frame.set_len(bytes.len());
+        self.emulator.offer(direction, now, frame);
+    }
+
+    /// Lets arrive what arrives until then, each at its deadline.
+    pub fn run_until(&mut self, end: Duration) {
+        while let Some(at) = self.emulator.next_deadline().filter(|at| *at <= end) {
+            while let Some((direction, frame)) = self.emulator.poll(at) {
+                let packet = Packet::checked(frame.bytes());
+                self.arrived.push((at, direction, packet));
+                self.emulator.recycle(frame);
+            }
+        }
+    }
+
+    /// Everything arrives; then what was offered has been accounted for.
+    pub fn finish(&mut self) {
+        self.run_until(Duration::from_secs(3600));
+        for direction in Direction::BOTH {
+            let figures = self.emulator.figures().of(direction);
+            let (came, went) = (figures.offered, figures.delivered);
+            let (copies, gone) = (figures.duplicated, figures.drops.total());
+            assert_eq!(came.packets + copies.packets, went.packets + gone.packets);
+            assert_eq!(came.bytes + copies.bytes, went.bytes + gone.bytes);
+        }
+    }
+
+    /// First sequence numbers of all segments that arrived, in order.
+    pub fn segments(&self) -> Vec<u32> {
+        let packets = self.arrived.iter();
+        packets
+            .flat_map(|(_, _, packet)| packet.segments())
+            .collect()
+    }
+}

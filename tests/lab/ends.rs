@@ -1,0 +1,210 @@
+//! How a lab ends, and that nothing of it stays.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::Running;
+
+use crate::{lab, processes};
+
+/// The lab's own processes, by the folder in their command lines.
+fn of_lab(temporary: &Path) -> Vec<u32> {
+    processes(&format!("{}/longhaul-lab-", temporary.display()))
+}
+
+fn one_of(temporary: &Path, part: &str) -> Option<u32> {
+    let part = processes(part);
+    of_lab(temporary).into_iter().find(|pid| part.contains(pid))
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process number");
+    kill_process(pid, Signal::KILL).expect("a process of ours");
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).expect("our folder").next().is_none()
+}
+
+/// A lab that runs until it is killed.
+fn running(temporary: &Path) -> Option<Running> {
+    let run = lab(temporary)?
+        .args(["--rtt", "5ms", "--sshd", "--far", "sleep 1000 # ", "-q"])
+        .args(["sh", "-c", "echo begun; sleep 1000"])
+        .arg(temporary);
+    let running = run.spawn();
+    assert!(running.shows("begun"), "{}", running.wait());
+    Some(running)
+}
+
+#[test]
+fn the_exit_status_is_the_commands() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (command, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 125", 125),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
+        let Some(lab) = lab(temporary.path()) else {
+            return;
+        };
+        let outcome = lab.args(["-q", "--", "sh", "-c", command]).run();
+        assert!(outcome.expect_code(code).err().is_empty(), "{command}");
+    }
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_named() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (command, code) in [("no-such-command", 127), ("/etc/passwd", 126)] {
+        let Some(lab) = lab(temporary.path()) else {
+            return;
+        };
+        let outcome = lab.args(["-q", command]).run().expect_code(code);
+        outcome.expect_err(&[command]);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_one_sentence() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (options, code, sentence) in [
+        (&["--path", "nowhere"][..], 2, "transatlantic"),
+        (&["--rate", "0bit"], 2, "--rate"),
+        (&["--loss", "100%"], 2, "--loss"),
+        (&["--sshd-option", "MaxSessions=1"], 2, "needs --sshd"),
+        (&["--far-port", "1"], 2, "needs --far"),
+        (&["--cc", "nonesuch"], 125, "cubic"),
+        (&["--allow-cc", "nonesuch"], 125, "cubic"),
+        (&["--sshd", "--sshd-option", "Bogus=1"], 125, "Bogus"),
+        (&["--far", "exit 3"], 125, "the far command ended with status 3"),
+    ] {
+        let Some(lab) = lab(temporary.path()) else {
+            return;
+        };
+        let outcome = lab.args(options).args(["-q", "true"]).run();
+        let first = outcome.err().lines().next().unwrap_or_default().to_owned();
+        assert!(first.contains(sentence), "{options:?}: {outcome}");
+        outcome.expect_code(code);
+    }
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_far_command_that_dies_is_told_and_the_command_goes_on() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let outcome = lab
+        .args(["-q", "--far", "sleep 1.5; exit 3", "--"])
+        .args(["sh", "-c", "sleep 2; exit 4"])
+        .run()
+        .expect_code(4);
+    outcome.expect_err(&["the far command ended with status 3 while the command ran"]);
+}
+
+#[test]
+fn a_killed_parent_takes_everything_with_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(parent) = running(temporary.path()) else {
+        return;
+    };
+    // The parent, the first process inside, the emulator, sshd.
+    assert!(of_lab(temporary.path()).len() >= 3);
+    kill(parent.pid());
+    let gone = parent.until(|| processes(&temporary.path().display().to_string()).is_empty());
+    assert!(gone, "{:?} still run", of_lab(temporary.path()));
+    drop(parent.wait());
+    assert!(!is_empty(temporary.path()), "the folder is the next lab's to remove");
+    let next = lab(temporary.path()).expect("there was one");
+    next.args(["-q", "true"]).run().expect_code(0);
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_killed_emulator_ends_the_command_and_is_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(parent) = running(temporary.path()) else {
+        return;
+    };
+    kill(one_of(temporary.path(), "lab-emulator").expect("the emulator"));
+    let outcome = parent.wait().expect_code(125);
+    outcome.expect_err(&["the lab's emulator was killed by signal 9"]);
+    assert!(processes(&temporary.path().display().to_string()).is_empty());
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_killed_first_process_takes_everything_with_it() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(parent) = running(temporary.path()) else {
+        return;
+    };
+    kill(one_of(temporary.path(), "lab-world").expect("the first process"));
+    let outcome = parent.wait().expect_code(125);
+    outcome.expect_err(&["the lab was killed by signal 9"]);
+    assert!(processes(&temporary.path().display().to_string()).is_empty());
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_terminated_lab_terminates_its_command() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(parent) = running(temporary.path()) else {
+        return;
+    };
+    parent.terminate();
+    parent.wait().expect_code(143);
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn ctrl_c_is_the_commands() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let script = "trap 'echo caught; exit 5' INT; echo begun; while :; do sleep 0.1; done";
+    let mut running = lab
+        .args(["-q", "--", "sh", "-c", script])
+        .in_terminal()
+        .spawn();
+    assert!(running.shows("begun"), "{}", running.wait());
+    running.type_in("\x03");
+    let outcome = running.wait().expect_code(5);
+    assert!(outcome.out().contains("caught"), "{outcome}");
+    assert!(is_empty(temporary.path()));
+}
+
+#[test]
+fn a_shell_has_the_terminal() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let Some(bash) = testkit::missing::find_program("bash") else {
+        testkit::missing::skip("bash", "Debian: bash");
+        return;
+    };
+    // `script` sets SHELL for its own use, so it is set again behind it.
+    let lab = lab.args(["-q", "--shell"]);
+    let mut running = longhaul_shell(lab, &bash).spawn();
+    running.type_in("echo in $LONGHAUL_LAB\n");
+    assert!(running.shows("in near"), "{}", running.wait());
+    running.type_in("sleep 1000\n");
+    running.type_in("\x03");
+    running.type_in("exit 9\n");
+    running.wait().expect_code(9);
+}
+
+/// The same in a terminal, with this shell.
+fn longhaul_shell(lab: testkit::Run, shell: &Path) -> testkit::Run {
+    lab.env("LONGHAUL_TEST_SHELL", shell)
+        .in_terminal()
+        .env("SHELL", shell)
+}

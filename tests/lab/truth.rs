@@ -1,0 +1,174 @@
+//! The path is what was asked: ping, iperf3 and tcpdump say so, and its own figures agree.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::Outcome;
+
+use crate::{figure, have, lab};
+
+const PING: &[(&str, &str)] = &[("ping", "iputils-ping")];
+
+/// (least, mean, most) of ping's last line.
+fn rtts(outcome: &Outcome) -> Option<[f64; 3]> {
+    let out = outcome.out();
+    let line = out.lines().find(|line| line.starts_with("rtt "))?;
+    let numbers = line.split(" = ").nth(1)?.split(' ').next()?;
+    let mut numbers = numbers.split('/').map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
+}
+
+pub(crate) fn least_rtt(outcome: &Outcome) -> Duration {
+    let [least, _, _] = rtts(outcome).unwrap_or_else(|| panic!("{outcome}"));
+    Duration::from_secs_f64(least / 1e3)
+}
+
+/// (sent, received) of ping's statistics.
+fn counts(outcome: &Outcome) -> (f64, f64) {
+    let out = outcome.out();
+    let line = out.lines().find(|line| line.contains("packets transmitted"));
+    let numbers: Vec<f64> = line
+        .unwrap_or_default()
+        .split([' ', ','])
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match numbers[..] {
+        [sent, received, ..] => (sent, received),
+        _ => panic!("{outcome}"),
+    }
+}
+
+#[test]
+fn the_round_trip_is_what_was_asked() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (rtt, milliseconds) in [("2ms", 2.0), ("50ms", 50.0), ("114ms", 114.0)] {
+        for host in ["far4", "far6"] {
+            let Some(lab) = lab(temporary.path()).filter(|_| have(PING)) else {
+                return;
+            };
+            let outcome = lab
+                .args(["--rtt", rtt, "-q", "ping", "-q", "-c", "20", "-i", "0.02", host])
+                .run()
+                .expect_code(0);
+            let [least, _, _] = rtts(&outcome).unwrap_or_else(|| panic!("{outcome}"));
+            // The least: this machine has more to do than this test.
+            assert!(
+                (milliseconds..milliseconds + 1.0).contains(&least),
+                "{rtt}: {outcome}"
+            );
+        }
+    }
+}
+
+#[test]
+fn jitter_spreads_the_round_trip() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(lab) = lab(temporary.path()).filter(|_| have(PING)) else {
+        return;
+    };
+    let outcome = lab
+        .args(["--rtt", "100ms", "--jitter", "20ms", "-q"])
+        .args(["ping", "-q", "-c", "150", "-i", "0.02", "far"])
+        .run()
+        .expect_code(0);
+    let [least, mean, most] = rtts(&outcome).unwrap_or_else(|| panic!("{outcome}"));
+    assert!(least >= 60.0 && mean < 130.0, "{outcome}");
+    assert!(most - least > 15.0, "{outcome}");
+}
+
+#[test]
+fn what_ping_misses_the_figures_have() {
+    let temporary = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("figures.json");
+    let mut missed = Vec::new();
+    for _ in 0..2 {
+        let Some(lab) = lab(temporary.path()).filter(|_| have(PING)) else {
+            return;
+        };
+        let outcome = lab
+            .args(["--rtt", "4ms", "--loss", "10%", "--seed", "5", "-q"])
+            .arg("--figures")
+            .arg(&json)
+            .args(["ping", "-q", "-c", "1000", "-i", "0.002", "far4"])
+            .run()
+            .expect_code(0);
+        let (sent, received) = counts(&outcome);
+        let lost = figure(&json, "near_to_far.drops.loss.packets")
+            + figure(&json, "far_to_near.drops.loss.packets");
+        assert_eq!(sent - received, lost, "{outcome}");
+        // 1,000 there and about 900 back, each lost with 10 %: 190, give or take four deviations.
+        assert!((140.0..240.0).contains(&lost), "{lost}");
+        missed.push(lost);
+    }
+    assert_eq!(missed[0], missed[1], "the same seed loses the same");
+}
+
+#[test]
+fn the_rate_is_what_was_asked() {
+    let temporary = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let json = scratch.path().join("figures.json");
+    let iperf = [("iperf3", "iperf3")];
+    let Some(lab) = lab(temporary.path()).filter(|_| have(&iperf)) else {
+        return;
+    };
+    let outcome = lab
+        .args(["--rtt", "10ms", "--rate", "200Mbit", "--tcp", "tuned"])
+        .args(["--cc", "cubic", "-q", "--figures"])
+        .arg(&json)
+        .args(["--far", "iperf3 -s -1 >/dev/null", "--far-port", "5201"])
+        .args(["iperf3", "-c", "far4", "-t", "4", "-J"])
+        .run()
+        .expect_code(0);
+    let report: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
+    let goodput = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
+    let bits = goodput.expect("a rate") * 1500.0 / 1448.0;
+    assert!((170e6..204e6).contains(&bits), "{bits} bits a second");
+    let sent = report["end"]["sum_received"]["bytes"].as_f64().unwrap_or(0.0);
+    let delivered = figure(&json, "near_to_far.delivered.bytes");
+    assert!(
+        (sent..sent * 1.06).contains(&delivered),
+        "{sent} received, {delivered} delivered"
+    );
+    assert_eq!(figure(&json, "device_drops"), 0.0);
+    assert!(figure(&json, "emulator_cpu_us") > 0.0);
+}
+
+/// What tcpdump on the far side shows of three echo requests that are sent as CS1.
+fn seen_on_the_far_side(temporary: &Path, options: &[&str]) -> Option<String> {
+    let scratch = tempfile::tempdir().unwrap();
+    let dump = scratch.path().join("dump");
+    let listen = format!(
+        "exec tcpdump -Z root -l -n -v -c 3 -i path 'icmp[icmptype] == icmp-echo' >{} 2>/dev/null",
+        dump.display()
+    );
+    lab(temporary)?
+        .args(options)
+        .args(["--rtt", "10ms", "-q", "--far", &listen])
+        .args(["sh", "-c", "ping -q -Q 0x20 -c 5 -i 0.2 far4; sleep 0.5"])
+        .run()
+        .expect_code(0);
+    Some(fs::read_to_string(dump).expect("tcpdump's output"))
+}
+
+#[test]
+fn tcpdump_sees_the_class_and_that_it_is_bleached() {
+    let temporary = tempfile::tempdir().unwrap();
+    if !have(PING) || !have(&[("tcpdump", "tcpdump")]) {
+        return;
+    }
+    if !testkit::missing::is_root() {
+        testkit::missing::not_here("tcpdump gives up its privileges to another user");
+        return;
+    }
+    for (options, class) in [(&[][..], "tos 0x20,"), (&["--bleach"], "tos 0x0,")] {
+        let Some(dump) = seen_on_the_far_side(temporary.path(), options) else {
+            return;
+        };
+        let seen = dump.lines().filter(|line| line.contains(class)).count();
+        assert_eq!(seen, 3, "{options:?}: {dump}");
+    }
+}
