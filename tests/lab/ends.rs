@@ -81,7 +81,11 @@ fn what_cannot_be_is_one_sentence() {
         (&["--cc", "nonesuch"], 125, "cubic"),
         (&["--allow-cc", "nonesuch"], 125, "cubic"),
         (&["--sshd", "--sshd-option", "Bogus=1"], 125, "Bogus"),
-        (&["--far", "exit 3"], 125, "the far command ended with status 3"),
+        (
+            &["--far", "exit 3"],
+            125,
+            "the far command ended with status 3",
+        ),
     ] {
         let Some(lab) = lab(temporary.path()) else {
             return;
@@ -120,7 +124,10 @@ fn a_killed_parent_takes_everything_with_it() {
     let gone = parent.until(|| processes(&temporary.path().display().to_string()).is_empty());
     assert!(gone, "{:?} still run", of_lab(temporary.path()));
     drop(parent.wait());
-    assert!(!is_empty(temporary.path()), "the folder is the next lab's to remove");
+    assert!(
+        !is_empty(temporary.path()),
+        "the folder is the next lab's to remove"
+    );
     let next = lab(temporary.path()).expect("there was one");
     next.args(["-q", "true"]).run().expect_code(0);
     assert!(is_empty(temporary.path()));

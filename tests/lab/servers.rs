@@ -37,10 +37,7 @@ fn longhaul_scp_sftp_and_ssh_just_work() {
             "longhaul",
             format!("{ours} cp -q {here}/file far:{here}/longhaul"),
         ),
-        (
-            "v4",
-            format!("{ours} cp -q {here}/file far4:{here}/v4"),
-        ),
+        ("v4", format!("{ours} cp -q {here}/file far4:{here}/v4")),
         (
             "sftp",
             format!("echo 'put {here}/file {here}/sftp' | sftp -q -b - far"),

@@ -27,7 +27,9 @@ pub(crate) fn least_rtt(outcome: &Outcome) -> Duration {
 /// (sent, received) of ping's statistics.
 fn counts(outcome: &Outcome) -> (f64, f64) {
     let out = outcome.out();
-    let line = out.lines().find(|line| line.contains("packets transmitted"));
+    let line = out
+        .lines()
+        .find(|line| line.contains("packets transmitted"));
     let numbers: Vec<f64> = line
         .unwrap_or_default()
         .split([' ', ','])
@@ -48,7 +50,9 @@ fn the_round_trip_is_what_was_asked() {
                 return;
             };
             let outcome = lab
-                .args(["--rtt", rtt, "-q", "ping", "-q", "-c", "20", "-i", "0.02", host])
+                .args([
+                    "--rtt", rtt, "-q", "ping", "-q", "-c", "20", "-i", "0.02", host,
+                ])
                 .run()
                 .expect_code(0);
             let [least, _, _] = rtts(&outcome).unwrap_or_else(|| panic!("{outcome}"));
@@ -127,7 +131,9 @@ fn the_rate_is_what_was_asked() {
     // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
     let bits = goodput.expect("a rate") * 1500.0 / 1448.0;
     assert!((170e6..204e6).contains(&bits), "{bits} bits a second");
-    let sent = report["end"]["sum_received"]["bytes"].as_f64().unwrap_or(0.0);
+    let sent = report["end"]["sum_received"]["bytes"]
+        .as_f64()
+        .unwrap_or(0.0);
     let delivered = figure(&json, "near_to_far.delivered.bytes");
     assert!(
         (sent..sent * 1.06).contains(&delivered),

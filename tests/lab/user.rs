@@ -80,7 +80,12 @@ fn an_ordinary_user_has_it_all_too() {
     let left: Vec<_> = fs::read_dir(&home)
         .unwrap()
         .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("longhaul-lab"))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("longhaul-lab")
+        })
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }

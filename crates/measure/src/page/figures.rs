@@ -117,7 +117,7 @@ pub(super) fn path_figures(html: &mut String, scenario: &Scenario) {
     html.push_str("</dl>\n");
 }
 
-/// `up.packets 1234`; what is zero or empty is left out.
+/// `up packets 1,234`; what is zero, empty or told by another figure is left out.
 fn flatten(prefix: &str, value: &Value, words: &mut Vec<String>) {
     let named = |name: &str| match prefix {
         "" => name.to_owned(),
@@ -125,8 +125,8 @@ fn flatten(prefix: &str, value: &Value, words: &mut Vec<String>) {
     };
     match value {
         Value::Object(members) => {
-            for (name, value) in members {
-                flatten(&named(&name.replace('_', " ")), value, words);
+            for (name, value) in members.iter().filter(|(name, _)| tells(name)) {
+                flatten(&named(&name.replace(['_', '.'], " ")), value, words);
             }
         }
         Value::Array(values) => {
@@ -147,6 +147,12 @@ fn flatten(prefix: &str, value: &Value, words: &mut Vec<String>) {
         Value::Bool(true) => words.push(prefix.to_owned()),
         _ => {}
     }
+}
+
+/// Packets tell what their bytes would; only what was delivered has both.
+fn tells(name: &str) -> bool {
+    let doubled = name.ends_with(".bytes") && !name.ends_with("delivered.bytes");
+    !doubled && !name.contains(".offered.") && !name.ends_with("_ran_us") && name != "covered_us"
 }
 
 /// The exact commands.
