@@ -43,14 +43,17 @@ pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<Change> {
                 continue;
             }
             if let Some(old) = former.entry(&entry.tool) {
-                changes.extend(change(scenario, old, entry));
+                changes.extend(change((former, old), (scenario, entry)));
             }
         }
     }
     changes
 }
 
-fn change(scenario: &Scenario, old: &Entry, entry: &Entry) -> Option<Change> {
+fn change(
+    (former, old): (&Scenario, &Entry),
+    (scenario, entry): (&Scenario, &Entry),
+) -> Option<Change> {
     let measure = scenario.measure;
     let before = old.spread(|sample| sample.figure(measure))?;
     let now = entry.spread(|sample| sample.figure(measure))?;
@@ -68,7 +71,7 @@ fn change(scenario: &Scenario, old: &Entry, entry: &Entry) -> Option<Change> {
         before: before.median,
         now: now.median,
         better,
-        cpu: median(entry.client_cpu(), old.client_cpu()),
+        cpu: median(scenario.client_cpu(entry), former.client_cpu(old)),
         memory: median(entry.memory(), old.memory()),
         beyond_spread: now.min > before.max || now.max < before.min,
     })

@@ -291,18 +291,6 @@ impl Entry {
         samples.get(samples.len() / 2).copied()
     }
 
-    /// Client processor seconds for 10^9 bytes.
-    pub fn client_cpu(&self) -> Option<Spread> {
-        self.spread(|sample| sample.client_cpu_seconds / (sample.bytes as f64 / 1e9))
-    }
-
-    /// Server processor seconds for 10^9 bytes.
-    pub fn server_cpu(&self) -> Option<Spread> {
-        self.spread(|sample| {
-            sample.server_cpu_seconds.unwrap_or(f64::NAN) / (sample.bytes as f64 / 1e9)
-        })
-    }
-
     /// Peak memory in 2^20 bytes.
     pub fn memory(&self) -> Option<Spread> {
         self.spread(|sample| sample.peak_memory_bytes as f64 / f64::from(1 << 20))
@@ -320,6 +308,38 @@ impl Scenario {
         let rtt = self.rtt_seconds.filter(|_| self.payload.bytes <= 1 << 20)?;
         (self.payload.files == 1).then_some(())?;
         entry.spread(|sample| sample.seconds / rtt)
+    }
+
+    /// Whether there are enough bytes for processor time to be about them: else it is about
+    /// connecting, or about files, and is shown as it is.
+    pub fn cpu_per_gb(&self) -> bool {
+        self.payload.bytes >= 50_000_000
+    }
+
+    /// The unit of [`Self::client_cpu`] and [`Self::server_cpu`].
+    pub fn cpu_unit(&self) -> &'static str {
+        if self.cpu_per_gb() {
+            "CPU s/GB"
+        } else {
+            "CPU s"
+        }
+    }
+
+    /// Client processor seconds, for 10^9 bytes where there are enough.
+    pub fn client_cpu(&self, entry: &Entry) -> Option<Spread> {
+        entry.spread(|sample| self.cpu(sample, sample.client_cpu_seconds))
+    }
+
+    /// Server processor seconds, likewise.
+    pub fn server_cpu(&self, entry: &Entry) -> Option<Spread> {
+        entry.spread(|sample| self.cpu(sample, sample.server_cpu_seconds.unwrap_or(f64::NAN)))
+    }
+
+    fn cpu(&self, sample: &Sample, seconds: f64) -> f64 {
+        if self.cpu_per_gb() {
+            return seconds / (sample.bytes as f64 / 1e9);
+        }
+        seconds
     }
 
     /// Keeps one curve and one path's figures for each tool: the middle run's, or else the last's.

@@ -131,8 +131,8 @@ pub fn scenario_table(scenario: &Scenario) -> String {
         scenario.measure.unit(),
         "least to most",
         "seconds",
-        "client CPU s/GB",
-        "server CPU s/GB",
+        &format!("client {}", scenario.cpu_unit()),
+        &format!("server {}", scenario.cpu_unit()),
         "memory MiB",
         "round trips",
         "runs",
@@ -156,8 +156,8 @@ pub fn scenario_table(scenario: &Scenario) -> String {
             )
         }));
         row.push(middle(entry.spread(|sample| sample.seconds)));
-        row.push(middle(entry.client_cpu()));
-        row.push(middle(entry.server_cpu()));
+        row.push(middle(scenario.client_cpu(entry)));
+        row.push(middle(scenario.server_cpu(entry)));
         row.push(middle(entry.memory()));
         row.push(middle(scenario.trips(entry)));
         row.push(entry.samples.len().to_string());

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -16,7 +15,6 @@ use sys::children_usage;
 
 use crate::content;
 use crate::job::{Job, Server, ServerKind};
-use crate::servers::{HPN_PORT, IPERF_PORT};
 use crate::watch::{ServerProcess, Watch, last_half_rate};
 
 /// What makes this program the inner part.
@@ -45,7 +43,6 @@ fn run(job: &Job) -> io::Result<Sample> {
         Some(server) => server.clone(),
         None => in_lab()?,
     };
-    await_server(job.server_kind, &server);
     let process = server.pid.map(ServerProcess).or_else(ServerProcess::in_lab);
     if job.primed {
         fresh(&job.target)?;
@@ -109,24 +106,6 @@ fn in_lab() -> io::Result<Server> {
         user: value("USER")?,
         pid: None,
     })
-}
-
-/// Servers that are not the lab's own may still be starting.
-fn await_server(kind: ServerKind, server: &Server) {
-    let port = match kind {
-        ServerKind::Stock => return,
-        ServerKind::Hpn => HPN_PORT,
-        ServerKind::Iperf => IPERF_PORT,
-    };
-    let port = if server.port == 0 { port } else { server.port };
-    for _ in 0..100 {
-        if TcpStream::connect((server.host.as_str(), port)).is_ok() {
-            // iperf3 takes a moment to get over a connection that says nothing.
-            std::thread::sleep(Duration::from_millis(300));
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn fresh(folder: &Path) -> io::Result<()> {

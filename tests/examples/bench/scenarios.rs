@@ -361,6 +361,7 @@ impl Scenario {
         Ask {
             way,
             file: self.content.is_file(),
+            tiny: self.measure != Measure::Rate,
             name: self.content.name(),
             compress: self.compress,
             dscp: self.dscp,

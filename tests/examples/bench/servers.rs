@@ -15,9 +15,9 @@ use crate::job::{Server, ServerKind};
 use crate::tools::find;
 
 /// Where HPN-SSH's server listens on the far side of a lab.
-pub(crate) const HPN_PORT: u16 = 2222;
+const HPN_PORT: u16 = 2222;
 /// iperf3's own.
-pub(crate) const IPERF_PORT: u16 = 5201;
+const IPERF_PORT: u16 = 5201;
 
 /// Servers and keys for the whole race.
 pub(crate) struct Servers {
@@ -85,7 +85,10 @@ impl Servers {
 
     /// What the lab is asked to start, and the client's side of it where the lab does not tell.
     pub(crate) fn in_lab(&self, kind: ServerKind) -> io::Result<(Vec<String>, Option<Server>)> {
-        let far = |command: String| vec!["--far".to_owned(), command];
+        let far = |command: String, port: u16| {
+            let port = port.to_string();
+            vec!["--far".to_owned(), command, "--far-port".to_owned(), port]
+        };
         match kind {
             ServerKind::Stock => Ok((vec!["--sshd".to_owned()], None)),
             ServerKind::Iperf => {
@@ -93,14 +96,15 @@ impl Servers {
                     host: "far".to_owned(),
                     ..Server::default()
                 };
-                Ok((far("iperf3 -s".to_owned()), Some(server)))
+                Ok((far("iperf3 -s".to_owned(), IPERF_PORT), Some(server)))
             }
             ServerKind::Hpn => {
                 let hpn = self.hpn()?;
                 let config = self.write_hpn_config(hpn, "0.0.0.0", HPN_PORT)?;
-                let command = format!("{} -D -e -f {}", hpn.program.display(), config.display());
+                let words = hpn.command(&config)?;
+                let words: Vec<String> = words.iter().map(|w| shell_quoted(w.as_ref())).collect();
                 Ok((
-                    far(command),
+                    far(words.join(" "), HPN_PORT),
                     Some(self.hpn_server(hpn, "far", HPN_PORT, None)?),
                 ))
             }

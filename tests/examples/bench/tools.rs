@@ -14,6 +14,8 @@ pub(crate) struct Ask {
     pub(crate) way: Way,
     /// One file, else a tree.
     pub(crate) file: bool,
+    /// Too little to speak of a rate.
+    pub(crate) tiny: bool,
     /// `file` or `tree`, in $SRC and then in $DST.
     pub(crate) name: &'static str,
     pub(crate) compress: bool,
@@ -341,7 +343,7 @@ fn iperf3(ask: &Ask) -> Words {
     if !ask.path {
         return Err("it measures paths, and here is none");
     }
-    if !ask.file || ask.compress || ask.dscp.is_some() {
+    if !ask.file || ask.tiny || ask.compress || ask.dscp.is_some() {
         return Err("it has no files; it measures what the path gives in the scenarios of one");
     }
     let mut command = words(

@@ -94,7 +94,7 @@ impl ServerProcess {
         let parent = |pid: u32| processes.iter().find(|p| p.0 == pid).map(|p| p.1);
         let ancestors = |pid: u32| std::iter::successors(Some(pid), |pid| parent(*pid));
         let ours: Vec<u32> = ancestors(std::process::id())
-            .filter(|pid| *pid > 1)
+            .filter(|pid| *pid > 0)
             .collect();
         let mut best: Option<(usize, u32)> = None;
         for (pid, _, name) in &processes {

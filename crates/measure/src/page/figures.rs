@@ -33,7 +33,11 @@ pub(super) fn figures(html: &mut String, scenario: &Scenario) {
     if halves {
         html.push_str("<th>last half, MB/s</th>");
     }
-    html.push_str("<th>client CPU s/GB</th><th>server CPU s/GB</th><th>peak MiB</th>");
+    let cpu = scenario.cpu_unit();
+    let _ = write!(
+        html,
+        "<th>client {cpu}</th><th>server {cpu}</th><th>peak MiB</th>"
+    );
     if trips {
         html.push_str("<th>round trips</th>");
     }
@@ -75,8 +79,8 @@ pub(super) fn figures(html: &mut String, scenario: &Scenario) {
         let _ = write!(
             html,
             "<td>{}</td><td>{}</td><td>{}</td>",
-            cell(entry.client_cpu()),
-            cell(entry.server_cpu()),
+            cell(scenario.client_cpu(entry)),
+            cell(scenario.server_cpu(entry)),
             cell(entry.memory())
         );
         if trips {
