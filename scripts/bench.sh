@@ -18,5 +18,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup-bench.sh
 cargo build --locked --quiet --release -p longhaul
-cargo build --locked --quiet --release -p longhaul-tests --example bench
-exec target/release/examples/bench "$@"
+cargo build --locked --quiet --release -p longhaul-tests --bin bench
+exec target/release/bench "$@"

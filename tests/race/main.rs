@@ -1,32 +1,19 @@
 //! The race in small: the runner on loopback, with a few bytes.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_tests::longhaul;
 use measure::{Ending, keep};
 use testkit::missing::find_program;
 use testkit::{Outcome, Run, missing};
 
-fn runner() -> Option<PathBuf> {
-    let file = longhaul().parent()?.join("examples/bench");
-    if !file.is_file() {
-        missing::skip(
-            "the bench example",
-            "cargo build -p longhaul-tests --examples",
-        );
-        return None;
-    }
+fn race(results: &std::path::Path, settings: &[(&str, &str)]) -> Option<Outcome> {
     if find_program("sshd").is_none() {
         missing::skip("sshd", "Debian: openssh-server");
         return None;
     }
-    Some(file)
-}
-
-fn race(results: &std::path::Path, settings: &[(&str, &str)]) -> Option<Outcome> {
     let files = results.parent()?;
-    let mut run = Run::new(runner()?)
+    let mut run = Run::new(env!("CARGO_BIN_EXE_bench"))
+        .env("LONGHAUL_BIN", longhaul_tests::longhaul())
         .env("BENCH_DIR", files)
         .env("BENCH_RESULTS", results)
         .env("BENCH_RUNS", "1")
@@ -51,7 +38,7 @@ fn a_small_race_leaves_a_result_and_a_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().join("results");
     let settings = [
-        ("BENCH_SCENARIOS", "loopback-*"),
+        ("BENCH_SCENARIOS", "loopback-file/up,loopback-small/down"),
         ("BENCH_TOOLS", "longhaul,scp,mscp"),
         ("BENCH_SCALE", "0.001"),
     ];

@@ -84,7 +84,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         command: rsync,
     },
     Tool {
-        name: "tar | ssh",
+        name: "tar",
         programs: &["tar", "ssh"],
         version: &["--version"],
         from: "Debian: tar openssh-client",
@@ -145,7 +145,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         command: hpnscp,
     },
     Tool {
-        name: "hpnscp, hpnsshd",
+        name: "hpnscp to hpnsshd",
         programs: &["hpnscp", "hpnssh", "hpnsshd"],
         version: &["hpnssh", "-V"],
         from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",

@@ -137,7 +137,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         },
         measure: Measure::Files,
         quick: Quick::Share(1.0),
-        asked: &[Asked::Seconds(2.2), Asked::ShareOfTime(0.75, "tar | ssh")],
+        asked: &[Asked::Seconds(2.2), Asked::ShareOfTime(0.75, "tar")],
         ..TRANSATLANTIC
     },
     Scenario {
