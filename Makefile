@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint fuzz demo bench man clean help
+.PHONY: build test lint fuzz demo bench bench-full man clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -20,8 +20,11 @@ fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
 demo: ## a file and a tree over an emulated long path, beside scp; under a minute
 	scripts/demo.sh
 
-bench: ## rates on loopback and round trips, beside scp; BENCH_SIZE, BENCH_RUNS change its size
-	scripts/bench.sh
+bench: ## the race in small: longhaul and its peers on emulated paths; ten minutes
+	scripts/bench.sh quick
+
+bench-full: ## all of the race; hours
+	scripts/bench.sh full
 
 man: ## man pages, completions and the table of flags, written below docs/
 	cargo run --locked -p longhaul -- man --write docs
@@ -30,4 +33,4 @@ clean: ## everything that was built
 	cargo clean
 
 help: ## this list
-	@awk -F ': ## ' '/^[a-z]+: ## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,10 +1,31 @@
 #!/usr/bin/env bash
-# Whether the lab's path is what was asked; then rates, processor time and round trips beside scp,
-# on loopback. BENCH_SIZE (4G), BENCH_RUNS (3)
-# and BENCH_CIPHER change it. Writes results/DATE-loopback.json.
+# The race: longhaul and its peers on emulated paths and on loopback. Writes
+# results/DATE-race.json and the page beside it, and compares longhaul with the last kept result.
+# Before that it says whether the emulated path is what was asked (BENCH_TRUTH=no leaves it out).
+#
+#   scripts/bench.sh [quick|full]      quick (about ten minutes on two cores) if not said
+#   scripts/bench.sh --list            the scenarios
+#   scripts/bench.sh --compare A B     two results
+#
+#   BENCH_SCENARIOS   names or globs, with commas: 'transatlantic-*,loopback-file/up'
+#   BENCH_TOOLS       the same of tools: 'longhaul,scp,mscp*'
+#   BENCH_RUNS        runs of each tool (3); the medians count
+#   BENCH_SCALE       sizes and numbers of files are multiplied by this (1)
+#   BENCH_LIMIT       seconds after which a run is ended, instead of each scenario's own
+#   BENCH_DIR         where the files lie (/dev/shm); as much as twice the largest scenario
+#   BENCH_RESULTS     where results are kept (results)
+#   LONGHAUL_PEERS    where hpn-ssh and mscp were built: DIR/hpn-ssh and DIR/mscp
 set -euo pipefail
 cd "$(dirname "$0")/.."
+scripts/setup-bench.sh
 cargo build --locked --quiet --release -p longhaul
-cargo build --locked --quiet --release -p longhaul-tests --example bench --example lab_truth
-target/release/examples/lab_truth
-exec target/release/examples/bench
+cargo build --locked --quiet --release -p longhaul-tests --bin bench
+case ${1:-quick} in
+quick | full)
+    if [ "${BENCH_TRUTH:-yes}" != no ]; then
+        cargo build --locked --quiet --release -p longhaul-tests --example lab_truth
+        target/release/examples/lab_truth
+    fi
+    ;;
+esac
+exec target/release/bench "$@"

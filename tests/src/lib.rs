@@ -44,10 +44,14 @@ pub fn longhaul() -> PathBuf {
     if let Some(path) = std::env::var_os("LONGHAUL_BIN") {
         return path.into();
     }
-    // target/PROFILE/deps/TEST-HASH, or target/PROFILE/examples/NAME.
+    // target/PROFILE/deps/TEST-HASH, target/PROFILE/examples/NAME, or target/PROFILE/bench.
     let this = std::env::current_exe().expect("a test has a path");
-    let profile = this.ancestors().nth(2).expect("target/PROFILE");
-    let path = profile.join("longhaul");
+    let folders: Vec<&Path> = this.ancestors().skip(1).take(2).collect();
+    let path = folders
+        .iter()
+        .map(|folder| folder.join("longhaul"))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| folders.last().expect("target/PROFILE").join("longhaul"));
     assert!(
         path.is_file(),
         "{} is not built: cargo build -p longhaul",

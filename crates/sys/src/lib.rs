@@ -12,6 +12,7 @@ mod terminal;
 mod tun;
 mod tune;
 mod umask;
+mod usage;
 
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
@@ -25,3 +26,4 @@ pub use terminal::take_back_terminal;
 pub use tun::open_tun;
 pub use tune::Tuning;
 pub use umask::umask;
+pub use usage::{ChildrenUsage, children_usage};

@@ -1,0 +1,146 @@
+//! The two plots of a scenario.
+
+use crate::plot::{BarRow, Bars, Fill, Line, Lines};
+use crate::result::{Ending, Entry, Measure, Sample, Scenario};
+use crate::shown;
+use crate::stats::Spread;
+
+/// The tool that the race is about.
+const OURS: &str = "longhaul";
+/// Lines end after so many times the shortest run: a run of minutes would hide one of seconds.
+const HORIZON: f64 = 6.0;
+/// More lines than these cannot be told apart.
+const MOST_LINES: usize = 6;
+
+/// A bar for each tool, in the scenario's order.
+pub(super) fn bars(scenario: &Scenario) -> Bars {
+    let less = if scenario.measure.less_is_better() {
+        ", less is better"
+    } else {
+        ""
+    };
+    Bars {
+        title: format!("{}: {} by tool", scenario.name, scenario.measure.unit()),
+        unit: format!("{}{less}", scenario.measure.unit()),
+        rows: scenario
+            .entries
+            .iter()
+            .map(|entry| row(scenario, entry))
+            .collect(),
+    }
+}
+
+fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
+    let fill = match entry.tool.as_str() {
+        OURS => Fill::Ours,
+        name if name.starts_with("iperf3") => Fill::Reference,
+        _ => Fill::Other,
+    };
+    let label = entry.tool.clone();
+    if let Some(value) = entry.spread(|sample| sample.figure(scenario.measure)) {
+        return BarRow {
+            label,
+            value: Some(value),
+            note: String::new(),
+            fill,
+        };
+    }
+    let stopped = entry.trouble().and_then(|sample| so_far(scenario, sample));
+    let note = match &stopped {
+        Some(_) => format!(
+            "unfinished after {} s",
+            shown::number(scenario.limit_seconds)
+        ),
+        None => cut(&shown::trouble(scenario, entry).unwrap_or_default()),
+    };
+    let value = stopped.and_then(|value| Spread::of([value]));
+    BarRow {
+        label,
+        value,
+        note,
+        fill: Fill::Stopped,
+    }
+}
+
+/// The rate until a run was ended, which is drawn, but counts nowhere.
+fn so_far(scenario: &Scenario, sample: &Sample) -> Option<f64> {
+    let Ending::TimedOut { files, bytes } = &sample.ending else {
+        return None;
+    };
+    let value = match scenario.measure {
+        Measure::Rate => *bytes as f64 / 1e6 / sample.seconds,
+        Measure::Files => *files as f64 / sample.seconds,
+        Measure::Seconds => sample.seconds,
+    };
+    (value > 0.0).then_some(value)
+}
+
+fn cut(text: &str) -> String {
+    const MOST: usize = 80;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 1).chain(['…']).collect()
+}
+
+/// The rate over time of the fastest tools and the slowest; None where nothing lasts long enough.
+pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
+    let mut entries: Vec<(&Entry, &Sample)> = scenario
+        .entries
+        .iter()
+        .filter_map(|entry| Some((entry, shown_sample(entry)?)))
+        .filter(|(_, sample)| sample.curve.len() >= 5)
+        .filter(|(_, sample)| sample.done() || so_far(scenario, sample).is_some())
+        .collect();
+    let longest = entries.iter().map(|(_, sample)| sample.seconds);
+    if longest.fold(0.0, f64::max) < 1.0 {
+        return None;
+    }
+    // longhaul, then scp, which everybody knows, then who came nearest.
+    entries.sort_by(|(a, one), (b, other)| {
+        let key = |entry: &Entry| match entry.tool.as_str() {
+            OURS => 0,
+            "scp" => 1,
+            _ => 2,
+        };
+        key(a)
+            .cmp(&key(b))
+            .then(one.seconds.total_cmp(&other.seconds))
+    });
+    entries.truncate(MOST_LINES);
+    let times = entries.iter().map(|(_, sample)| sample.seconds);
+    let horizon = HORIZON * times.clone().fold(f64::INFINITY, f64::min);
+    let beyond = if times.fold(0.0, f64::max) > horizon {
+        "; slower ones go on beyond the right border"
+    } else {
+        ""
+    };
+    let lines = entries.iter().map(|(entry, sample)| Line {
+        label: entry.tool.clone(),
+        points: rate_over_time(sample, horizon),
+    });
+    Some(Lines {
+        title: format!("{}: rate over time", scenario.name),
+        x_unit: format!("seconds since the start{beyond}"),
+        y_unit: "MB/s on the path, headers included".to_owned(),
+        lines: lines.collect(),
+    })
+}
+
+fn shown_sample(entry: &Entry) -> Option<&Sample> {
+    entry.middle().or_else(|| entry.samples.last())
+}
+
+fn rate_over_time(sample: &Sample, horizon: f64) -> Vec<(f64, f64)> {
+    sample
+        .curve
+        .windows(2)
+        .take_while(|pair| pair.last().is_some_and(|to| to.0 <= horizon))
+        .filter_map(|pair| {
+            let [from, to] = pair else { return None };
+            let seconds = to.0 - from.0;
+            let bytes = to.1.saturating_sub(from.1) as f64;
+            (seconds > 0.0).then(|| (f64::midpoint(from.0, to.0), bytes / 1e6 / seconds))
+        })
+        .collect()
+}

@@ -1,0 +1,109 @@
+//! Horizontal bars with names on the left and figures on the right.
+
+use super::axis;
+use super::scale::Scale;
+use super::svg::{Anchor, Svg};
+use crate::shown;
+use crate::stats::Spread;
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 170.0;
+const RIGHT: f64 = 620.0;
+const TOP: f64 = 6.0;
+const ROW: f64 = 24.0;
+
+/// How a bar looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// The tool that the plot is about.
+    Ours,
+    /// Another.
+    Other,
+    /// Not a copying tool: what the path gives.
+    Reference,
+    /// A run that was ended before it was done.
+    Stopped,
+}
+
+/// One bar.
+#[derive(Debug, Clone)]
+pub struct BarRow {
+    /// On the left.
+    pub label: String,
+    /// Its length, with whiskers from least to most; None for a row without a bar.
+    pub value: Option<Spread>,
+    /// On the right; the median if empty.
+    pub note: String,
+    /// Its look.
+    pub fill: Fill,
+}
+
+/// A plot of bars.
+#[derive(Debug, Clone)]
+pub struct Bars {
+    /// What a reader hears who does not see it.
+    pub title: String,
+    /// Of the values.
+    pub unit: String,
+    /// From top to bottom.
+    pub rows: Vec<BarRow>,
+}
+
+impl Bars {
+    /// The picture.
+    pub fn draw(&self) -> Svg {
+        let bottom = TOP + ROW * self.rows.len() as f64;
+        let mut svg = Svg::new(WIDTH, bottom + 36.0, &self.title);
+        let values: Vec<f64> = self
+            .rows
+            .iter()
+            .filter_map(|row| row.value)
+            .flat_map(|spread| [spread.min, spread.median, spread.max])
+            .collect();
+        let scale = Scale::fitting(&values, LEFT, RIGHT);
+        axis::below(&mut svg, &scale, TOP, bottom, &self.unit);
+        for (number, row) in self.rows.iter().enumerate() {
+            draw_row(&mut svg, &scale, TOP + ROW * number as f64, row);
+        }
+        svg.line("axis", (LEFT, TOP), (LEFT, bottom));
+        svg
+    }
+}
+
+fn draw_row(svg: &mut Svg, scale: &Scale, top: f64, row: &BarRow) {
+    let middle = top + ROW / 2.0;
+    let strong = if row.fill == Fill::Ours { "strong" } else { "" };
+    svg.text(strong, (LEFT - 8.0, middle + 4.0), Anchor::End, &row.label);
+    let Some(spread) = row.value else {
+        svg.text(
+            "small",
+            (LEFT + 8.0, middle + 4.0),
+            Anchor::Start,
+            &row.note,
+        );
+        return;
+    };
+    let class = match row.fill {
+        Fill::Ours => "ours",
+        Fill::Other => "other",
+        Fill::Reference => "reference",
+        Fill::Stopped => "stopped",
+    };
+    let end = scale.at(spread.median);
+    svg.rect(class, (LEFT, top + 4.0), (end - LEFT).max(1.0), ROW - 8.0);
+    let (least, most) = (scale.at(spread.min), scale.at(spread.max));
+    if most - least > 1.5 {
+        svg.line("whisker", (least, middle), (most, middle));
+        for x in [least, most] {
+            svg.line("whisker", (x, middle - 4.0), (x, middle + 4.0));
+        }
+    }
+    let note = if row.note.is_empty() {
+        shown::number(spread.median)
+    } else {
+        row.note.clone()
+    };
+    // A long note would leave the picture on the right: it stands at the left of a gap then.
+    let beside = most.max(end) + 7.0;
+    svg.text(strong, (beside, middle + 4.0), Anchor::Start, &note);
+}

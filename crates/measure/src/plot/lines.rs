@@ -1,0 +1,89 @@
+//! Lines over time, each with a dash pattern and a mark of its own, and its name at its end.
+
+use super::axis;
+use super::scale::Scale;
+use super::svg::{Anchor, Svg};
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 270.0;
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 590.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 230.0;
+const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 2"];
+
+/// One line.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// At its end.
+    pub label: String,
+    /// From left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A plot of lines. The first is the one that the plot is about.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    /// What a reader hears who does not see it.
+    pub title: String,
+    /// Along the lower border.
+    pub x_unit: String,
+    /// Along the left border.
+    pub y_unit: String,
+    /// In the order of their looks.
+    pub lines: Vec<Line>,
+}
+
+impl Lines {
+    /// The picture.
+    pub fn draw(&self) -> Svg {
+        let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
+        let most = |of: fn(&(f64, f64)) -> f64| {
+            let all = self
+                .lines
+                .iter()
+                .flat_map(|line| line.points.iter().map(of));
+            all.filter(|v| v.is_finite()).fold(0.0, f64::max)
+        };
+        let x = Scale::linear(most(|point| point.0), LEFT, RIGHT);
+        let y = Scale::linear(most(|point| point.1), BOTTOM, TOP);
+        axis::below(&mut svg, &x, TOP, BOTTOM, &self.x_unit);
+        axis::beside(&mut svg, &y, LEFT, RIGHT, &self.y_unit);
+        // The first is drawn last, on top of the others.
+        for (number, line) in self.lines.iter().enumerate().rev() {
+            draw_line(&mut svg, number, &line.points, &x, &y);
+        }
+        self.legend(&mut svg);
+        svg.line("axis", (LEFT, TOP), (LEFT, BOTTOM));
+        svg.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
+        svg
+    }
+
+    fn legend(&self, svg: &mut Svg) {
+        for (number, line) in self.lines.iter().enumerate() {
+            let y = TOP + 8.0 + 19.0 * number as f64;
+            let (class, dash) = look(number);
+            svg.path(&class, dash, &[(RIGHT + 14.0, y), (RIGHT + 42.0, y)]);
+            svg.mark(number, &class, (RIGHT + 28.0, y));
+            let strong = if number == 0 { "strong" } else { "" };
+            svg.text(strong, (RIGHT + 48.0, y + 4.0), Anchor::Start, &line.label);
+        }
+    }
+}
+
+fn draw_line(svg: &mut Svg, number: usize, points: &[(f64, f64)], x: &Scale, y: &Scale) {
+    let (class, dash) = look(number);
+    let places: Vec<(f64, f64)> = points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
+    svg.path(&class, dash, &places);
+    // A few marks tell lines apart where they cross; at every point they would hide them.
+    let every = (places.len() / 4).max(1);
+    let marked = places.iter().skip(number % every).step_by(every);
+    for place in marked {
+        svg.mark(number, &class, *place);
+    }
+}
+
+fn look(number: usize) -> (String, &'static str) {
+    let dash = DASHES.get(number % DASHES.len()).copied().unwrap_or("");
+    (format!("c{}", number % 6), dash)
+}

@@ -1,0 +1,143 @@
+//! What is asked of longhaul, and what came of it.
+
+use measure::{Bar, Entry, Measure, Scenario};
+
+const OURS: &str = "longhaul";
+
+/// A figure of ours.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Asked {
+    /// MB/s from start to exit.
+    Rate(f64),
+    /// MB/s over the last half.
+    LastHalf(f64),
+    /// Files a second.
+    Files(f64),
+    /// At most so many seconds from start to exit.
+    Seconds(f64),
+    /// At most so many MiB in the largest process.
+    Memory(f64),
+    /// At most so many round trips.
+    RoundTrips(f64),
+    /// At least so many times the figure of this tool.
+    Times(f64, &'static str),
+    /// At most this share of the time of this tool.
+    ShareOfTime(f64, &'static str),
+    /// Ahead of every other tool.
+    Best,
+}
+
+impl Asked {
+    /// Whether it is about a figure that only full sizes give.
+    pub(crate) fn needs_full_size(self) -> bool {
+        !matches!(self, Self::Times(..) | Self::ShareOfTime(..) | Self::Best)
+    }
+
+    /// What came of it.
+    pub(crate) fn judged(self, scenario: &Scenario) -> Bar {
+        let ours = scenario.entry(OURS);
+        let median = |entry: Option<&Entry>, figure: &dyn Fn(&Entry) -> Option<measure::Spread>| {
+            Some(figure(entry?)?.median)
+        };
+        let main = |entry: &Entry| entry.spread(|sample| sample.figure(scenario.measure));
+        let rate = |entry: &Entry| entry.spread(|sample| sample.figure(Measure::Rate));
+        let seconds = |entry: &Entry| entry.spread(|sample| sample.seconds);
+        let better = |entry: &Entry| {
+            median(Some(entry), &main).map(|figure| goodness(scenario.measure, figure))
+        };
+        let (what, bar, measured, at_most) = match self {
+            Self::Rate(bar) => (
+                "MB/s from start to exit".to_owned(),
+                bar,
+                median(ours, &rate),
+                false,
+            ),
+            Self::LastHalf(bar) => {
+                let half = |entry: &Entry| {
+                    entry.spread(|sample| sample.last_half_rate.unwrap_or(f64::NAN))
+                };
+                (
+                    "MB/s over the last half".to_owned(),
+                    bar,
+                    median(ours, &half),
+                    false,
+                )
+            }
+            Self::Files(bar) => {
+                let files = |entry: &Entry| entry.spread(|sample| sample.figure(Measure::Files));
+                (
+                    "files a second".to_owned(),
+                    bar,
+                    median(ours, &files),
+                    false,
+                )
+            }
+            Self::Seconds(bar) => (
+                "seconds from start to exit, at most".to_owned(),
+                bar,
+                median(ours, &seconds),
+                true,
+            ),
+            Self::Memory(bar) => (
+                "MiB of memory, at most".to_owned(),
+                bar,
+                median(ours, &Entry::memory),
+                true,
+            ),
+            Self::RoundTrips(bar) => {
+                let trips = |entry: &Entry| scenario.trips(entry);
+                (
+                    "round trips, at most".to_owned(),
+                    bar,
+                    median(ours, &trips),
+                    true,
+                )
+            }
+            Self::Times(bar, tool) => {
+                let theirs = scenario.entry(tool).and_then(better);
+                let measured = ours.and_then(better).zip(theirs).map(|(a, b)| a / b);
+                (format!("times as fast as {tool}"), bar, measured, false)
+            }
+            Self::ShareOfTime(bar, tool) => {
+                let theirs = median(scenario.entry(tool), &seconds);
+                let measured = median(ours, &seconds).zip(theirs).map(|(a, b)| a / b);
+                (
+                    format!("of the time of {tool}, at most"),
+                    bar,
+                    measured,
+                    true,
+                )
+            }
+            Self::Best => {
+                let others = scenario
+                    .entries
+                    .iter()
+                    .filter(|entry| entry.tool != OURS && !entry.tool.starts_with("iperf3"));
+                let best = others.filter_map(better).reduce(f64::max);
+                let measured = ours.and_then(better).zip(best).map(|(a, b)| a / b);
+                (
+                    "times as fast as the best other tool".to_owned(),
+                    1.0,
+                    measured,
+                    false,
+                )
+            }
+        };
+        let met = measured.is_some_and(|value| if at_most { value <= bar } else { value >= bar });
+        Bar {
+            what,
+            measured,
+            bar,
+            met,
+        }
+    }
+}
+
+/// Larger is better.
+fn goodness(measure: Measure, figure: f64) -> f64 {
+    if measure.less_is_better() {
+        1.0 / figure
+    } else {
+        figure
+    }
+}

@@ -1,0 +1,274 @@
+//! What is copied: made, warmed up for, counted and compared.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use measure::Payload;
+use testkit::Seed;
+
+const CHUNK: usize = 16 << 20;
+/// As wide as folders usually are.
+const PER_FOLDER: u64 = 500;
+
+/// What a scenario copies, at full size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Content {
+    /// One file of so many bytes that do not compress.
+    File(u64),
+    /// So many files of one size.
+    Small { files: u64, size: u64 },
+    /// So many files, most of them small, a few of up to 1 MiB: 18 kB on average.
+    Mixed { files: u64 },
+    /// Files of 256 KiB of words, which zlib makes a third of.
+    Text { files: u64 },
+    /// The same, of bytes that do not compress.
+    Noise { files: u64 },
+}
+
+impl Content {
+    /// With this share of the bytes, or of the files where there are many.
+    pub(crate) fn scaled(self, scale: f64) -> Self {
+        let of = |number: u64| ((number as f64 * scale).round() as u64).max(1);
+        match self {
+            // What is tiny stays what it is: its bytes are not what is measured.
+            Self::File(size) if size <= 4096 => self,
+            Self::File(size) => Self::File(of(size)),
+            Self::Small { files, size } => Self::Small {
+                files: of(files),
+                size,
+            },
+            Self::Mixed { files } => Self::Mixed { files: of(files) },
+            Self::Text { files } => Self::Text { files: of(files) },
+            Self::Noise { files } => Self::Noise { files: of(files) },
+        }
+    }
+
+    pub(crate) fn is_file(self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    /// The name it has in its folder.
+    pub(crate) fn name(self) -> &'static str {
+        if self.is_file() { "file" } else { "tree" }
+    }
+
+    fn sizes(self) -> Box<dyn Iterator<Item = u64>> {
+        let repeat = |files: u64, size: u64| Box::new((0..files).map(move |_| size));
+        match self {
+            Self::File(size) => repeat(1, size),
+            Self::Small { files, size } => repeat(files, size),
+            Self::Text { files } | Self::Noise { files } => repeat(files, 256 << 10),
+            Self::Mixed { files } => {
+                let mut seed = Seed::new(2);
+                Box::new((0..files).map(move |_| {
+                    let (low, high) = match seed.below(100) {
+                        0..70 => (0, 4 << 10),
+                        70..90 => (4 << 10, 32 << 10),
+                        90..99 => (32 << 10, 128 << 10),
+                        _ => (128 << 10, 1 << 20),
+                    };
+                    low + seed.below(high - low)
+                }))
+            }
+        }
+    }
+
+    /// How much it is.
+    pub(crate) fn payload(self) -> Payload {
+        let mut payload = Payload { files: 0, bytes: 0 };
+        for size in self.sizes() {
+            payload.files += 1;
+            payload.bytes += size;
+        }
+        payload
+    }
+
+    /// Writes it into `folder`, under its name.
+    pub(crate) fn make(self, folder: &Path) -> io::Result<()> {
+        let mut chunk = match self {
+            Self::Text { .. } => words(CHUNK),
+            _ => Seed::new(1).bytes(CHUNK),
+        };
+        if let Self::File(size) = self {
+            let mut file = File::create(folder.join("file"))?;
+            let mut left = size;
+            for number in 0_u64.. {
+                let len = left.min(CHUNK as u64) as usize;
+                // Each chunk differs, so that two that change places show.
+                chunk[..8].copy_from_slice(&number.to_le_bytes());
+                file.write_all(&chunk[..len])?;
+                left -= len as u64;
+                if left == 0 {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let tree = folder.join("tree");
+        let mut seed = Seed::new(3);
+        for (number, size) in self.sizes().enumerate() {
+            let number = number as u64;
+            let inside = tree.join(format!("folder-{:04}", number / PER_FOLDER));
+            if number.is_multiple_of(PER_FOLDER) {
+                fs::create_dir_all(&inside)?;
+            }
+            let start = seed.below(CHUNK as u64 - size) as usize;
+            let bytes = &chunk[start..start + size as usize];
+            fs::write(inside.join(format!("file-{number:07}.dat")), bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sentences of the most common words, drawn as often as they are common.
+fn words(len: usize) -> Vec<u8> {
+    const WORDS: &str = "the of and to in is that it was for on are as with his they at be this \
+        from have or by one had not but what all were when we there can an your which their said \
+        if do will each about how up out them then she many some so these would other into has \
+        more her two like him see time could no make than first been its who now people my made \
+        over did down only way find use may water long little very after words called just where \
+        most know transfer channel window packet server client latency throughput directory";
+    let words: Vec<&str> = WORDS.split_whitespace().collect();
+    let mut seed = Seed::new(4);
+    let mut text = Vec::with_capacity(len + 64);
+    while text.len() < len {
+        let (a, b) = (
+            seed.below(words.len() as u64),
+            seed.below(words.len() as u64),
+        );
+        let word = words[a.min(b) as usize];
+        text.extend_from_slice(word.as_bytes());
+        match seed.below(14) {
+            0 => text.extend_from_slice(b".\n"),
+            1 => text.extend_from_slice(format!(" {}", seed.below(10_000)).as_bytes()),
+            _ => text.push(b' '),
+        }
+    }
+    text.truncate(len);
+    text
+}
+
+/// Writes as much as a run will and removes it again, so that its memory is at hand.
+pub(crate) fn warm(file: &Path, payload: Payload) -> io::Result<()> {
+    let mut out = File::create(file)?;
+    let chunk = vec![0; 1 << 20];
+    // A small file takes a page at least.
+    let bytes = payload.bytes + payload.files * 4096;
+    for _ in 0..bytes >> 20 {
+        out.write_all(&chunk)?;
+    }
+    fs::remove_file(file)
+}
+
+/// What there is, unfinished files included.
+pub(crate) fn count(root: &Path) -> Payload {
+    let mut payload = Payload { files: 0, bytes: 0 };
+    let mut next = vec![root.to_owned()];
+    while let Some(path) = next.pop() {
+        let Ok(data) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if data.is_dir() {
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            next.extend(entries.map(|entry| entry.path()));
+        } else {
+            payload.files += 1;
+            payload.bytes += data.len();
+        }
+    }
+    payload
+}
+
+/// The first difference between two files or trees, in words; times and modes aside.
+pub(crate) fn difference(left: &Path, right: &Path) -> Option<String> {
+    let name = |path: &Path| {
+        let name = path.strip_prefix(left).unwrap_or(path);
+        match name.as_os_str().is_empty() {
+            true => "the file".to_owned(),
+            false => name.display().to_string(),
+        }
+    };
+    let mut buffers = [vec![0; 1 << 20], vec![0; 1 << 20]];
+    let mut next = vec![left.to_owned()];
+    let mut files = 0_u64;
+    while let Some(path) = next.pop() {
+        let other = path
+            .strip_prefix(left)
+            .ok()
+            .filter(|inside| !inside.as_os_str().is_empty())
+            .map_or_else(|| right.to_owned(), |inside| right.join(inside));
+        if path.is_dir() {
+            if !other.is_dir() {
+                return Some(format!("the folder {} is not there", name(&path)));
+            }
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            next.extend(entries.map(|entry| entry.path()));
+            continue;
+        }
+        files += 1;
+        match same(&path, &other, &mut buffers) {
+            Ok(true) => {}
+            Ok(false) => return Some(format!("{} differs", name(&path))),
+            Err(error) => return Some(format!("{}: {error}", name(&path))),
+        }
+    }
+    let there = count(right).files;
+    (there != files).then(|| format!("{there} files are there instead of {files}"))
+}
+
+fn same(left: &Path, right: &Path, buffers: &mut [Vec<u8>; 2]) -> io::Result<bool> {
+    let [mut left, mut right] = [File::open(left)?, File::open(right)?];
+    if left.metadata()?.len() != right.metadata()?.len() {
+        return Ok(false);
+    }
+    let [here, there] = buffers;
+    loop {
+        let len = left.read(here)?;
+        if len == 0 {
+            return Ok(true);
+        }
+        right.read_exact(&mut there[..len])?;
+        if here[..len] != there[..len] {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_what_it_says_and_differences_show() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [here, there] = ["here", "there"].map(|name| folder.path().join(name));
+        for content in [
+            Content::File(3 << 20),
+            Content::Mixed { files: 700 },
+            Content::Text { files: 3 },
+        ] {
+            for place in [&here, &there] {
+                let _ = fs::remove_dir_all(place);
+                fs::create_dir(place).expect("a folder");
+                content.make(place).expect("room");
+            }
+            let [left, right] = [&here, &there].map(|place| place.join(content.name()));
+            assert_eq!(count(&left), content.payload());
+            assert_eq!(difference(&left, &right), None);
+            let victim = match content.is_file() {
+                true => right.clone(),
+                false => right.join("folder-0000/file-0000002.dat"),
+            };
+            let mut bytes = fs::read(&victim).expect("a file");
+            *bytes.last_mut().expect("bytes") ^= 1;
+            fs::write(&victim, bytes).expect("written");
+            assert!(difference(&left, &right).is_some());
+            fs::remove_file(&victim).expect("removed");
+            assert!(difference(&left, &right).is_some());
+        }
+        fs::write(there.join("tree/folder-0000/file-0000002.dat"), "").expect("written");
+        fs::write(there.join("tree/more"), "").expect("written");
+        assert!(difference(&here.join("tree"), &there.join("tree")).is_some());
+    }
+}

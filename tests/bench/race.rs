@@ -1,0 +1,363 @@
+//! The race itself: every scenario, every run, every tool.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::round_trips::Before;
+use longhaul_tests::{Program, Scene};
+use measure::{
+    Ending, Entry, Race, RoundTrips, SCHEMA, Sample, Scenario as Measured, Tool as Described, Way,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::tree::write_file;
+use testkit::{PeerKind, Run};
+
+use crate::content::Content;
+use crate::inside;
+use crate::job::{Job, ServerKind};
+use crate::report;
+use crate::scenarios::{SCENARIOS, Scenario, cases};
+use crate::servers::Servers;
+use crate::settings::{Preset, Settings};
+use crate::tools::{TOOLS, Tool, folders};
+
+/// How long the lab and its server may take to come and go, beside the run itself.
+const LAB_TIME: Duration = Duration::from_secs(60);
+
+/// What every run needs.
+struct Ground<'a> {
+    settings: &'a Settings,
+    place: TempDir,
+    programs: Vec<PathBuf>,
+    servers: Servers,
+    /// What is in the folder of sources.
+    made: Option<Content>,
+}
+
+/// Runs what was chosen.
+pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
+    let place = tempfile::Builder::new()
+        .prefix("longhaul-bench-")
+        .tempdir_in(&settings.memory)
+        .map_err(|error| format!("{}: {error}", settings.memory.display()))?;
+    let programs = folders(settings);
+    let servers = Servers::new(place.path(), &programs).map_err(|error| error.to_string())?;
+    let tools: Vec<(&Tool, Described)> = TOOLS
+        .iter()
+        .filter(|tool| takes_part(settings, tool))
+        .map(|tool| (tool, tool.described(&programs)))
+        .collect();
+    for (_, tool) in &tools {
+        if let Some(missing) = &tool.missing {
+            eprintln!("MISSING: {}: {missing}", tool.name);
+        }
+    }
+    let round_trips = round_trips(settings);
+    let mut ground = Ground {
+        settings,
+        place,
+        programs,
+        servers,
+        made: None,
+    };
+    let mut scenarios = Vec::new();
+    for scenario in SCENARIOS {
+        for way in scenario.ways {
+            if scenario.chosen(settings, *way) {
+                scenarios.push(ground.scenario(scenario, *way, &tools));
+            }
+        }
+    }
+    if scenarios.is_empty() && round_trips.is_empty() {
+        return Err("no scenario was chosen; bench --list names them".to_owned());
+    }
+    Ok(Race {
+        schema: SCHEMA,
+        date: report::today(),
+        preset: preset(settings),
+        runs: settings.runs,
+        scale: settings.scale,
+        machine: report::machine(),
+        tools: tools.into_iter().map(|(_, described)| described).collect(),
+        scenarios,
+        round_trips,
+        cases: cases(),
+    })
+}
+
+/// Round trips of longhaul and scp, with two lengths of a path so that processors don't count.
+fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
+    if settings.wants_scenario("round-trips") == Some(false) {
+        return Vec::new();
+    }
+    let mut rows = Vec::new();
+    let programs = [
+        ("longhaul", Program::Longhaul(longhaul_tests::longhaul())),
+        ("scp", Program::Scp),
+    ];
+    for (name, program) in programs {
+        if settings.wants_tool(name) == Some(false) {
+            continue;
+        }
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return rows;
+        };
+        write_file(&scene.path("file"), &[b'x'; 1024]);
+        scene.client.program = program;
+        for (when, before) in [
+            ("first contact", Before::Nothing),
+            ("known host", Before::EarlierRuns),
+        ] {
+            let number = longhaul_tests::round_trips::measure(&mut scene, before);
+            eprintln!("round trips, {when}: {name} {number:.1}");
+            rows.push(RoundTrips {
+                tool: name.to_owned(),
+                when: when.to_owned(),
+                number,
+            });
+        }
+    }
+    rows
+}
+
+fn takes_part(settings: &Settings, tool: &Tool) -> bool {
+    let by_preset = settings.preset == Preset::Full || tool.quick;
+    settings.wants_tool(tool.name).unwrap_or(by_preset)
+}
+
+/// Names the tools that the preset leaves out: none is left out in silence.
+fn preset(settings: &Settings) -> String {
+    let out = TOOLS.iter().filter(|tool| !takes_part(settings, tool));
+    let out: Vec<&str> = out.map(|tool| tool.name).collect();
+    match out.as_slice() {
+        [] => settings.shown(),
+        names => format!("{} (without {})", settings.shown(), names.join("; ")),
+    }
+}
+
+impl Ground<'_> {
+    fn folder(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn scenario(
+        &mut self,
+        scenario: &Scenario,
+        way: Way,
+        tools: &[(&Tool, Described)],
+    ) -> Measured {
+        let content = scenario.content.scaled(scenario.share(self.settings));
+        let mut result = Measured {
+            name: scenario.name(way),
+            about: scenario.about.to_owned(),
+            path: scenario.lab.iter().map(|word| (*word).to_owned()).collect(),
+            rtt_seconds: scenario.rtt,
+            way,
+            payload: content.payload(),
+            measure: scenario.measure,
+            limit_seconds: scenario.limit(self.settings),
+            entries: Vec::new(),
+            bars: Vec::new(),
+        };
+        eprintln!(
+            "\n{}: {}",
+            result.name,
+            measure::shown::payload(result.payload)
+        );
+        let ask = scenario.ask(way);
+        for (tool, described) in tools {
+            let (command, left_out) = match (&described.missing, (tool.command)(&ask)) {
+                (Some(missing), _) => (Vec::new(), Some(missing.clone())),
+                (None, Err(reason)) => (Vec::new(), Some(reason.to_owned())),
+                (None, Ok(command)) => (command, None),
+            };
+            result.entries.push(Entry {
+                tool: tool.name.to_owned(),
+                command,
+                left_out,
+                samples: Vec::new(),
+            });
+        }
+        let ready = self.make(content);
+        for _ in 0..self.settings.runs {
+            for number in 0..result.entries.len() {
+                let (Some(entry), Some((tool, _))) =
+                    (result.entries.get(number), tools.get(number))
+                else {
+                    continue;
+                };
+                if entry.left_out.is_some() || entry.trouble().is_some() {
+                    continue;
+                }
+                let command = entry.command.clone();
+                let sample = match &ready {
+                    Ok(()) => self.sample(scenario, &result, tool, command, content),
+                    Err(why) => failed(why),
+                };
+                say(&result, tool.name, &sample);
+                if let Some(entry) = result.entries.get_mut(number) {
+                    entry.samples.push(sample);
+                }
+            }
+        }
+        let asked = scenario.asked(way, self.settings);
+        result.bars = asked.iter().map(|asked| asked.judged(&result)).collect();
+        result.thin();
+        result
+    }
+
+    /// Makes the source, unless it is there already.
+    fn make(&mut self, content: Content) -> Result<(), String> {
+        if self.made == Some(content) {
+            return Ok(());
+        }
+        self.made = None;
+        let source = self.folder("source");
+        let _ = fs::remove_dir_all(&source);
+        let payload = content.payload();
+        let needed = (payload.bytes + payload.files * 8192) * 2 + (256 << 20);
+        let room =
+            rustix::fs::statvfs(self.place.path()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+        if room < needed {
+            let [room, needed] = [room, needed].map(measure::shown::bytes);
+            return Err(format!("{room} of room is too little, {needed} are needed"));
+        }
+        fs::create_dir_all(&source)
+            .and_then(|()| content.make(&source))
+            .map_err(|error| format!("the source could not be made: {error}"))?;
+        self.made = Some(content);
+        Ok(())
+    }
+
+    fn sample(
+        &mut self,
+        scenario: &Scenario,
+        result: &Measured,
+        tool: &Tool,
+        command: Vec<String>,
+        content: Content,
+    ) -> Sample {
+        match self.try_sample(scenario, result, tool, command, content) {
+            Ok(sample) => sample,
+            Err(why) => {
+                // Folders of this machine have no place in a report.
+                let place = self.place.path().display().to_string();
+                failed(&why.replace(&place, "$TMP").replace('\n', " "))
+            }
+        }
+    }
+
+    fn try_sample(
+        &mut self,
+        scenario: &Scenario,
+        result: &Measured,
+        tool: &Tool,
+        command: Vec<String>,
+        content: Content,
+    ) -> Result<Sample, String> {
+        let scratch = self.folder("scratch");
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch).map_err(|error| error.to_string())?;
+        let lab = !scenario.lab.is_empty();
+        let (server_options, server) = if lab {
+            self.servers.in_lab(tool.server)
+        } else {
+            let server = self.servers.on_loopback(tool.server);
+            server.map(|server| (Vec::new(), Some(server)))
+        }
+        .map_err(|error| error.to_string())?;
+        let job = Job {
+            command,
+            server_kind: tool.server,
+            server,
+            source: self.folder("source"),
+            target: self.folder("target"),
+            name: content.name().to_owned(),
+            payload: if tool.server == ServerKind::Iperf {
+                measure::Payload { files: 0, bytes: 0 }
+            } else {
+                result.payload
+            },
+            up: result.way == Way::Up,
+            primed: scenario.primed,
+            limit: result.limit_seconds,
+            programs: self.programs.clone(),
+            output: scratch.join("sample.json"),
+            scratch: scratch.clone(),
+        };
+        let job_file = scratch.join("job.json");
+        let text = serde_json::to_string(&job).map_err(|error| error.to_string())?;
+        fs::write(&job_file, text).map_err(|error| error.to_string())?;
+        let this = std::env::current_exe().map_err(|error| error.to_string())?;
+        let figures = scratch.join("path.json");
+        let run = if lab {
+            Run::new(longhaul_tests::longhaul())
+                .arg("lab")
+                .args(scenario.lab)
+                .args(&server_options)
+                .arg("--figures")
+                .arg(&figures)
+                .args(["-q", "--"])
+                .arg(&this)
+        } else {
+            Run::new(&this)
+        };
+        let runs = if scenario.primed { 2.0 } else { 1.0 };
+        let outcome = run
+            .arg(inside::ARGUMENT)
+            .arg(&job_file)
+            .timeout(Duration::from_secs_f64(result.limit_seconds * runs) + LAB_TIME)
+            .run();
+        let Ok(text) = fs::read_to_string(&job.output) else {
+            let said = outcome.err();
+            let last = said.lines().rev().find(|line| !line.trim().is_empty());
+            return Err(last.unwrap_or("the run ended without a word").to_owned());
+        };
+        let mut sample: Sample = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        sample.path = path_figures(&figures);
+        Ok(sample)
+    }
+}
+
+fn path_figures(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+fn failed(why: &str) -> Sample {
+    Sample {
+        ending: Ending::Failed {
+            why: why.to_owned(),
+        },
+        seconds: 0.0,
+        bytes: 0,
+        files: 0,
+        client_cpu_seconds: 0.0,
+        server_cpu_seconds: None,
+        peak_memory_bytes: 0,
+        curve: Vec::new(),
+        last_half_rate: None,
+        path: Value::Null,
+    }
+}
+
+fn say(result: &Measured, tool: &str, sample: &Sample) {
+    let since = {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_secs()
+    };
+    let figure = match sample.done() {
+        true => format!(
+            "{:>8} {}",
+            measure::shown::number(sample.figure(result.measure)),
+            result.measure.unit()
+        ),
+        false => measure::shown::ending(result, sample),
+    };
+    eprintln!(
+        "{since:>5} s  {tool:<16} {:>8.2} s  {figure}",
+        sample.seconds
+    );
+}

@@ -1,0 +1,89 @@
+//! What comes of a race: a kept file, a table, a page, and what changed since the last one.
+
+use std::fs;
+use std::path::Path;
+
+use measure::{Machine, Race, compare, keep, page, table};
+use testkit::Run;
+use testkit::missing::checkout;
+
+use crate::settings::Settings;
+
+/// Prints the table, keeps result and page, and compares with the last kept result.
+pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
+    println!("{}", table::table(&race));
+    let former = keep::last(&settings.results);
+    if let Some(former) = former {
+        let changes = compare::shown(&compare::compare(&former.race, &race, Some("longhaul")));
+        let name = former.file.file_name().unwrap_or_default().display();
+        match changes.as_str() {
+            "" => println!("{name} has nothing to compare with."),
+            changes => println!("longhaul since {name}:\n\n{changes}"),
+        }
+    }
+    let file = keep::save(&settings.results, &race)
+        .map_err(|error| format!("{}: {error}", settings.results.display()))?;
+    let html = file.with_extension("html");
+    fs::write(&html, page::page(&race)).map_err(|error| format!("{}: {error}", html.display()))?;
+    println!("written to {} and {}", file.display(), html.display());
+    Ok(())
+}
+
+/// Two kept results, all tools.
+pub(crate) fn compare_files(before: &Path, now: &Path) -> Result<(), String> {
+    let [before, now] = [before, now].map(|file| keep::load(file).map_err(|e| e.to_string()));
+    let changes = compare::compare(&before?.race, &now?.race, None);
+    match compare::shown(&changes).as_str() {
+        "" => println!("They have no scenario with the same path and content in common."),
+        changes => println!("{changes}"),
+    }
+    Ok(())
+}
+
+/// The date, UTC.
+pub(crate) fn today() -> String {
+    std::env::var("BENCH_DATE").unwrap_or_else(|_| said(&["date", "-u", "+%Y-%m-%d"]))
+}
+
+/// What the figures depend on, without the machine's name.
+pub(crate) fn machine() -> Machine {
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let memory = read("/proc/meminfo");
+    let kib = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next())
+        .and_then(|number| number.parse::<u64>().ok());
+    let changed = Run::new("git")
+        .arg("-C")
+        .arg(checkout())
+        .args(["status", "--porcelain", "--untracked-files=no"])
+        .run();
+    let dirty = if changed.out().trim().is_empty() {
+        ""
+    } else {
+        " with changes"
+    };
+    let checkout = checkout().display().to_string();
+    let commit = said(&["git", "-C", &checkout, "rev-parse", "--short", "HEAD"]);
+    Machine {
+        cpu: model.map(|(_, name)| name.trim().to_owned()),
+        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        kernel: said(&["uname", "-sr"]),
+        memory_bytes: kib.unwrap_or_default() * 1024,
+        commit: format!("{commit}{dirty}"),
+    }
+}
+
+fn said(words: &[&str]) -> String {
+    let (program, arguments) = words.split_first().expect("a program");
+    Run::new(program)
+        .args(arguments)
+        .run()
+        .out()
+        .trim()
+        .to_owned()
+}

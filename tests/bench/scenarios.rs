@@ -1,0 +1,465 @@
+//! The scenarios: path, content, ways, and what is asked of longhaul there.
+
+use measure::{Case, Measure, Way};
+
+use crate::bars::Asked;
+use crate::content::Content;
+use crate::settings::{Preset, Settings};
+use crate::tools::Ask;
+
+const BOTH: &[Way] = &[Way::Up, Way::Down];
+const UP: &[Way] = &[Way::Up];
+
+/// How a scenario takes part in the quick preset.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Quick {
+    /// Not at all.
+    No,
+    /// With this share of its content.
+    Share(f64),
+}
+
+/// One situation.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// The lab's options; empty for loopback.
+    pub(crate) lab: &'static [&'static str],
+    pub(crate) rtt: Option<f64>,
+    pub(crate) content: Content,
+    pub(crate) ways: &'static [Way],
+    pub(crate) compress: bool,
+    pub(crate) dscp: Option<&'static str>,
+    /// The command ran once before on the same path, so that it may remember.
+    pub(crate) primed: bool,
+    pub(crate) measure: Measure,
+    pub(crate) quick: Quick,
+    /// When a run ends in the full race, in seconds.
+    pub(crate) limit: f64,
+    pub(crate) reference_cc: Option<&'static str>,
+    asked: &'static [Asked],
+    /// Instead, on the way down.
+    asked_down: Option<&'static [Asked]>,
+}
+
+const PLAIN: Scenario = Scenario {
+    name: "",
+    about: "",
+    lab: &[],
+    rtt: None,
+    content: Content::File(1 << 30),
+    ways: BOTH,
+    compress: false,
+    dscp: None,
+    primed: false,
+    measure: Measure::Rate,
+    quick: Quick::No,
+    limit: 120.0,
+    reference_cc: None,
+    asked: &[],
+    asked_down: None,
+};
+
+const TRANSATLANTIC: Scenario = Scenario {
+    lab: &["--path", "transatlantic", "--tcp", "stock"],
+    rtt: Some(0.114),
+    ..PLAIN
+};
+
+const TUNED: Scenario = Scenario {
+    lab: &["--path", "transatlantic", "--tcp", "tuned"],
+    ..TRANSATLANTIC
+};
+
+const POLICED: Scenario = Scenario {
+    lab: &["--path", "policed-uplink"],
+    rtt: Some(0.010),
+    content: Content::File(64 << 20),
+    quick: Quick::Share(0.25),
+    ..PLAIN
+};
+
+const LOSSY: Scenario = Scenario {
+    lab: &[
+        "--rtt", "100ms", "--rate", "1Gbit", "--loss", "1%", "--cc", "cubic",
+    ],
+    rtt: Some(0.100),
+    content: Content::File(32 << 20),
+    ..PLAIN
+};
+
+/// A path that is slower than zlib, where compression can pay.
+const SLOW: Scenario = Scenario {
+    lab: &["--rtt", "40ms", "--rate", "50Mbit"],
+    rtt: Some(0.040),
+    content: Content::Text { files: 256 },
+    ways: UP,
+    ..PLAIN
+};
+
+/// The table.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "transatlantic-file",
+        about: "1 Gbit/s at 114 ms, TCP as an untouched Linux sets it: one large file.",
+        quick: Quick::Share(0.125),
+        asked: &[Asked::Rate(90.0), Asked::LastHalf(105.0), Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-4g",
+        about: "The same with a file long enough for the rate to be sustained.",
+        content: Content::File(4 << 30),
+        limit: 240.0,
+        asked: &[Asked::LastHalf(105.0), Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-tuned",
+        about: "1 Gbit/s at 114 ms, TCP buffers of a tuned data-transfer node: one large file.",
+        asked: &[Asked::LastHalf(108.0), Asked::Best],
+        ..TUNED
+    },
+    Scenario {
+        name: "transatlantic-tuned-4g",
+        about: "The same with a file long enough for the rate to be sustained.",
+        content: Content::File(4 << 30),
+        limit: 240.0,
+        asked: &[Asked::LastHalf(108.0), Asked::Best],
+        ..TUNED
+    },
+    Scenario {
+        name: "transatlantic-small",
+        about: "1 Gbit/s at 114 ms: many small files, where round trips count.",
+        content: Content::Small {
+            files: 2_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        quick: Quick::Share(1.0),
+        asked: &[Asked::Seconds(2.2), Asked::ShareOfTime(0.75, "tar")],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-mixed",
+        about: "1 Gbit/s at 114 ms: a tree of mixed sizes, up to 1 MiB.",
+        content: Content::Mixed { files: 20_000 },
+        measure: Measure::Files,
+        asked: &[Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-100k",
+        about: "1 Gbit/s at 114 ms: a hundred thousand small files.",
+        content: Content::Small {
+            files: 100_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        asked: &[Asked::Files(8_000.0), Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-tiny",
+        about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
+        content: Content::File(1024),
+        measure: Measure::Seconds,
+        quick: Quick::Share(1.0),
+        asked: &[Asked::RoundTrips(11.5), Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "transatlantic-tiny-again",
+        about: "The same after the same command ran once, so that it may remember the host.",
+        content: Content::File(1024),
+        measure: Measure::Seconds,
+        primed: true,
+        quick: Quick::Share(1.0),
+        asked: &[Asked::RoundTrips(8.0), Asked::Best],
+        ..TRANSATLANTIC
+    },
+    Scenario {
+        name: "loopback-file",
+        about: "No path at all: one large file, where processors count.",
+        content: Content::File(4 << 30),
+        quick: Quick::Share(0.25),
+        asked: &[Asked::Times(1.35, "scp"), Asked::Best],
+        asked_down: Some(&[Asked::Times(1.2, "scp"), Asked::Best]),
+        ..PLAIN
+    },
+    Scenario {
+        name: "loopback-small",
+        about: "No path at all: many small files.",
+        content: Content::Small {
+            files: 10_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        quick: Quick::Share(1.0),
+        asked: &[Asked::Times(1.0, "rsync")],
+        ..PLAIN
+    },
+    Scenario {
+        name: "loopback-million",
+        about: "A million files: memory must not grow with the tree.",
+        content: Content::Small {
+            files: 1_000_000,
+            size: 64,
+        },
+        measure: Measure::Files,
+        limit: 600.0,
+        asked: &[Asked::Memory(150.0)],
+        ..PLAIN
+    },
+    Scenario {
+        name: "policed-uplink",
+        about: "120 Mbit/s at 10 ms, where CS1 is held to 10 Mbit/s: packets not marked.",
+        ..POLICED
+    },
+    Scenario {
+        name: "policed-uplink-cs1",
+        about: "The same with packets marked CS1, as OpenSSH does by default since 7.8.",
+        dscp: Some("cs1"),
+        ..POLICED
+    },
+    Scenario {
+        name: "loss-cubic",
+        about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
+                CUBIC.",
+        quick: Quick::Share(0.25),
+        asked: &[Asked::Times(8.0, "scp"), Asked::Times(1.15, "mscp -n 16")],
+        ..LOSSY
+    },
+    Scenario {
+        name: "loss-bbr-permitted",
+        about: "The same, where BBR is permitted though not the default; iperf3 uses it.",
+        lab: &[
+            "--rtt",
+            "100ms",
+            "--rate",
+            "1Gbit",
+            "--loss",
+            "1%",
+            "--cc",
+            "cubic",
+            "--allow-cc",
+            "bbr",
+        ],
+        content: Content::File(1 << 30),
+        reference_cc: Some("bbr"),
+        asked: &[Asked::Times(0.8, "iperf3 -P 8")],
+        // The far side sends, and its congestion control is not ours to choose.
+        asked_down: Some(&[]),
+        ..LOSSY
+    },
+    Scenario {
+        name: "loss-bbr",
+        about: "The same, where BBR is the default of both ends.",
+        lab: &[
+            "--rtt", "100ms", "--rate", "1Gbit", "--loss", "1%", "--cc", "bbr",
+        ],
+        content: Content::File(256 << 20),
+        asked: &[Asked::Best],
+        ..LOSSY
+    },
+    Scenario {
+        name: "satellite",
+        about: "300 Mbit/s at 600 ms: one large file.",
+        lab: &["--path", "satellite"],
+        rtt: Some(0.600),
+        limit: 180.0,
+        asked: &[Asked::Rate(22.5), Asked::LastHalf(28.1), Asked::Best],
+        ..PLAIN
+    },
+    Scenario {
+        name: "text",
+        about: "50 Mbit/s at 40 ms: files of words, not compressed.",
+        ..SLOW
+    },
+    Scenario {
+        name: "text-compressed",
+        about: "50 Mbit/s at 40 ms: files of words, compressed on the way.",
+        compress: true,
+        ..SLOW
+    },
+    Scenario {
+        name: "random",
+        about: "50 Mbit/s at 40 ms: files that do not compress, not compressed.",
+        content: Content::Noise { files: 256 },
+        ..SLOW
+    },
+    Scenario {
+        name: "random-compressed",
+        about: "50 Mbit/s at 40 ms: files that do not compress, compressed all the same.",
+        content: Content::Noise { files: 256 },
+        compress: true,
+        ..SLOW
+    },
+];
+
+/// The published reports and where they are answered.
+const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
+    (
+        1,
+        "Uploads crawl, downloads fly",
+        &["policed-uplink", "policed-uplink-cs1"],
+        Some("the relay that cured it, set beside"),
+    ),
+    (
+        2,
+        "A filter slipped into ssh",
+        &["transatlantic-file"],
+        Some("the filter for a running ssh"),
+    ),
+    (
+        3,
+        "HPN-SSH: windows that follow the path",
+        &["transatlantic-file", "transatlantic-tuned"],
+        None,
+    ),
+    (
+        4,
+        "Which cipher, and whether to compress",
+        &[
+            "loopback-file",
+            "text",
+            "text-compressed",
+            "random",
+            "random-compressed",
+        ],
+        Some("a measurement of each cipher on a pair of machines"),
+    ),
+    (
+        5,
+        "A TLS relay that stalls",
+        &[],
+        Some("the relay over TLS"),
+    ),
+];
+
+/// The cases, for the report.
+pub(crate) fn cases() -> Vec<Case> {
+    CASES
+        .iter()
+        .map(|(number, title, scenarios, waits)| Case {
+            number: *number,
+            title: (*title).to_owned(),
+            scenarios: scenarios.iter().map(|name| (*name).to_owned()).collect(),
+            waits_for: waits.map(str::to_owned),
+        })
+        .collect()
+}
+
+impl Scenario {
+    /// Its name in the report.
+    pub(crate) fn name(&self, way: Way) -> String {
+        format!("{}/{way}", self.name)
+    }
+
+    /// What tools are asked to do.
+    pub(crate) fn ask(&self, way: Way) -> Ask {
+        Ask {
+            way,
+            file: self.content.is_file(),
+            tiny: self.measure != Measure::Rate,
+            name: self.content.name(),
+            compress: self.compress,
+            dscp: self.dscp,
+            path: !self.lab.is_empty(),
+            reference_cc: self.reference_cc,
+        }
+    }
+
+    /// Whether it runs.
+    pub(crate) fn chosen(&self, settings: &Settings, way: Way) -> bool {
+        let named = settings.wants_scenario(&self.name(way));
+        let either = named.zip(settings.wants_scenario(self.name));
+        let by_name = either.map(|(one, other)| one || other);
+        by_name.unwrap_or(match (settings.preset, self.quick) {
+            (Preset::Full, _) => true,
+            (Preset::Quick, Quick::Share(_)) => true,
+            (Preset::Quick, Quick::No) => false,
+        })
+    }
+
+    /// Its share of the full content.
+    pub(crate) fn share(&self, settings: &Settings) -> f64 {
+        match (settings.preset, self.quick) {
+            (Preset::Quick, Quick::Share(share)) => settings.scale * share,
+            _ => settings.scale,
+        }
+    }
+
+    /// When a run is ended, in seconds.
+    pub(crate) fn limit(&self, settings: &Settings) -> f64 {
+        settings.limit.unwrap_or(match settings.preset {
+            Preset::Full => self.limit,
+            Preset::Quick => 20.0,
+        })
+    }
+
+    /// What is asked of longhaul.
+    pub(crate) fn asked(&self, way: Way, settings: &Settings) -> Vec<Asked> {
+        let asked = match (way, self.asked_down) {
+            (Way::Down, Some(down)) => down,
+            _ => self.asked,
+        };
+        let full = self.share(settings) == 1.0;
+        let applies = |asked: &&Asked| full || !asked.needs_full_size();
+        asked.iter().filter(applies).copied().collect()
+    }
+}
+
+/// Prints the table.
+pub(crate) fn list() {
+    for scenario in SCENARIOS {
+        let ways: Vec<String> = scenario.ways.iter().map(Way::to_string).collect();
+        let path = if scenario.lab.is_empty() {
+            "loopback".to_owned()
+        } else {
+            format!("lab {}", scenario.lab.join(" "))
+        };
+        println!("{} ({})", scenario.name, ways.join(", "));
+        println!("    {}", scenario.about);
+        println!(
+            "    {}; {path}",
+            measure::shown::payload(scenario.content.payload())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_and_bars_name_what_is_there() {
+        for (number, _, scenarios, waits) in CASES {
+            assert!(!scenarios.is_empty() || waits.is_some(), "case {number}");
+            for name in *scenarios {
+                assert!(
+                    SCENARIOS.iter().any(|scenario| scenario.name == *name),
+                    "{name}"
+                );
+            }
+        }
+        for scenario in SCENARIOS {
+            for asked in scenario
+                .asked
+                .iter()
+                .chain(scenario.asked_down.unwrap_or_default())
+            {
+                if let Asked::Times(_, tool) | Asked::ShareOfTime(_, tool) = asked {
+                    assert!(
+                        crate::tools::TOOLS.iter().any(|t| t.name == *tool),
+                        "{tool}"
+                    );
+                }
+            }
+            let copies = SCENARIOS.iter().filter(|other| other.name == scenario.name);
+            assert_eq!(copies.count(), 1, "{}", scenario.name);
+            assert!(scenario.about.ends_with('.'), "{}", scenario.about);
+            assert_eq!(scenario.lab.is_empty(), scenario.rtt.is_none());
+        }
+    }
+}

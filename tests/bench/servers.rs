@@ -1,0 +1,231 @@
+//! The servers of the race that the lab does not start by itself, and the one on loopback.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use testkit::daemon::Daemon;
+use testkit::missing::is_root;
+use testkit::process::shell_quoted;
+use testkit::{ClientDir, KeyKind, KeyPair, Peer, PeerBuilder, port};
+
+use crate::job::{Server, ServerKind};
+use crate::tools::find;
+
+/// Where HPN-SSH's server listens on the far side of a lab.
+const HPN_PORT: u16 = 2222;
+/// iperf3's own.
+const IPERF_PORT: u16 = 5201;
+
+/// Servers and keys for the whole race.
+pub(crate) struct Servers {
+    client: ClientDir,
+    /// On loopback, started when first needed.
+    stock: Option<Peer>,
+    hpn_loopback: Option<(Daemon, u16)>,
+    hpn: Option<Hpn>,
+}
+
+struct Hpn {
+    program: PathBuf,
+    folder: PathBuf,
+    host_key: KeyPair,
+}
+
+impl Hpn {
+    /// The server's command line. As root it wants an account of its own for the time before
+    /// authentication, which it is lent: the machine's account files stay as they are.
+    fn command(&self, config: &Path) -> io::Result<Vec<String>> {
+        const ACCOUNT: &str = "hpnsshd";
+        let mut words = Vec::new();
+        let accounts = fs::read_to_string("/etc/passwd")?;
+        let known = accounts
+            .lines()
+            .any(|line| line.split(':').next() == Some(ACCOUNT));
+        if is_root() && !known {
+            let lent = self.folder.join("passwd");
+            let line = format!("{ACCOUNT}:x:65533:65534::/nonexistent:/usr/sbin/nologin\n");
+            fs::write(&lent, accounts + &line)?;
+            let script = "mount --bind \"$0\" /etc/passwd && exec \"$@\"";
+            words.extend(["unshare", "--mount", "sh", "-c", script].map(str::to_owned));
+            words.push(lent.display().to_string());
+        }
+        words.push(self.program.display().to_string());
+        words.extend(["-D", "-e", "-f"].map(str::to_owned));
+        words.push(config.display().to_string());
+        Ok(words)
+    }
+}
+
+impl Servers {
+    /// With keys in `folder`.
+    pub(crate) fn new(folder: &Path, programs: &[PathBuf]) -> io::Result<Self> {
+        let hpn = match find(programs, "hpnsshd") {
+            None => None,
+            Some(program) => {
+                let folder = folder.join("hpn");
+                fs::create_dir_all(&folder)?;
+                let host_key = KeyPair::generate(&folder, "host", KeyKind::Ed25519);
+                Some(Hpn {
+                    program,
+                    folder,
+                    host_key,
+                })
+            }
+        };
+        Ok(Self {
+            client: ClientDir::new(),
+            stock: None,
+            hpn_loopback: None,
+            hpn,
+        })
+    }
+
+    /// What the lab is asked to start, and the client's side of it where the lab does not tell.
+    pub(crate) fn in_lab(&self, kind: ServerKind) -> io::Result<(Vec<String>, Option<Server>)> {
+        let far = |command: String, port: u16| {
+            let port = port.to_string();
+            vec!["--far".to_owned(), command, "--far-port".to_owned(), port]
+        };
+        match kind {
+            ServerKind::Stock => Ok((vec!["--sshd".to_owned()], None)),
+            ServerKind::Iperf => {
+                let server = Server {
+                    host: "far".to_owned(),
+                    ..Server::default()
+                };
+                Ok((far("iperf3 -s".to_owned(), IPERF_PORT), Some(server)))
+            }
+            ServerKind::Hpn => {
+                let hpn = self.hpn()?;
+                let config = self.write_hpn_config(hpn, "0.0.0.0", HPN_PORT)?;
+                let words = hpn.command(&config)?;
+                let words: Vec<String> = words.iter().map(|w| shell_quoted(w.as_ref())).collect();
+                Ok((
+                    far(words.join(" "), HPN_PORT),
+                    Some(self.hpn_server(hpn, "far", HPN_PORT, None)?),
+                ))
+            }
+        }
+    }
+
+    /// A server on loopback.
+    pub(crate) fn on_loopback(&mut self, kind: ServerKind) -> io::Result<Server> {
+        match kind {
+            ServerKind::Stock => self.stock_on_loopback(),
+            ServerKind::Hpn => self.hpn_on_loopback(),
+            ServerKind::Iperf => Err(io::Error::other("there is no path to measure")),
+        }
+    }
+
+    fn stock_on_loopback(&mut self) -> io::Result<Server> {
+        if self.stock.is_none() {
+            let peer = PeerBuilder::openssh().authorize(&self.client).start();
+            let peer = peer.ok_or_else(|| io::Error::other("sshd is not installed"))?;
+            self.client.add_host("far", &peer);
+            self.stock = Some(peer);
+        }
+        let peer = self.stock.as_ref();
+        let peer = peer.ok_or_else(|| io::Error::other("sshd did not start"))?;
+        Ok(Server {
+            config: self.client.config(),
+            key: self.client.key().private.clone(),
+            known_hosts: self.client.known_hosts(),
+            host: "127.0.0.1".to_owned(),
+            port: peer.port(),
+            user: peer.user().to_owned(),
+            pid: Some(peer.pid()),
+        })
+    }
+
+    fn hpn(&self) -> io::Result<&Hpn> {
+        let hpn = self.hpn.as_ref();
+        hpn.ok_or_else(|| io::Error::other("hpnsshd is not installed"))
+    }
+
+    fn hpn_on_loopback(&mut self) -> io::Result<Server> {
+        if self.hpn_loopback.is_none() {
+            let hpn = self.hpn()?;
+            let port = port::free();
+            let config = self.write_hpn_config(hpn, "127.0.0.1", port)?;
+            let words = hpn.command(&config)?;
+            let mut command = Command::new("/usr/bin/env");
+            command.args(words);
+            let mut daemon = Daemon::start("hpnsshd", command, &hpn.folder.join("log"))?;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            if daemon
+                .line_after("Server listening on ", deadline)
+                .is_none()
+            {
+                let log = daemon.log();
+                return Err(io::Error::other(format!("hpnsshd did not come up: {log}")));
+            }
+            self.hpn_loopback = Some((daemon, port));
+        }
+        let (pid, port) = match &self.hpn_loopback {
+            Some((daemon, port)) => (daemon.pid(), *port),
+            None => return Err(io::Error::other("hpnsshd did not start")),
+        };
+        self.hpn_server(self.hpn()?, "127.0.0.1", port, Some(pid))
+    }
+
+    fn write_hpn_config(&self, hpn: &Hpn, address: &str, port: u16) -> io::Result<PathBuf> {
+        let authorized = hpn.folder.join("authorized_keys");
+        fs::write(
+            &authorized,
+            format!("{}\n", self.client.key().public_line()),
+        )?;
+        let sftp = hpn
+            .program
+            .parent()
+            .map(|sbin| sbin.join("../libexec/hpnsftp-server"))
+            .filter(|file| file.is_file())
+            .map_or_else(
+                || "internal-sftp".to_owned(),
+                |file| file.display().to_string(),
+            );
+        let config = hpn.folder.join("sshd_config");
+        let text = format!(
+            "ListenAddress {address}:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
+             StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n\
+             UseDNS no\nSubsystem sftp {sftp}\n",
+            hpn.host_key.private.display(),
+            authorized.display()
+        );
+        fs::write(&config, text)?;
+        Ok(config)
+    }
+
+    fn hpn_server(&self, hpn: &Hpn, host: &str, port: u16, pid: Option<u32>) -> io::Result<Server> {
+        let known_hosts = hpn.folder.join("known_hosts");
+        let key = hpn.host_key.public_line();
+        fs::write(&known_hosts, format!("[{host}]:{port} {key}\n"))?;
+        let private = self.client.key().private.clone();
+        let user = self.this_user();
+        let config = hpn.folder.join("ssh_config");
+        let text = format!(
+            "Host far\n  HostName {host}\n  Port {port}\n  User {user}\n  IdentityFile {}\n  \
+             IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {}\n  \
+             GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  BatchMode yes\n",
+            private.display(),
+            known_hosts.display()
+        );
+        fs::write(&config, text)?;
+        Ok(Server {
+            config,
+            key: private,
+            known_hosts,
+            host: host.to_owned(),
+            port,
+            user,
+            pid,
+        })
+    }
+
+    fn this_user(&self) -> String {
+        let said = testkit::Run::new("id").arg("-un").run();
+        said.out().trim().to_owned()
+    }
+}

@@ -1,0 +1,127 @@
+//! What the environment and the arguments choose.
+
+use std::path::PathBuf;
+
+use testkit::missing::checkout;
+
+/// How much of the table runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preset {
+    /// Ends in about ten minutes on two cores: fewer scenarios, tools and bytes.
+    Quick,
+    /// All of it, for hours.
+    Full,
+}
+
+/// The choices.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) preset: Preset,
+    pub(crate) runs: u32,
+    /// Sizes and numbers of files are multiplied by this, on top of the preset.
+    pub(crate) scale: f64,
+    /// Globs; a name that one of them matches runs.
+    scenarios: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
+    /// Where the files lie.
+    pub(crate) memory: PathBuf,
+    /// Where results are kept.
+    pub(crate) results: PathBuf,
+    /// Peers that were built rather than installed.
+    pub(crate) peers: Option<PathBuf>,
+    /// Instead of each scenario's own, in seconds.
+    pub(crate) limit: Option<f64>,
+}
+
+impl Settings {
+    /// From `quick` or `full` and the environment.
+    pub(crate) fn from(arguments: &[String]) -> Result<Self, String> {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let preset = match words.as_slice() {
+            [] | ["quick"] => Preset::Quick,
+            ["full"] => Preset::Full,
+            _ => {
+                return Err(
+                    "usage: bench [quick|full], bench --list, bench --compare OLD NEW".to_owned(),
+                );
+            }
+        };
+        let settings = Self {
+            preset,
+            runs: number("BENCH_RUNS")?.unwrap_or(3.0) as u32,
+            scale: number("BENCH_SCALE")?.unwrap_or(1.0),
+            scenarios: globs("BENCH_SCENARIOS"),
+            tools: globs("BENCH_TOOLS"),
+            memory: folder("BENCH_DIR").unwrap_or_else(|| "/dev/shm".into()),
+            results: folder("BENCH_RESULTS").unwrap_or_else(|| checkout().join("results")),
+            peers: folder("LONGHAUL_PEERS"),
+            limit: number("BENCH_LIMIT")?,
+        };
+        if settings.runs == 0 || settings.scale <= 0.0 {
+            return Err("BENCH_RUNS and BENCH_SCALE are above zero".to_owned());
+        }
+        if !settings.memory.is_dir() {
+            let memory = settings.memory.display();
+            return Err(format!("{memory} is needed: the files lie there"));
+        }
+        Ok(settings)
+    }
+
+    /// Whether a scenario was chosen by name; None if nothing was.
+    pub(crate) fn wants_scenario(&self, name: &str) -> Option<bool> {
+        chosen(self.scenarios.as_deref(), name)
+    }
+
+    /// The same of a tool.
+    pub(crate) fn wants_tool(&self, name: &str) -> Option<bool> {
+        chosen(self.tools.as_deref(), name)
+    }
+
+    /// In words, for the report.
+    pub(crate) fn shown(&self) -> String {
+        let mut text = match self.preset {
+            Preset::Quick => "quick".to_owned(),
+            Preset::Full => "full".to_owned(),
+        };
+        for (what, globs) in [("scenarios", &self.scenarios), ("tools", &self.tools)] {
+            if let Some(globs) = globs {
+                text.push_str(&format!(", {what} {}", globs.join(",")));
+            }
+        }
+        if self.scale != 1.0 {
+            text.push_str(&format!(", sizes times {}", self.scale));
+        }
+        text
+    }
+}
+
+fn chosen(globs: Option<&[String]>, name: &str) -> Option<bool> {
+    // A slash is part of a name here, not a border that a * stops at.
+    let name = name.replace('/', " ");
+    Some(globs?.iter().any(|glob| {
+        let glob = glob.replace('/', " ");
+        fast_glob::glob_match(&glob, &name)
+    }))
+}
+
+fn globs(name: &str) -> Option<Vec<String>> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    let globs = text.split([',', '|']).map(|glob| glob.trim().to_owned());
+    Some(globs.collect())
+}
+
+fn folder(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|text| !text.is_empty())
+        .map(PathBuf::from)
+}
+
+fn number(name: &str) -> Result<Option<f64>, String> {
+    match std::env::var(name).ok().filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(format!("{name} is a number, not {text:?}")),
+        },
+    }
+}

@@ -1,0 +1,458 @@
+//! The tools: what each is called, where it comes from, and its command for a scenario.
+
+use std::path::{Path, PathBuf};
+
+use measure::Way;
+use testkit::Run;
+
+use crate::job::ServerKind;
+use crate::settings::Settings;
+
+/// What a command is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) way: Way,
+    /// One file, else a tree.
+    pub(crate) file: bool,
+    /// Too little to speak of a rate.
+    pub(crate) tiny: bool,
+    /// `file` or `tree`, in $SRC and then in $DST.
+    pub(crate) name: &'static str,
+    pub(crate) compress: bool,
+    /// Mark packets with this class.
+    pub(crate) dscp: Option<&'static str>,
+    /// Whether there is an emulated path.
+    pub(crate) path: bool,
+    /// Congestion control of iperf3's streams, where it is not the default.
+    pub(crate) reference_cc: Option<&'static str>,
+}
+
+/// A command with placeholders (see [`crate::job::Job`]), or why there is none.
+type Words = Result<Vec<String>, &'static str>;
+
+/// One tool.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    /// Programs it needs; the first is the one whose version counts.
+    programs: &'static [&'static str],
+    /// What makes the first tell its version.
+    version: &'static [&'static str],
+    /// Where it comes from.
+    from: &'static str,
+    pub(crate) server: ServerKind,
+    /// Part of the quick preset.
+    pub(crate) quick: bool,
+    pub(crate) command: fn(&Ask) -> Words,
+}
+
+/// The table.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool {
+        name: "longhaul",
+        programs: &["longhaul"],
+        version: &["--version"],
+        from: "cargo build --release",
+        server: ServerKind::Stock,
+        quick: true,
+        command: longhaul,
+    },
+    Tool {
+        name: "scp",
+        programs: &["scp", "ssh"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: true,
+        command: scp,
+    },
+    Tool {
+        name: "sftp",
+        programs: &["sftp", "ssh"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: false,
+        command: sftp,
+    },
+    Tool {
+        name: "rsync",
+        programs: &["rsync"],
+        version: &["--version"],
+        from: "Debian: rsync",
+        server: ServerKind::Stock,
+        quick: true,
+        command: rsync,
+    },
+    Tool {
+        name: "tar",
+        programs: &["tar", "ssh"],
+        version: &["--version"],
+        from: "Debian: tar openssh-client",
+        server: ServerKind::Stock,
+        quick: true,
+        command: tar,
+    },
+    Tool {
+        name: "rclone",
+        programs: &["rclone"],
+        version: &["version"],
+        from: "Debian: rclone",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| rclone(ask, &[]),
+    },
+    Tool {
+        name: "rclone tuned",
+        programs: &["rclone"],
+        version: &["version"],
+        from: "Debian: rclone",
+        server: ServerKind::Stock,
+        quick: false,
+        // OpenSSH takes requests of 255 KiB; 64 of them fill a long path once many files or many
+        // streams are under way. What it checks and hashes before and after costs round trips.
+        command: |ask| {
+            rclone(
+                ask,
+                &[
+                    "--transfers=16",
+                    "--checkers=16",
+                    "--sftp-chunk-size=255Ki",
+                    "--sftp-concurrency=256",
+                    "--sftp-disable-hashcheck",
+                    "--no-check-dest",
+                    "--multi-thread-streams=8",
+                    "--multi-thread-cutoff=32Mi",
+                ],
+            )
+        },
+    },
+    Tool {
+        name: "lftp",
+        programs: &["lftp", "ssh"],
+        version: &["--version"],
+        from: "Debian: lftp",
+        server: ServerKind::Stock,
+        quick: false,
+        command: lftp,
+    },
+    Tool {
+        name: "hpnscp",
+        programs: &["hpnscp", "hpnssh"],
+        version: &["hpnssh", "-V"],
+        from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",
+        server: ServerKind::Stock,
+        quick: false,
+        command: hpnscp,
+    },
+    Tool {
+        name: "hpnscp to hpnsshd",
+        programs: &["hpnscp", "hpnssh", "hpnsshd"],
+        version: &["hpnssh", "-V"],
+        from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",
+        server: ServerKind::Hpn,
+        quick: false,
+        command: hpnscp,
+    },
+    Tool {
+        name: "mscp",
+        programs: &["mscp"],
+        version: &["-h"],
+        from: "mscp, in LONGHAUL_PEERS/mscp",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| mscp(ask, &[]),
+    },
+    Tool {
+        name: "mscp -n 16",
+        programs: &["mscp"],
+        version: &["-h"],
+        from: "mscp, in LONGHAUL_PEERS/mscp",
+        server: ServerKind::Stock,
+        quick: true,
+        command: |ask| mscp(ask, &["-n", "16"]),
+    },
+    Tool {
+        name: "iperf3 -P 8",
+        programs: &["iperf3"],
+        version: &["--version"],
+        from: "Debian: iperf3",
+        server: ServerKind::Iperf,
+        quick: true,
+        command: iperf3,
+    },
+];
+
+/// Source and target, one of them on the far side.
+fn operands(ask: &Ask) -> [String; 2] {
+    let name = ask.name;
+    match ask.way {
+        Way::Up => [format!("$SRC/{name}"), "far:$DST/".to_owned()],
+        Way::Down => [format!("far:$SRC/{name}"), "$DST/".to_owned()],
+    }
+}
+
+fn words<S: AsRef<str>>(words: &[&str], more: impl IntoIterator<Item = S>) -> Vec<String> {
+    let words = words.iter().map(|word| (*word).to_owned());
+    words
+        .chain(more.into_iter().map(|word| word.as_ref().to_owned()))
+        .collect()
+}
+
+fn longhaul(ask: &Ask) -> Words {
+    let mut command = words(&["longhaul", "cp", "-q", "-F", "$CONFIG"], [""; 0]);
+    if !ask.file {
+        command.push("-r".to_owned());
+    }
+    if ask.compress {
+        command.push("-C".to_owned());
+    }
+    if let Some(class) = ask.dscp {
+        command.extend(["--dscp".to_owned(), class.to_owned()]);
+    }
+    Ok(words_of(command, operands(ask)))
+}
+
+fn words_of(mut command: Vec<String>, more: impl IntoIterator<Item = String>) -> Vec<String> {
+    command.extend(more);
+    command
+}
+
+/// What ssh and its kin are told.
+fn ssh_flags(ask: &Ask) -> Vec<String> {
+    let mut flags = words(&["-F", "$CONFIG"], [""; 0]);
+    if ask.compress {
+        flags.push("-C".to_owned());
+    }
+    if let Some(class) = ask.dscp {
+        flags.push(format!("-oIPQoS={class}"));
+    }
+    flags
+}
+
+fn like_scp(program: &str, ask: &Ask) -> Words {
+    let mut command = words(&[program, "-q"], ssh_flags(ask));
+    if !ask.file {
+        command.push("-r".to_owned());
+    }
+    Ok(words_of(command, operands(ask)))
+}
+
+fn scp(ask: &Ask) -> Words {
+    like_scp("scp", ask)
+}
+
+fn hpnscp(ask: &Ask) -> Words {
+    like_scp("hpnscp", ask)
+}
+
+fn sftp(ask: &Ask) -> Words {
+    let verb = match ask.way {
+        Way::Up => "put",
+        Way::Down => "get",
+    };
+    let recursive = if ask.file { "" } else { "-r " };
+    let flags = ssh_flags(ask).join(" ");
+    let name = ask.name;
+    let line =
+        format!("echo {verb} {recursive}$SRC/{name} $DST/ | sftp -q {flags} -b - far >/dev/null");
+    Ok(words(&["sh", "-c"], [line]))
+}
+
+fn rsync(ask: &Ask) -> Words {
+    let flags = ssh_flags(&Ask {
+        compress: false,
+        ..*ask
+    })
+    .join(" ");
+    let mut command = words(&["rsync", "-a", "-e"], [format!("ssh {flags}")]);
+    if ask.compress {
+        command.push("-z".to_owned());
+    }
+    Ok(words_of(command, operands(ask)))
+}
+
+fn tar(ask: &Ask) -> Words {
+    let flags = ssh_flags(ask).join(" ");
+    let name = ask.name;
+    let line = match ask.way {
+        Way::Up => format!("tar -C $SRC -cf - {name} | ssh {flags} far 'tar -C $DST -xf -'"),
+        Way::Down => format!("ssh {flags} far 'tar -C $SRC -cf - {name}' | tar -C $DST -xf -"),
+    };
+    Ok(words(&["sh", "-c"], [line]))
+}
+
+fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
+    if ask.compress {
+        return Err("its ssh does not compress");
+    }
+    let name = ask.name;
+    // A file goes into a folder, a tree's contents into one of its name.
+    let inside = if ask.file { "" } else { name };
+    let [from, to] = match ask.way {
+        Way::Up => [format!("$SRC/{name}"), format!(":sftp:$DST/{inside}")],
+        Way::Down => [format!(":sftp:$SRC/{name}"), format!("$DST/{inside}")],
+    };
+    let mut command = words(
+        &[
+            "rclone",
+            "copy",
+            "-q",
+            "--sftp-host=$HOST",
+            "--sftp-port=$PORT",
+            "--sftp-user=$USER",
+            "--sftp-key-file=$KEY",
+            "--sftp-known-hosts-file=$KNOWN_HOSTS",
+        ],
+        tuned,
+    );
+    if let Some(class) = ask.dscp {
+        command.push(format!("--dscp={}", class.to_uppercase()));
+    }
+    Ok(words_of(command, [from, to]))
+}
+
+fn lftp(ask: &Ask) -> Words {
+    let flags = ssh_flags(ask).join(" ");
+    let name = ask.name;
+    let copy = match (ask.way, ask.file) {
+        (Way::Up, true) => format!("put -O $DST $SRC/{name}"),
+        (Way::Down, true) => format!("pget -n 8 -O $DST $SRC/{name}"),
+        (Way::Up, false) => format!("mirror -R --parallel=16 $SRC/{name} $DST/"),
+        (Way::Down, false) => format!("mirror --parallel=16 --use-pget-n=8 $SRC/{name} $DST/"),
+    };
+    let script = format!(
+        "set cmd:fail-exit yes; set net:max-retries 1; set sftp:auto-confirm yes; \
+         set sftp:max-packets-in-flight 256; \
+         set sftp:connect-program \"ssh -a -x {flags}\"; open -u $USER, sftp://far; {copy}"
+    );
+    Ok(words(&["lftp", "-c"], [script]))
+}
+
+fn mscp(ask: &Ask, more: &[&str]) -> Words {
+    if ask.dscp.is_some() {
+        return Err("it cannot mark packets");
+    }
+    let mut command = words(&["mscp", "-q", "-F", "$CONFIG"], more);
+    if ask.compress {
+        command.extend(words(&["-C", "yes"], [""; 0]));
+    }
+    Ok(words_of(command, operands(ask)))
+}
+
+fn iperf3(ask: &Ask) -> Words {
+    if !ask.path {
+        return Err("it measures paths, and here is none");
+    }
+    if !ask.file || ask.tiny || ask.compress || ask.dscp.is_some() {
+        return Err("it has no files; it measures what the path gives in the scenarios of one");
+    }
+    let mut command = words(
+        &["iperf3", "-c", "$HOST", "-P", "8", "-t", "10", "-J"],
+        [""; 0],
+    );
+    if ask.way == Way::Down {
+        command.push("-R".to_owned());
+    }
+    if let Some(name) = ask.reference_cc {
+        command.extend(words(&["-C", name], [""; 0]));
+    }
+    Ok(command)
+}
+
+/// Where programs are looked for before PATH.
+pub(crate) fn folders(settings: &Settings) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    let longhaul = longhaul_tests::longhaul();
+    folders.extend(longhaul.parent().map(Path::to_owned));
+    if let Some(peers) = &settings.peers {
+        for inside in ["hpn-ssh/bin", "hpn-ssh/sbin", "mscp/bin"] {
+            folders.push(peers.join(inside));
+        }
+    }
+    folders
+}
+
+/// A program in those folders, or on PATH.
+pub(crate) fn find(folders: &[PathBuf], program: &str) -> Option<PathBuf> {
+    folders
+        .iter()
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .or_else(|| testkit::missing::find_program(program))
+}
+
+impl Tool {
+    /// What the report says of it: its version, or what is missing.
+    pub(crate) fn described(&self, folders: &[PathBuf]) -> measure::Tool {
+        let absent = self
+            .programs
+            .iter()
+            .find(|program| find(folders, program).is_none());
+        let missing = absent.map(|program| format!("{program} is not installed ({})", self.from));
+        let version = missing.is_none().then(|| self.said_version(folders));
+        measure::Tool {
+            name: self.name.to_owned(),
+            version: version.flatten(),
+            missing,
+        }
+    }
+
+    fn said_version(&self, folders: &[PathBuf]) -> Option<String> {
+        let (program, arguments) = match self.version {
+            [program, arguments @ ..] if !arguments.is_empty() => (*program, arguments),
+            arguments => (*self.programs.first()?, arguments),
+        };
+        let outcome = Run::new(find(folders, program)?).args(arguments).run();
+        let text = format!("{}\n{}", outcome.out(), outcome.err());
+        let line = text.lines().find(|line| !line.trim().is_empty())?;
+        let line = line.split(": copy files").next().unwrap_or(line);
+        Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::SCENARIOS;
+
+    #[test]
+    fn each_scenario_has_a_command_of_each_tool_or_a_reason() {
+        for scenario in SCENARIOS {
+            for way in scenario.ways {
+                let ask = scenario.ask(*way);
+                for tool in TOOLS {
+                    match (tool.command)(&ask) {
+                        Err(reason) => assert!(!reason.is_empty()),
+                        Ok(words) => {
+                            let text = words.join(" ");
+                            assert!(!words.iter().any(String::is_empty), "{}: {text}", tool.name);
+                            if tool.server != ServerKind::Iperf {
+                                assert!(text.contains("$SRC") && text.contains("$DST"), "{text}");
+                            }
+                            // tar's -C has a folder, ssh's has none.
+                            let flags = text.replace("tar -C", "tar").replace("-C bbr", "");
+                            let compresses = flags.contains(" -C") || flags.contains(" -z");
+                            assert_eq!(ask.compress, compresses, "{}: {text}", tool.name);
+                            if ask.dscp.is_some() {
+                                assert!(text.to_lowercase().contains("cs1"), "{text}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_their_own() {
+        for (number, tool) in TOOLS.iter().enumerate() {
+            assert!(
+                TOOLS
+                    .iter()
+                    .skip(number + 1)
+                    .all(|other| other.name != tool.name)
+            );
+        }
+        assert_eq!(TOOLS.first().map(|tool| tool.name), Some("longhaul"));
+    }
+}

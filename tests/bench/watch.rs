@@ -1,0 +1,181 @@
+//! What is watched while a tool runs: the bytes on the path, and the server's processor time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use measure::Point;
+use testkit::process::cpu_time;
+
+/// A curve of more points is thinned out.
+const MOST_POINTS: usize = 160;
+
+/// Counts bytes of this network namespace until it is stopped.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<Point>>,
+}
+
+impl Watch {
+    /// From now on. `up` counts what leaves, else what arrives.
+    pub(crate) fn start(up: bool) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (start, base) = (Instant::now(), bytes(up));
+        let thread = std::thread::spawn(move || {
+            let mut interval = Duration::from_millis(50);
+            let mut points = vec![Point(0.0, 0)];
+            loop {
+                let last = stopped.load(Ordering::Acquire);
+                let seconds = (start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+                points.push(Point(seconds, bytes(up).saturating_sub(base)));
+                if last {
+                    return points;
+                }
+                if points.len() > MOST_POINTS {
+                    let mut number = 0;
+                    points.retain(|_| {
+                        number += 1;
+                        number % 2 == 1
+                    });
+                    interval *= 2;
+                }
+                std::thread::park_timeout(interval);
+            }
+        });
+        Self { stop, thread }
+    }
+
+    /// The curve until now.
+    pub(crate) fn stop(self) -> Vec<Point> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Bytes of all interfaces in /proc/net/dev; loopback counts where it is the only one in use.
+fn bytes(up: bool) -> u64 {
+    let text = std::fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    let column = if up { 8 } else { 0 };
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter_map(|(_, numbers)| numbers.split_whitespace().nth(column)?.parse::<u64>().ok())
+        .sum()
+}
+
+/// 10^6 bytes of the payload a second between the moment half of the path's bytes had passed and
+/// the one where 99 % had: connecting and closing are not in it.
+pub(crate) fn last_half_rate(curve: &[Point], payload: u64) -> Option<f64> {
+    let total = curve.last()?.1 as f64;
+    let at = |part: f64| {
+        let pair = curve
+            .windows(2)
+            .find(|pair| pair[1].1 as f64 >= total * part)?;
+        let (from, to) = (pair[0], pair[1]);
+        let inside = (total * part - from.1 as f64) / (to.1 - from.1).max(1) as f64;
+        Some(from.0 + inside.clamp(0.0, 1.0) * (to.0 - from.0))
+    };
+    let seconds = at(0.99)? - at(0.5)?;
+    (seconds > 0.2).then(|| payload as f64 * 0.49 / 1e6 / seconds)
+}
+
+/// The server's processes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerProcess(pub(crate) u32);
+
+impl ServerProcess {
+    /// Finds the server that the lab around this process started: a child of one of our
+    /// ancestors, or of one of their other children.
+    pub(crate) fn in_lab() -> Option<Self> {
+        const NAMES: [&str; 3] = ["sshd", "hpnsshd", "iperf3"];
+        let processes = processes();
+        let parent = |pid: u32| processes.iter().find(|p| p.0 == pid).map(|p| p.1);
+        let ancestors = |pid: u32| std::iter::successors(Some(pid), |pid| parent(*pid));
+        let ours: Vec<u32> = ancestors(std::process::id())
+            .filter(|pid| *pid > 0)
+            .collect();
+        let mut best: Option<(usize, u32)> = None;
+        for (pid, _, name) in &processes {
+            if !NAMES.contains(&name.as_str()) || ours.contains(pid) {
+                continue;
+            }
+            // The nearest common ancestor is the lab; what runs beside it does not count.
+            let near = ancestors(*pid).find_map(|a| ours.iter().position(|own| *own == a));
+            if let Some(near) = near
+                && best.is_none_or(|best| (near, *pid) < best)
+            {
+                best = Some((near, *pid));
+            }
+        }
+        best.map(|(_, pid)| Self(pid))
+    }
+
+    /// Processor time of it and of the children it has waited for.
+    pub(crate) fn cpu(self) -> Option<Duration> {
+        cpu_time(self.0)
+    }
+
+    /// Waits until its processes for connections are gone, which then count towards it.
+    pub(crate) fn settle(self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline {
+            let children = format!("/proc/{0}/task/{0}/children", self.0);
+            match std::fs::read_to_string(children) {
+                Ok(text) if !text.trim().is_empty() => {}
+                _ => return,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Process id, parent and name of each process.
+fn processes() -> Vec<(u32, u32, String)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (before, rest) = stat.rsplit_once(") ")?;
+            let (_, name) = before.split_once('(')?;
+            let parent = rest.split_whitespace().nth(1)?.parse().ok()?;
+            Some((pid, parent, name.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_half_leaves_the_start_and_the_end_out() {
+        // Slow for 5 s, then 100 bytes a second until 10 s, then nothing for a while.
+        let mut curve: Vec<Point> = (0..=5)
+            .map(|t| Point(f64::from(t), 10 * t as u64))
+            .collect();
+        curve.extend((1..=10).map(|t| Point(5.0 + f64::from(t), 50 + 100 * t as u64)));
+        curve.push(Point(60.0, 1050));
+        let rate = last_half_rate(&curve, 1_050_000_000).expect("a rate");
+        assert!((rate - 100.0).abs() < 1.0, "{rate}");
+        assert_eq!(last_half_rate(&[], 5), None);
+        assert_eq!(last_half_rate(&[Point(0.0, 0), Point(0.1, 100)], 100), None);
+    }
+
+    #[test]
+    fn a_watch_sees_loopback() {
+        let watch = Watch::start(true);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = socket.local_addr().expect("an address");
+        for _ in 0..10 {
+            socket.send_to(&[0; 1000], to).expect("sent");
+        }
+        let curve = watch.stop();
+        assert!(
+            curve.last().is_some_and(|point| point.1 >= 10_000),
+            "{curve:?}"
+        );
+    }
+}
