@@ -12,6 +12,8 @@ const SLOW_START: f64 = 8.0;
 const SPECULATIVE: u32 = 5;
 /// What a buffer is good for: the kernel counts its own overhead in.
 const USABLE: f64 = 0.6;
+/// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
+const STOCK_SEND_BUFFER: u64 = 4 << 20;
 /// The window that OpenSSH gives a channel.
 const STOCK_WINDOW: u64 = 2 << 20;
 /// Below this a channel's window holds nothing back.
@@ -32,7 +34,12 @@ impl Growth {
             self.at_once = super::MOST_AT_ONCE;
         } else if rtt >= LONG {
             if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
-                // What one connection can reach at most, and how long the rest takes then.
+                // What one connection can reach at most, and how long the rest takes then. What
+                // the far end sends from is its own affair, and hardly anybody's is larger.
+                let buffer = match self.config.direction {
+                    Direction::Up => buffer,
+                    Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+                };
                 let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
                 let lasts = left as f64 / cap;
                 let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
@@ -149,6 +156,9 @@ impl Growth {
         let channel_pays = lasts > 6 * rtt + Duration::from_millis(50);
         if bound == Limiter::ServerWindow && channel_pays {
             self.more_channels(evidence, &mut changes);
+        }
+        if self.figures.queueing() {
+            return changes;
         }
         let costs = rtt.mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300);
         let connects = self.config.connections.is_none() && self.may_connect(evidence);
