@@ -137,7 +137,7 @@ pub enum JobKind {
         options: PutOptions,
     },
     /// A part of a download, written into the target that `file` has created. The attributes
-    /// that the open file has come as [`LaneEvent::Attributes`].
+    /// that the open file has come as [`LaneEvent::Attributes`], empty where the server tells none.
     GetRange {
         /// Whose target: [`crate::DiskRequest::Join`].
         file: JobId,

@@ -156,14 +156,15 @@ impl Get {
             What::Look => self.on_look(core, &reply),
             What::Open => self.on_open(core, &reply)?,
             What::Fstat => {
-                if let Reply::Attrs(attrs) = &reply {
-                    let seen = attributes(attrs);
-                    if seen.size.is_some() {
-                        self.attrs = Some(seen);
-                    }
-                    if self.part.is_some() {
-                        core.event(LaneEvent::Attributes(self.id, seen));
-                    }
+                let seen = match &reply {
+                    Reply::Attrs(attrs) => attributes(attrs),
+                    _ => Attributes::default(),
+                };
+                if seen.size.is_some() {
+                    self.attrs = Some(seen);
+                }
+                if self.part.is_some() {
+                    core.event(LaneEvent::Attributes(self.id, seen));
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),

@@ -89,6 +89,10 @@ impl Lane {
 
     /// Takes a job. One that this lane must not do comes back: a `List` where handles are
     /// predicted, since a directory handle would take the number of the next file's.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the job itself comes back, which is rare"
+    )]
     pub fn push(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         if self.predicts() && matches!(job.kind, JobKind::List { .. }) {
             return Err(job);

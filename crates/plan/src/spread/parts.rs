@@ -30,8 +30,11 @@ impl Spread {
                 self.go_on(id);
             }
             DiskReply::Failed { fault, .. } => {
-                file.held = false;
-                self.fail_file(id, fault);
+                file.fail(fault);
+                if file.stage == Stage::Naming && !file.is_put() {
+                    file.stage = Stage::GivingUp;
+                }
+                self.go_on(id);
             }
             _ => {}
         }
@@ -260,12 +263,9 @@ impl Spread {
 
     pub(super) fn fail_file(&mut self, id: JobId, fault: Fault) {
         if let Some(file) = self.files.get_mut(&id) {
-            let naming = file.stage == Stage::Naming;
-            file.fail(fault);
             // Once the name is on its way, only its answer tells.
-            if naming && !file.is_put() && !file.held {
-                file.stage = Stage::Cleaning(Then::Fail);
-            } else if let Stage::Cleaning(then) = &mut file.stage {
+            file.fail(fault);
+            if let Stage::Cleaning(then) = &mut file.stage {
                 *then = Then::Fail;
             }
             self.go_on(id);
