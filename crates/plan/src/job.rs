@@ -281,6 +281,9 @@ pub enum LaneEvent {
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
     Failed(JobId, Fault),
+    /// It was given up ([`crate::Lane::abandon`]) and nothing of it was refused; no event with
+    /// its id follows.
+    Abandoned(JobId),
 }
 
 impl LaneEvent {
@@ -296,12 +299,13 @@ impl LaneEvent {
             | Self::Ended(id, _)
             | Self::Warning(id, _)
             | Self::Done(id)
+            | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,
         }
     }
 
     /// Whether no event of its job follows.
     pub fn is_last(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::Failed(..))
+        matches!(self, Self::Done(_) | Self::Failed(..) | Self::Abandoned(_))
     }
 }
