@@ -32,24 +32,24 @@ impl Growth {
             (connections, channels) = (learned.connections, learned.channels);
             // It was welcome the last time.
             self.at_once = super::MOST_AT_ONCE;
-        } else if rtt >= LONG {
-            if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
-                // What one connection can reach at most, and how long the rest takes then. What
-                // the far end sends from is its own affair, and hardly anybody's is larger.
-                let buffer = match self.config.direction {
-                    Direction::Up => buffer,
-                    Direction::Down => buffer.min(STOCK_SEND_BUFFER),
-                };
-                let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
-                let lasts = left as f64 / cap;
-                let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-                if lasts > 2.0 * costs {
-                    connections = ((lasts / costs) as u32).min(SPECULATIVE);
-                }
-                let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
-                if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
-                    channels = full.clamp(1, 3);
-                }
+        } else if let (Some(buffer), Some(left), true) =
+            (self.config.buffer, evidence.remaining, rtt >= LONG)
+        {
+            // What one connection can reach at most, and how long the rest takes then. What the
+            // far end sends from is its own affair, and hardly anybody's is larger.
+            let buffer = match self.config.direction {
+                Direction::Up => buffer,
+                Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+            };
+            let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+            let lasts = left as f64 / cap;
+            let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
+            if lasts > 2.0 * costs {
+                connections = ((lasts / costs) as u32).min(SPECULATIVE);
+            }
+            let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
+            if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
+                channels = full.clamp(1, 3);
             }
         }
         self.planned = (
