@@ -10,7 +10,7 @@ use crate::shown;
 use crate::stats::Spread;
 
 fn cell(spread: Option<Spread>) -> String {
-    spread.map_or("-".to_owned(), |spread| shown::number(spread.median))
+    spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }
 
 /// A row for each tool.
@@ -59,13 +59,16 @@ pub(super) fn figures(html: &mut String, scenario: &Scenario) {
             ""
         };
         let figure = entry.spread(|sample| sample.figure(scenario.measure));
-        let range = figure.map_or("-".to_owned(), |spread| {
-            format!(
-                "{} to {}",
-                shown::number(spread.min),
-                shown::number(spread.max)
-            )
-        });
+        let range = figure.map_or_else(
+            || "-".to_owned(),
+            |spread| {
+                format!(
+                    "{} to {}",
+                    shown::number(spread.min),
+                    shown::number(spread.max)
+                )
+            },
+        );
         let seconds = cell(entry.spread(|sample| sample.seconds));
         let _ = write!(
             html,
