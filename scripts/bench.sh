@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The race: longhaul and its peers on emulated paths and on loopback. Writes
 # results/DATE-race.json and the page beside it, and compares longhaul with the last kept result.
+# Before that it says whether the emulated path is what was asked (BENCH_TRUTH=no leaves it out).
 #
 #   scripts/bench.sh [quick|full]      quick (about ten minutes on two cores) if not said
 #   scripts/bench.sh --list            the scenarios
@@ -19,4 +20,12 @@ cd "$(dirname "$0")/.."
 scripts/setup-bench.sh
 cargo build --locked --quiet --release -p longhaul
 cargo build --locked --quiet --release -p longhaul-tests --bin bench
+case ${1:-quick} in
+quick | full)
+    if [ "${BENCH_TRUTH:-yes}" != no ]; then
+        cargo build --locked --quiet --release -p longhaul-tests --example lab_truth
+        target/release/examples/lab_truth
+    fi
+    ;;
+esac
 exec target/release/bench "$@"

@@ -264,6 +264,7 @@ impl Run {
             Op::MakeDir => self.other(JobKind::MakeDir {
                 path: remote("dir"),
                 mode: 0o755,
+                follow: true,
             }),
             Op::MakeSymlink { onto } => {
                 let name = format!("s{}", self.number());
@@ -369,7 +370,9 @@ impl Run {
                 | LaneEvent::Progress(id, _)
                 | LaneEvent::Entries(id, _)
                 | LaneEvent::Attributes(id, _)
-                | LaneEvent::Path(id, _) => (id, false),
+                | LaneEvent::Path(id, _)
+                | LaneEvent::Temp(id, _)
+                | LaneEvent::Ended(id, _) => (id, false),
                 LaneEvent::Warning(id, text) => {
                     told.push_str(text);
                     (id, false)

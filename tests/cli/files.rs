@@ -531,3 +531,36 @@ fn many_small_files() {
     };
     assert_same(&scene.path("tree"), &scene.path("down"), compare);
 }
+
+/// scp leaves these bits out of `-p` both ways: the server must not choose that what arrives runs
+/// as somebody else.
+#[test]
+fn setuid_and_sticky_bits_are_kept_by_archive_alone() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o7777;
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("our file");
+    };
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    write_file(&scene.path("tree/file"), b"content");
+    set(&scene.path("tree/file"), 0o6755);
+    set(&scene.path("tree"), 0o3755);
+    for (name, flags, file, folder) in [
+        ("preserved", &["-r", "-p"][..], 0o755, 0o1755),
+        ("archived", &["-a"], 0o6755, 0o3755),
+    ] {
+        if scene.client.is_scp() && flags == ["-a"] {
+            continue;
+        }
+        let [up, down, here] = ["up", "down", "here"].map(|way| format!("{name}-{way}"));
+        scene.copies(flags, scene.path("tree"), scene.remote(&up));
+        scene.copies(flags, scene.remote("tree"), scene.path(&down));
+        scene.copies(flags, scene.path("tree"), scene.path(&here));
+        for copy in [up, down, here] {
+            assert_eq!(mode(&scene.path(&copy).join("file")), file, "{copy}");
+            assert_eq!(mode(&scene.path(&copy)), folder, "{copy}");
+        }
+    }
+}

@@ -232,8 +232,6 @@ fn by_our_rule(case: &Case, up: bool, line: &str) -> bool {
         ["S:a", "S:b", "D:new"] => up && line == "/new: mode 744 on the left, 755 on the right",
         // scp stops at the first source that is missing. One that failed stops nothing here.
         ["S:a", "S:missing", "S:b", "D:dir"] => line == "/dir/b: only on the right",
-        // `-p` keeps all mode bits, as its help says; scp drops those beyond rwx.
-        ["S:sticky", "D:new"] => line == "/new: mode 755 on the left, 4755 on the right",
         _ => false,
     }
 }

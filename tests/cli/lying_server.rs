@@ -126,6 +126,36 @@ fn a_name_listed_twice_is_not_written_through() {
     }
 }
 
+/// A symlink out of the first source stands where the second one goes.
+#[test]
+fn one_source_is_not_written_through_a_symlink_of_another() {
+    for lie in ["rootlink", "rootdir"] {
+        for sources in [["h:dir/.", "h:x"], ["h:x", "h:dir/."]] {
+            let Some(scene) = Scene::new() else { return };
+            let outside = match lie {
+                "rootlink" => scene.outside().join("file"),
+                _ => scene.outside(),
+            };
+            let run = scene.run(lie).env("OUTSIDE", &outside);
+            let outcome = run.arg("-a").args(sources).arg("in").run();
+            let found = scene.found();
+            let out = found.iter().filter(|path| path.starts_with("outside"));
+            assert_eq!(out.count(), 0, "{lie} {sources:?}: {outcome}\n{found:?}");
+        }
+    }
+}
+
+/// The old file has been removed, and the server dies before the new one has its name.
+#[test]
+fn where_the_only_whole_copy_is_is_said() {
+    let Some(scene) = Scene::new() else { return };
+    let file = scene.scratch.path().join("a/b/new");
+    fs::write(&file, b"content").unwrap();
+    let outcome = scene.run("stranded").args(["new", "h:old"]).run();
+    let said = outcome.expect_err(&["the data are whole in old/.new."]);
+    assert_ne!(said.code, Some(0), "{said}");
+}
+
 /// What the user has made there is followed, as scp does.
 #[test]
 fn a_symlink_of_the_users_own_is_followed() {

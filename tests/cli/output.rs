@@ -139,3 +139,26 @@ fn progress_is_written_to_a_log_when_asked() {
     );
     assert!(!outcome.stderr.contains(&b'\r'), "{outcome}");
 }
+
+/// As with scp, which hands `-q` on to ssh.
+#[test]
+fn quiet_keeps_the_word_about_a_new_host_to_itself() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("file"), b"content");
+    for (flags, said) in [(&["-q"][..], false), (&[], true)] {
+        let known = scene.path(&format!("known-{said}"));
+        let run = scene.client.cp().args(flags);
+        let run = run.args(["-o", "StrictHostKeyChecking=accept-new", "-o"]);
+        let run = run.arg(format!("UserKnownHostsFile={}", known.display()));
+        let run = run.arg(scene.path("file")).arg(scene.remote("copy"));
+        let outcome = run.run().expect_code(0);
+        assert_eq!(
+            outcome.err().contains("Permanently added"),
+            said,
+            "{outcome}"
+        );
+        assert!(known.is_file(), "{outcome}");
+    }
+}

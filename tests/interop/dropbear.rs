@@ -3,7 +3,7 @@
 use testkit::KeyKind::{Ecdsa256, Ed25519, Rsa2048};
 use testkit::PeerKind;
 
-use crate::scenarios::{Knows, algorithms, scenarios};
+use crate::scenarios::{Knows, scenarios};
 
 const KIND: PeerKind = PeerKind::Dropbear;
 
@@ -20,25 +20,4 @@ const KNOWS: Knows = Knows {
     host_keys: &[Ed25519, Ecdsa256, Rsa2048],
 };
 
-scenarios! {
-    KIND;
-    upload,
-    download,
-    tree_up,
-    tree_down,
-    replaces_what_is_there,
-    rekey_by_server,
-    rekey_by_client,
-    rekey_by_both,
-    no_common_cipher,
-    wrong_user_key,
-    changed_host_key,
-    unknown_host_key,
-    disconnect_during_upload,
-    disconnect_during_download,
-    disconnect_before_the_session,
-    key_login_with_each_kind,
-
-}
-
-algorithms!(KIND, KNOWS);
+scenarios!(KIND, KNOWS;);

@@ -17,41 +17,61 @@ pub(crate) struct Knows {
     pub(crate) host_keys: &'static [KeyKind],
 }
 
-/// Makes a test of each scenario named.
+/// Makes the tests of one peer: what every server has to go through, what goes through all the
+/// algorithms that it knows, and the ways to log in that it has beside keys.
 macro_rules! scenarios {
-    ($kind:expr; $($name:ident),+ $(,)?) => {
+    ($kind:expr, $knows:expr; $($login:ident),* $(,)?) => {
+        crate::scenarios::each! {
+            $kind;
+            upload,
+            download,
+            tree_up,
+            tree_down,
+            replaces_what_is_there,
+            rekey_by_server,
+            rekey_by_client,
+            rekey_by_both,
+            no_common_cipher,
+            wrong_user_key,
+            changed_host_key,
+            unknown_host_key,
+            disconnect_during_upload,
+            disconnect_during_download,
+            disconnect_before_the_session,
+            key_login_with_each_kind,
+            $($login),*
+        }
+        crate::scenarios::each! {
+            $kind, &$knows;
+            every_cipher,
+            every_kex,
+            every_mac,
+            every_host_key,
+        }
+    };
+}
+pub(crate) use scenarios;
+
+/// A test of each name, which calls the scenario of that name.
+macro_rules! each {
+    ($kind:expr; $($name:ident),* $(,)?) => {
         $(
             #[test]
             fn $name() {
                 crate::scenarios::$name($kind);
             }
-        )+
+        )*
+    };
+    ($kind:expr, $knows:expr; $($name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                crate::scenarios::$name($kind, $knows);
+            }
+        )*
     };
 }
-pub(crate) use scenarios;
-
-/// Makes the tests that go through all algorithms.
-macro_rules! algorithms {
-    ($kind:expr, $knows:expr) => {
-        #[test]
-        fn every_cipher() {
-            crate::scenarios::every_cipher($kind, &$knows);
-        }
-        #[test]
-        fn every_kex() {
-            crate::scenarios::every_kex($kind, &$knows);
-        }
-        #[test]
-        fn every_mac() {
-            crate::scenarios::every_mac($kind, &$knows);
-        }
-        #[test]
-        fn every_host_key() {
-            crate::scenarios::every_host_key($kind, &$knows);
-        }
-    };
-}
-pub(crate) use algorithms;
+pub(crate) use each;
 
 pub(crate) fn upload(kind: PeerKind) {
     let Some(scene) = Scene::start(kind) else {

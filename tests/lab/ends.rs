@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::Running;
+use testkit::{Run, Running};
 
 use crate::{lab, processes};
 
@@ -173,17 +174,22 @@ fn a_terminated_lab_terminates_its_command() {
 #[test]
 fn ctrl_c_is_the_commands() {
     let temporary = tempfile::tempdir().unwrap();
-    let Some(lab) = lab(temporary.path()) else {
+    if lab(temporary.path()).is_none() {
         return;
-    };
+    }
     let script = "trap 'echo caught; exit 5' INT; echo begun; while :; do sleep 0.1; done";
-    let mut running = lab
-        .args(["-q", "--", "sh", "-c", script])
+    // A shell that lives on tells the status, which `script` would take for its own shell's.
+    let mut running = Run::new("sh")
+        .args(["-c", "trap : INT; \"$@\"; echo status $?", "sh"])
+        .arg(longhaul())
+        .args(["lab", "-q", "--", "sh", "-c", script])
+        .env("TMPDIR", temporary.path())
         .in_terminal()
         .spawn();
     assert!(running.shows("begun"), "{}", running.wait());
     running.type_in("\x03");
-    let outcome = running.wait().expect_code(5);
+    assert!(running.shows("status 5"), "{}", running.wait());
+    let outcome = running.wait();
     assert!(outcome.out().contains("caught"), "{outcome}");
     assert!(is_empty(temporary.path()));
 }
@@ -198,20 +204,13 @@ fn a_shell_has_the_terminal() {
         testkit::missing::skip("bash", "Debian: bash");
         return;
     };
-    // `script` sets SHELL for its own use, so it is set again behind it.
-    let lab = lab.args(["-q", "--shell"]);
-    let mut running = longhaul_shell(lab, &bash).spawn();
+    let lab = lab.args(["-q", "--shell"]).in_terminal();
+    // `script` runs what SHELL names, too.
+    let mut running = lab.env("SHELL", bash).spawn();
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
     running.type_in("sleep 1000\n");
     running.type_in("\x03");
     running.type_in("exit 9\n");
     running.wait().expect_code(9);
-}
-
-/// The same in a terminal, with this shell.
-fn longhaul_shell(lab: testkit::Run, shell: &Path) -> testkit::Run {
-    lab.env("LONGHAUL_TEST_SHELL", shell)
-        .in_terminal()
-        .env("SHELL", shell)
 }

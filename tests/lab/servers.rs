@@ -10,8 +10,9 @@ use testkit::{Run, Seed};
 use crate::{have, lab};
 
 fn folder_with_file(bytes: usize) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("file"), Seed::new(7).bytes(bytes)).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(file, Seed::new(7).bytes(bytes)).expect("our folder");
     folder
 }
 

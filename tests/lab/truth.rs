@@ -145,7 +145,7 @@ fn the_rate_is_what_was_asked() {
 
 /// What tcpdump on the far side shows of three echo requests that are sent as CS1.
 fn seen_on_the_far_side(temporary: &Path, options: &[&str]) -> Option<String> {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().expect("a folder");
     let dump = scratch.path().join("dump");
     let listen = format!(
         "exec tcpdump -Z root -l -n -v -c 3 -i path 'icmp[icmptype] == icmp-echo' >{} 2>/dev/null",

@@ -5,6 +5,9 @@ LIE says how:
   names    the directory lists names that lead out of it
   link     the directory lists a name first as a symlink to $OUTSIDE, then as a directory
   linkfile the same, then as a file
+  rootlink the directory lists x as a symlink to $OUTSIDE; x itself, a file, is looked at later
+  rootdir  the same, and x is a directory with a file
+  stranded no posix-rename; what is uploaded replaces a file; the server dies at the rename
   other    REALPATH and the listing tell of another file than the one asked for
   escape   names and error texts steer the terminal
   sizes    files are longer and shorter than they are said to be
@@ -60,6 +63,8 @@ def listing():
         return [entry(b"x", LINK), entry(b"x", DIRECTORY)]
     if LIE == "linkfile":
         return [entry(b"x", LINK), entry(b"x", FILE)]
+    if LIE in ("rootlink", "rootdir"):
+        return [entry(b"x", LINK)]
     if LIE == "escape":
         return [entry(STEER + b"name", FILE), entry(STEER + b"/name", FILE)]
     if LIE == "sizes":
@@ -71,7 +76,7 @@ def listing():
 
 def below(path):
     """What a directory of a lie has in it."""
-    if LIE == "link" and path.endswith(b"x"):
+    if LIE in ("link", "rootdir") and path.endswith(b"x"):
         return [entry(b"evil", FILE)]
     return listing()
 
@@ -80,7 +85,7 @@ def main():
     length = struct.unpack(">I", receive(4))[0]
     receive(length)
     send(2, struct.pack(">I", 3), b"")
-    linked, later = False, []
+    linked, later, waiting = False, [], []
     while True:
         length = struct.unpack(">I", receive(4))[0]
         packet = receive(length)
@@ -91,8 +96,19 @@ def main():
             name, rest = rest[4 : 4 + size], rest[4 + size :]
         is_file = os.path.basename(name) in (
             b"file", b"fine", b"evil", b"short", b"long", b"huge", b"other"
-        ) or b"name" in name or (LIE == "linkfile" and name.endswith(b"x"))
-        if kind in (3, 11):  # OPEN, OPENDIR
+        ) or b"name" in name or (LIE in ("linkfile", "rootlink") and name.endswith(b"x"))
+        if LIE == "stranded" and kind in (6, 9, 13):  # WRITE, SETSTAT, REMOVE
+            status(request, 0)
+        elif LIE == "stranded" and kind in (10, 18):  # FSETSTAT, RENAME
+            if kind == 18:
+                sys.exit(1)
+            status(request, 0)
+        elif LIE == "stranded" and kind in (7, 17):
+            send(105, request, attributes(FILE))
+        elif LIE.startswith("root") and kind == 17 and name.endswith(b"x") and not linked:
+            # Looked at once the symlink has been asked for.
+            waiting.append(request)
+        elif kind in (3, 11):  # OPEN, OPENDIR
             if LIE == "escape" and kind == 3:
                 status(request, 4, STEER + b"failure")
                 continue
@@ -136,6 +152,11 @@ def main():
             send(104, request, struct.pack(">I", 1) + entry(real, FILE))
         else:
             status(request, 8, b"unsupported")
+        if kind == 19 and LIE.startswith("root"):
+            linked = True
+            for request in waiting:
+                send(105, request, attributes(FILE if LIE == "rootlink" else DIRECTORY))
+            waiting = []
         if kind in (17, 19) and LIE.startswith("link") and name.endswith(b"x"):
             linked = True
             for request, entries in later:

@@ -103,13 +103,19 @@ impl Hosts {
             memories: Memories::of_user(user.home.as_deref()),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
+            beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
-        let link = self.until_cancelled(cancel, move || connect::connect(config, &around))?;
-        Session::start(Box::new(link), self.options())
+        let (link, again) =
+            self.until_cancelled(cancel, move || connect::connect(config, &around))?;
+        let options = SessionOptions {
+            reach: Some(Arc::new(again)),
+            ..self.options()
+        };
+        Session::start(Box::new(link), options)
             .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
     }
 }

@@ -21,10 +21,16 @@ pub(crate) enum Exit {
 
 /// Those of `longhaul lab`, in the order in which help and man page list them.
 pub(crate) const LAB: &[(&str, &str)] = &[
-    ("...", "the command's own; 128 and the number of the signal that ended it"),
-    ("2", "usage: the command line makes no sense, or there is no such path"),
+    (
+        "...",
+        "that of the command; 128 and the number of the signal that ended it",
+    ),
+    (
+        "2",
+        "usage: the command line makes no sense, or there is no such path",
+    ),
     ("125", "the lab itself failed, and says why"),
-    ("126", "the command is there and can't be run"),
+    ("126", "the command is there and cannot be run"),
     ("127", "there is no such command"),
 ];
 

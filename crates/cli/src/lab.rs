@@ -42,7 +42,9 @@ fn again(words: &[OsString]) -> Result<Lab, LabError> {
     let all = before.into_iter().chain(words.iter().cloned());
     match low::parse(all, clap::ColorChoice::Never) {
         Ok(LowArgs::Lab(args)) => lab(*args).map_err(|error| LabError::new(error.0.trim_end())),
-        _ => Err(LabError::new("this is a part of longhaul lab, which starts it")),
+        _ => Err(LabError::new(
+            "this is a part of longhaul lab, which starts it",
+        )),
     }
 }
 

@@ -83,8 +83,8 @@ fn no_user_namespace(error: io::Error) -> LabError {
     ]
     .into_iter()
     .find(|(name, bad, _)| setting(&format!("/proc/sys/{name}")).trim() == *bad)
-    .map_or(
-        "run the lab as root, or outside of this container".to_owned(),
+    .map_or_else(
+        || "run the lab as root, or outside of this container".to_owned(),
         |(name, _, good)| {
             format!(
                 "run the lab as root, or as root: sysctl {}={good}",

@@ -137,7 +137,7 @@ impl Pump<'_> {
         }
     }
 
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&self) -> io::Result<()> {
         let mut longest = LONGEST_WAIT;
         if let Some(due) = self.emulator.next_deadline() {
             longest = longest.min(due.saturating_sub(self.started.elapsed()));

@@ -52,7 +52,7 @@ impl Scratch {
 
     /// Whether the process that made this folder lives; asked by its children, which can't see it.
     pub(crate) fn owner_is_alive(path: &Path) -> bool {
-        let locked = File::open(path.join(ALIVE)).map_err(io::Error::from).and_then(|alive| {
+        let locked = File::open(path.join(ALIVE)).and_then(|alive| {
             flock(&alive, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
         });
         locked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)

@@ -115,9 +115,10 @@ impl Keys {
         for (name, value) in options {
             let _ = writeln!(text, "{name} {value}");
         }
-        let subsystem = sftp_server().map_or("internal-sftp".to_owned(), |path| {
-            path.display().to_string()
-        });
+        let subsystem = sftp_server().map_or_else(
+            || "internal-sftp".to_owned(),
+            |path| path.display().to_string(),
+        );
         for (name, value) in [
             ("Port", PORT.to_string()),
             ("HostKey", self.path("host_key").display().to_string()),
@@ -212,8 +213,5 @@ fn sftp_server() -> Option<&'static Path> {
 }
 
 fn no_program(name: &str, package: &str, error: std::io::Error) -> LabError {
-    LabError(format!(
-        "the lab needs {name} (Debian: {package}): {error}"
-
-    ))
+    LabError(format!("the lab needs {name} (Debian: {package}): {error}"))
 }

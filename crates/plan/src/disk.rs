@@ -14,7 +14,8 @@ pub enum DiskRequest {
     /// Opens the source for reading, stats the open file and reads its first bytes into
     /// `first` ([`Block::grow`] to the room it has, then truncate to what there was).
     /// A file that ended inside `first` is closed at once (`eof` in the reply). May come again
-    /// for a job whose source was closed: its upload begins anew.
+    /// for a job whose source was closed: its upload begins anew. A `first` without room asks
+    /// for opening and stat alone, and the file stays open.
     OpenSource {
         /// For which job.
         job: JobId,
@@ -22,6 +23,16 @@ pub enum DiskRequest {
         path: PathBuf,
         /// Empty block with the room to fill.
         first: Block,
+    },
+    /// What `file` has open, as source or target, is this job's as well: its reads and writes
+    /// go to the same open file, side by side with those of others. `CloseSource` and `Discard`
+    /// of this job let go of it and no more; the file ends with `file`'s own. `file` may belong
+    /// to another lane, on another connection.
+    Join {
+        /// For which job.
+        job: JobId,
+        /// Whose file.
+        file: JobId,
     },
     /// Reads up to `len` bytes at `offset` into `block`.
     Read {
@@ -115,6 +126,13 @@ pub enum DiskReply {
     Created {
         /// For which job.
         job: JobId,
+        /// Writes may come in any order: it is no FIFO, device or terminal.
+        seekable: bool,
+    },
+    /// `Join` is done.
+    Joined {
+        /// For which job.
+        job: JobId,
     },
     /// `Write` is done.
     Written {
@@ -144,13 +162,30 @@ pub enum DiskReply {
     },
 }
 
+impl DiskRequest {
+    /// The job it is for.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::OpenSource { job, .. }
+            | Self::Join { job, .. }
+            | Self::Read { job, .. }
+            | Self::CloseSource { job }
+            | Self::CreateTarget { job, .. }
+            | Self::Write { job, .. }
+            | Self::FinishTarget { job, .. }
+            | Self::Discard { job } => *job,
+        }
+    }
+}
+
 impl DiskReply {
     /// The job it is about.
     pub fn job(&self) -> JobId {
         match self {
             Self::Opened { job, .. }
             | Self::Read { job, .. }
-            | Self::Created { job }
+            | Self::Created { job, .. }
+            | Self::Joined { job }
             | Self::Written { job, .. }
             | Self::Finished { job }
             | Self::Released { job }

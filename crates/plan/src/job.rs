@@ -51,6 +51,8 @@ pub enum JobKind {
         path: RemotePath,
         /// Permission bits to create it with; the server's umask applies.
         mode: u32,
+        /// A symlink to a directory counts as one that exists.
+        follow: bool,
     },
     /// Sets what is given, as SETSTAT (or lsetstat when `follow` is false and it is a symlink).
     SetAttributes {
@@ -95,13 +97,98 @@ pub enum JobKind {
         /// Which.
         path: RemotePath,
     },
+    /// The first part of an upload over several lanes: looks at the target as a `Put` does,
+    /// creates the temporary beside it and writes the first bytes of the source that `file` has
+    /// open. [`LaneEvent::Temp`] comes as soon as others may write into it; from then on it is
+    /// theirs to remove. `Done` without it: the target is to be written where it is, which is a
+    /// `Put`'s work, and nothing was left behind.
+    CreateTemp {
+        /// Whose source: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// The final name.
+        target: RemotePath,
+        /// What fstat said of the source.
+        attributes: Attributes,
+        /// How many of the first bytes to write.
+        len: u64,
+        /// How.
+        options: PutOptions,
+    },
+    /// Another part of an upload: opens the temporary without CREAT or TRUNC and writes.
+    PutRange {
+        /// Whose source: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// Size and times of the source, as far as they are known.
+        attributes: Attributes,
+        /// Where to: the temporary.
+        temp: RemotePath,
+        /// Which bytes.
+        span: Span,
+    },
+    /// The last part of an upload, sent when the CLOSE of every other part was answered:
+    /// size, mode, times, fsync where asked, and the rename. When it fails it has removed the
+    /// temporary, or the text says where the data are.
+    FinishTemp {
+        /// What [`LaneEvent::Temp`] told.
+        temp: Temp,
+        /// What fstat said of the source.
+        attributes: Attributes,
+        /// Cut to this size; `None` where nothing was written behind the end.
+        cut: Option<u64>,
+        /// How.
+        options: PutOptions,
+    },
+    /// A part of a download, written into the target that `file` has created. The attributes
+    /// that the open file has come as [`LaneEvent::Attributes`].
+    GetRange {
+        /// Whose target: [`crate::DiskRequest::Join`].
+        file: JobId,
+        /// The file to read.
+        source: RemotePath,
+        /// What is known of it; has a size.
+        known: Attributes,
+        /// Which bytes.
+        span: Span,
+    },
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// The first.
+    pub offset: u64,
+    /// How many; `None` is all up to where the file ends when it is read.
+    pub len: Option<u64>,
+}
+
+impl Span {
+    /// The first byte behind it, if it has a length.
+    pub fn end(&self) -> Option<u64> {
+        self.len.map(|len| self.offset.saturating_add(len))
+    }
+}
+
+/// An upload's temporary, and what the rename will replace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Temp {
+    /// Its name.
+    pub temp: RemotePath,
+    /// The final name: the target, or what it points to.
+    pub target: RemotePath,
+    /// A regular file stands there.
+    pub replaces: bool,
+    /// Its permission bits, if the server has any; they stay.
+    pub mode: Option<u32>,
 }
 
 /// How a file is copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutOptions {
-    /// Keep modification and access times and all mode bits (`-p`).
+    /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
+    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp leaves them out both
+    /// ways, since the owner they would act for is not kept (sftp-client.c, sftp_download).
+    pub special_bits: bool,
     /// Write under the final name at once, without temporary and rename.
     pub inplace: bool,
     /// Make it durable before the rename.
@@ -113,6 +200,21 @@ pub struct PutOptions {
     /// symlinks are kept, the source may have made it in this run or an earlier one, and would
     /// choose through it what is written (CVE-2019-6111).
     pub replace_link: bool,
+}
+
+impl PutOptions {
+    /// The mode bits of `source` that are kept.
+    pub fn kept_mode(&self, source: u32) -> u32 {
+        source & if self.special_bits { 0o7777 } else { 0o777 }
+    }
+
+    /// `source` with the mode bits that are kept.
+    pub fn kept(&self, source: Attributes) -> Attributes {
+        Attributes {
+            mode: source.mode.map(|mode| self.kept_mode(mode)),
+            ..source
+        }
+    }
 }
 
 /// Attributes of a file, local or remote. Absent ones are `None`.
@@ -185,8 +287,14 @@ pub enum LaneEvent {
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
     /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
-    /// The answer of a RealPath or ReadSymlink.
+    /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
+    /// rename, since the server made room by removing the old file.
     Path(JobId, Vec<u8>),
+    /// The temporary of a [`JobKind::CreateTemp`] exists and may be written into.
+    Temp(JobId, Temp),
+    /// The source of a range ended at this offset, before the range did or because the range
+    /// went to the end.
+    Ended(JobId, u64),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),
     /// The job is done; no event with its id follows.
@@ -194,4 +302,27 @@ pub enum LaneEvent {
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
     Failed(JobId, Fault),
+}
+
+impl LaneEvent {
+    /// The job it is about.
+    pub fn job(&self) -> JobId {
+        match self {
+            Self::State(id, _)
+            | Self::Progress(id, _)
+            | Self::Entries(id, _)
+            | Self::Attributes(id, _)
+            | Self::Path(id, _)
+            | Self::Temp(id, _)
+            | Self::Ended(id, _)
+            | Self::Warning(id, _)
+            | Self::Done(id)
+            | Self::Failed(id, _) => *id,
+        }
+    }
+
+    /// Whether no event of its job follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Failed(..))
+    }
 }

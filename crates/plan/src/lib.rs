@@ -2,17 +2,28 @@
 //! and local file operations.
 //!
 //! A *lane* is an SFTP channel. [`Job`]s go in, sftp bytes and [`DiskRequest`]s come out, replies
-//! go back in, [`LaneEvent`]s tell what became of each job. Pure: no I/O, no clock; time is an
-//! argument.
+//! go back in, [`LaneEvent`]s tell what became of each job. [`Spread`] divides the jobs of a
+//! session over many lanes, on several connections; [`Growth`] decides how many there are. Pure:
+//! no I/O, no clock; time is an argument.
 
 mod depth;
 mod disk;
+mod growth;
 mod job;
 mod lane;
+mod spread;
 
 pub use depth::{Depth, DepthLimits, Stamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
+pub use growth::{
+    Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
+    Limiter, LimiterEvidence, Refusal, TcpSample,
+};
 pub use job::{
-    Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
+    Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath, Span,
+    Temp,
 };
 pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, temp_name};
+pub use spread::{
+    ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
+};

@@ -1,13 +1,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use wire::{Block, Field, Reader, Rest};
+use wire::{Block, Field, Rest};
 
 use crate::message::{Expect, Init, Version};
-use crate::reply::strings;
+use crate::pending::{Pending, fit};
 use crate::{
-    Error, Handle, Limits, Name, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter,
-    Status, Statvfs, printable,
+    Error, Handle, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter, printable,
 };
 
 /// No message of OpenSSH is longer than 256 KiB (SFTP_MAX_MSG_LENGTH); the rest is for servers
@@ -82,14 +81,6 @@ pub struct Client {
     /// The first bytes received, kept until VERSION to tell what they were if not SFTP.
     head: Vec<u8>,
     failed: Option<Error>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    name: &'static str,
-    expects: Expect,
-    /// For READ: how much may come.
-    len: u32,
 }
 
 impl Client {
@@ -347,70 +338,4 @@ impl Client {
         self.replies.push_back((id, reply));
         Ok(())
     }
-}
-
-/// The reply in the shape its request expects.
-fn fit(
-    pending: &Pending,
-    response: Response<'_>,
-    malformed: impl Fn(wire::WireError) -> Error,
-) -> Result<Reply, Error> {
-    let number = response.number();
-    Ok(match (pending.expects, response) {
-        (expects, Response::Status { code, text }) => {
-            let status = Status {
-                code,
-                message: printable(text.message, 256),
-            };
-            if status.is_ok() && expects != Expect::Status {
-                return Err(wrong(pending, number));
-            }
-            Reply::Status(status)
-        }
-        (Expect::Handle, Response::Handle { handle }) => {
-            if handle.len() > Handle::MAX {
-                return Err(Error::LongHandle(handle.len()));
-            }
-            Reply::Handle(Handle(Bytes::copy_from_slice(handle)))
-        }
-        (Expect::Names, Response::Name { names }) => Reply::Names(
-            names
-                .0
-                .into_iter()
-                .map(|name| Name {
-                    filename: name.filename.to_vec(),
-                    attrs: name.attrs,
-                })
-                .collect(),
-        ),
-        (Expect::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
-        (Expect::Statvfs, Response::ExtendedReply { body }) => {
-            Reply::Statvfs(whole::<Statvfs>(body.0).map_err(malformed)?)
-        }
-        (Expect::Limits, Response::ExtendedReply { body }) => {
-            Reply::Limits(whole::<Limits>(body.0).map_err(malformed)?)
-        }
-        (Expect::UsersGroups, Response::ExtendedReply { body }) => {
-            let mut r = Reader::new(body.0);
-            let users = r.string().and_then(strings).map_err(&malformed)?;
-            let groups = r.string().and_then(strings).map_err(&malformed)?;
-            r.finish().map_err(malformed)?;
-            Reply::UsersGroups { users, groups }
-        }
-        _ => return Err(wrong(pending, number)),
-    })
-}
-
-fn wrong(pending: &Pending, reply: u8) -> Error {
-    Error::WrongReply {
-        request: pending.name,
-        reply,
-    }
-}
-
-fn whole<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, wire::WireError> {
-    let mut r = Reader::new(bytes);
-    let value = T::read(&mut r)?;
-    r.finish()?;
-    Ok(value)
 }

@@ -11,6 +11,7 @@ mod client;
 mod error;
 mod ids;
 mod message;
+mod pending;
 mod reply;
 mod server_info;
 mod splitter;

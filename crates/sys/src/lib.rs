@@ -20,7 +20,7 @@ pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
 pub use priority::before_others;
 pub use receive::read_spare;
-pub use tcp_info::tcp_rtt;
+pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;

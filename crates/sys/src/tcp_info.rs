@@ -3,36 +3,176 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// The smoothed round trip of a connected TCP socket (tcp(7), TCP_INFO); `None` where the system
-/// does not tell.
+/// TCP_INFO (tcp(7), `struct tcp_info` of linux/tcp.h), as far as it is of use. What an older
+/// kernel does not tell is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round trip; zero until one was measured.
+    pub rtt: Duration,
+    /// The lowest round trip.
+    pub min_rtt: Duration,
+    /// The receiver's estimate of the round trip.
+    pub rcv_rtt: Duration,
+    /// Largest segment sent, in bytes.
+    pub snd_mss: u32,
+    /// Congestion window, in segments.
+    pub snd_cwnd: u32,
+    /// Slow start threshold, in segments.
+    pub snd_ssthresh: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Segments sent with data, the repeated ones too.
+    pub data_segs_out: u32,
+    /// Segments sent again.
+    pub total_retrans: u32,
+    /// Bytes written to the socket and not sent.
+    pub notsent_bytes: u32,
+    /// Bytes a second, as last measured.
+    pub delivery_rate: u64,
+    /// Time with data to send.
+    pub busy: Duration,
+    /// Of it, time that the receiver's window held back.
+    pub rwnd_limited: Duration,
+    /// Of it, time that the send buffer held back.
+    pub sndbuf_limited: Duration,
+    /// Bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Segments received with data.
+    pub data_segs_in: u32,
+    /// Segments received out of order.
+    pub rcv_ooopack: u32,
+    /// What one round trip brings to the reader, in bytes; autotuning follows it.
+    pub rcv_space: u32,
+}
+
+/// What the kernel says of a connected TCP socket; `None` where the system does not tell.
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code, reason = "getsockopt(TCP_INFO) has no safe wrapper")]
-pub fn tcp_rtt(socket: impl AsFd) -> Option<Duration> {
-    use std::os::fd::AsRawFd;
-    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the pointers are to locals that outlive the call, `len` is the size of what `info`
-    // points to, and the descriptor is open while it is borrowed.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return None;
-    }
-    // SAFETY: tcp_info holds integers only, for which all zeros is a value; the kernel wrote
-    // `len` bytes over them.
-    let info = unsafe { info.assume_init() };
-    (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
+pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
+    let raw = linux::read(socket)?;
+    let us = |at| Duration::from_micros(raw.u32(at).into());
+    let long_us = |at| Duration::from_micros(raw.u64(at));
+    Some(TcpInfo {
+        snd_mss: raw.u32(16),
+        unacked: raw.u32(24),
+        rtt: us(68),
+        snd_ssthresh: raw.u32(76),
+        snd_cwnd: raw.u32(80),
+        rcv_rtt: us(92),
+        rcv_space: raw.u32(96),
+        total_retrans: raw.u32(100),
+        bytes_acked: raw.u64(120),
+        bytes_received: raw.u64(128),
+        notsent_bytes: raw.u32(144),
+        // The kernel says ~0 before the first measurement.
+        min_rtt: Some(raw.u32(148))
+            .filter(|us| *us != u32::MAX)
+            .map(|us| Duration::from_micros(us.into()))
+            .unwrap_or_default(),
+        data_segs_in: raw.u32(152),
+        data_segs_out: raw.u32(156),
+        delivery_rate: raw.u64(160),
+        busy: long_us(168),
+        rwnd_limited: long_us(176),
+        sndbuf_limited: long_us(184),
+        rcv_ooopack: raw.u32(224),
+    })
 }
 
 /// Not on this system.
 #[cfg(not(target_os = "linux"))]
-pub fn tcp_rtt(_: impl AsFd) -> Option<Duration> {
+pub fn tcp_info(_: impl AsFd) -> Option<TcpInfo> {
     None
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    /// What the kernel wrote. Offsets are those of linux/tcp.h, which only ever grows at its end:
+    /// the libc crate's structure knows the older half only.
+    pub(super) struct Raw {
+        bytes: [u8; LEN],
+        len: usize,
+    }
+
+    const LEN: usize = 256;
+
+    #[allow(unsafe_code, reason = "getsockopt(TCP_INFO) has no safe wrapper")]
+    pub(super) fn read(socket: impl AsFd) -> Option<Raw> {
+        let mut bytes = [0; LEN];
+        let mut len = LEN as libc::socklen_t;
+        // SAFETY: the pointers are to locals that outlive the call, `len` is the size of what
+        // `bytes` is, and the descriptor is open while it is borrowed.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                bytes.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        let len = usize::try_from(len).unwrap_or(0).min(LEN);
+        (done == 0).then_some(Raw { bytes, len })
+    }
+
+    impl Raw {
+        fn field<const N: usize>(&self, at: usize) -> [u8; N] {
+            let field = self.bytes[..self.len].get(at..at + N);
+            field.and_then(|f| f.try_into().ok()).unwrap_or([0; N])
+        }
+
+        pub(super) fn u32(&self, at: usize) -> u32 {
+            u32::from_ne_bytes(self.field(at))
+        }
+
+        pub(super) fn u64(&self, at: usize) -> u64 {
+            u64::from_ne_bytes(self.field(at))
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_fields_are_where_the_kernel_puts_them() -> std::io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut client = TcpStream::connect(listener.local_addr()?)?;
+        let (mut server, _) = listener.accept()?;
+        let mut part = vec![0; 100_000];
+        for _ in 0..10 {
+            client.write_all(&part)?;
+            server.read_exact(&mut part)?;
+        }
+        // The last acknowledgement may be on its way.
+        server.write_all(b"x")?;
+        client.read_exact(&mut part[..1])?;
+        let sent = tcp_info(&client).expect("Linux tells");
+        let received = tcp_info(&server).expect("Linux tells");
+        // Linux counts the SYN as one acknowledged byte.
+        assert!(
+            (1_000_000..=1_000_001).contains(&sent.bytes_acked),
+            "{sent:?}"
+        );
+        assert_eq!(received.bytes_received, 1_000_000);
+        assert_eq!(
+            (sent.unacked, sent.notsent_bytes, sent.total_retrans),
+            (0, 0, 0)
+        );
+        assert_eq!(sent.data_segs_out, received.data_segs_in);
+        let round_trip = Duration::from_nanos(1)..Duration::from_secs(5);
+        assert!(
+            round_trip.contains(&sent.rtt) && round_trip.contains(&sent.min_rtt),
+            "{sent:?}"
+        );
+        assert!(sent.snd_cwnd >= 2 && sent.snd_mss >= 500 && sent.delivery_rate > 0);
+        assert!(sent.rwnd_limited <= sent.busy, "{sent:?}");
+        Ok(())
+    }
 }

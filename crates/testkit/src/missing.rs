@@ -78,8 +78,14 @@ pub fn checkout() -> &'static Path {
 
 /// Where scripts/setup-tests.sh puts the peers it builds.
 pub fn built_peers() -> PathBuf {
-    std::env::var_os("LONGHAUL_PEERS")
-        .map_or_else(|| checkout().join("target/peers"), PathBuf::from)
+    checkout().join("target/peers")
+}
+
+/// A file of a peer that nobody's distribution has yet, built into the folder that
+/// `LONGHAUL_PEERS` names.
+pub fn newest_peer(file: &str) -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("LONGHAUL_PEERS")?);
+    Some(folder.join(file)).filter(|path| path.is_file())
 }
 
 /// Whether the process has root's rights.

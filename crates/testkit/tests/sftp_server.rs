@@ -301,6 +301,7 @@ fn listing_links_and_attributes() {
     session.job(JobKind::MakeDir {
         path: remote("d"),
         mode: 0o755,
+        follow: true,
     });
     for i in 0..300 {
         session.put(b"x".to_vec(), &format!("d/{i}"));

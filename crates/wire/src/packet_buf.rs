@@ -46,7 +46,13 @@ impl PacketBuf {
 
     /// A packet of its own memory, for a message without a pool.
     pub fn from_payload(payload: &[u8]) -> Self {
-        let mut packet = Self::new(Vec::new(), 0, payload.len(), 0, None);
+        Self::with_tail(payload, 0)
+    }
+
+    /// The same with `tail` bytes beyond [`TAILROOM`], for padding that hides a length.
+    pub fn with_tail(payload: &[u8], tail: usize) -> Self {
+        let slot = payload.len() + tail;
+        let mut packet = Self::new(Vec::new(), 0, payload.len(), slot, None);
         packet.append(payload);
         packet
     }

@@ -22,6 +22,7 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
         },
         forward_agent: flags.forward_agent,
         batch: flags.batch,
+        quiet: flags.quiet,
         ssh: None,
     }
 }
@@ -34,6 +35,7 @@ pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> Query {
         port: host.port,
         file: flags.config.clone(),
         batch: flags.batch,
+        quiet: flags.quiet,
         ..Query::default()
     }
 }

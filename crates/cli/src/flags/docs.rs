@@ -105,10 +105,7 @@ type Examples = &'static [(&'static str, &'static str)];
 
 const CP_EXAMPLES: Examples = &[
     ("longhaul cp big.iso host:/srv/", "Upload a file."),
-    (
-        "longhaul cp -a host:results .",
-        "Download a tree as it is.",
-    ),
+    ("longhaul cp -a host:results .", "Download a tree as it is."),
     (
         "longhaul cp --json -q a b host: | jq .",
         "Upload two files and read the events.",
@@ -155,7 +152,11 @@ fn lab_exit_section(roff: &mut Roff) {
 fn lab_environment_section(roff: &mut Roff) {
     roff.control("SH", ["ENVIRONMENT"]);
     item(roff, "SHELL", "What --shell runs.");
-    item(roff, "TMPDIR", "Where the lab keeps its keys and generated files.");
+    item(
+        roff,
+        "TMPDIR",
+        "Where the lab keeps its keys and generated files.",
+    );
     item(
         roff,
         "LONGHAUL_LAB",
@@ -288,7 +289,11 @@ fn lab_flags_markdown(text: &mut String) {
             group.heading()
         ));
         for flag in rows {
-            text.push_str(&format!("| {} | {} |\n", cell(flag), flag.doc.replace('|', "\\|")));
+            text.push_str(&format!(
+                "| {} | {} |\n",
+                cell(flag),
+                flag.doc.replace('|', "\\|")
+            ));
         }
     }
     text.push_str("\n## Named paths\n\n| Name | Path | Stands for |\n|---|---|---|\n");

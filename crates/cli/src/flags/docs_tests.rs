@@ -37,6 +37,26 @@ fn man_page_has_every_flag_and_every_exit_code() {
 }
 
 #[test]
+fn the_labs_page_has_its_flags_paths_and_exit_codes() {
+    let page = String::from_utf8(man(Some("lab")).unwrap())
+        .unwrap()
+        .replace('\\', "");
+    for flag in lab_rows() {
+        assert!(
+            page.contains(&flag.spelled()),
+            "{} is missing",
+            flag.spelled()
+        );
+    }
+    for path in lab::path::NAMED {
+        assert!(page.contains(path.name), "{} is missing", path.name);
+    }
+    for (code, meaning) in exit::LAB {
+        assert!(page.contains(&capital(meaning)), "{code} is missing");
+    }
+}
+
+#[test]
 fn completions_know_the_flags() {
     use clap_complete::Shell;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

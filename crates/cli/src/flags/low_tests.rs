@@ -127,3 +127,73 @@ fn operands_need_not_be_unicode() {
         other => panic!("{other:?}"),
     }
 }
+
+fn lab(args: &[&str]) -> Result<LabArgs, String> {
+    let words = ["longhaul", "lab"].iter().chain(args).map(OsString::from);
+    match parse(words, clap::ColorChoice::Never) {
+        Ok(LowArgs::Lab(args)) => Ok(*args),
+        Ok(other) => panic!("not a lab: {other:?}"),
+        Err(UsageError(text)) => Err(text),
+    }
+}
+
+#[test]
+fn what_follows_the_command_is_the_commands() {
+    for dash in [&["--"][..], &[]] {
+        let words = [&["--rtt", "5ms", "-q"], dash, &["ping", "-q", "--", "far"]].concat();
+        let args = lab(&words).unwrap();
+        assert_eq!(args.command, ["ping", "-q", "--", "far"]);
+        assert_eq!(args.options, [("rtt", "5ms".to_owned())]);
+        assert!(args.quiet);
+    }
+}
+
+#[test]
+fn options_of_the_path_are_kept_in_order() {
+    let args = lab(&[
+        "--path",
+        "satellite",
+        "--at",
+        "5s reset",
+        "--at",
+        "1s blackout=1s",
+        "--bleach",
+        "true",
+    ])
+    .unwrap();
+    assert_eq!(args.path.as_deref(), Some("satellite"));
+    let options: Vec<_> = args
+        .options
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    assert_eq!(
+        options,
+        [("bleach", ""), ("at", "5s reset"), ("at", "1s blackout=1s")]
+    );
+}
+
+#[test]
+fn labs_that_cannot_be_are_named() {
+    for (words, part) in [
+        (&[][..], "a command is needed, or --shell"),
+        (&["--shell", "true"], "--shell takes no command"),
+        (
+            &["--sshd-option", "A=1", "true"],
+            "--sshd-option needs --sshd",
+        ),
+        (
+            &["--sshd", "--sshd-option", "A", "true"],
+            "'A' is not KEY=VALUE",
+        ),
+        (&["--far-port", "7", "true"], "--far-port needs --far"),
+        (
+            &["--far", "x", "--far-port", "0", "true"],
+            "'0' is not a port",
+        ),
+    ] {
+        let error = lab(words).unwrap_err();
+        assert!(error.contains(part), "{words:?}: {error}");
+        assert!(error.contains("Usage: longhaul lab"), "{error}");
+    }
+}

@@ -103,12 +103,14 @@ impl Default for PathSpec {
 /// How much may wait for the link in each direction; what comes beyond is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// One bandwidth-delay product, at least [`Queue::LEAST`].
+    /// One bandwidth-delay product, at least 2 ms and [`Queue::LEAST`].
     ///
     /// A lone flow that falls back to 0.7 (cubic, RFC 9438) after a drop keeps the link busy with
     /// 0.43 of the product, one that halves (Reno) with one (Appenzeller, Keslassy, McKeown:
     /// Sizing Router Buffers, 2004). One product is also what routers on long paths are sold
     /// with, and it doubles the round trip at most.
+    /// On a short path a window leaves the sender at once and the link has no time to drain it:
+    /// 2 ms are what a switch has for a port, 2.5 MB at 10 Gbit/s.
     Default,
     /// IP bytes.
     Bytes(u64),
@@ -121,10 +123,12 @@ impl Queue {
     /// 64 KiB at a time, which on a real wire would have been spread out.
     pub const LEAST: u64 = 160 * 1024;
 
+    const SHORTEST: Duration = Duration::from_millis(2);
+
     /// Bytes, on a link of this rate and round-trip time.
     pub fn bytes(self, rate: Rate, rtt: Duration) -> u64 {
         match self {
-            Self::Default => rate.bytes_in(rtt).max(Self::LEAST),
+            Self::Default => rate.bytes_in(rtt.max(Self::SHORTEST)).max(Self::LEAST),
             Self::Bytes(bytes) => bytes,
             Self::Time(time) => rate.bytes_in(time),
         }

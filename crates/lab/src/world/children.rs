@@ -54,9 +54,7 @@ impl Children {
         }
         Ok(Self {
             alive: Vec::new(),
-            ended: Watched::new(SIGCHLD)
-                .map_err(failed)?
-                .ok_or_else(ignored)?,
+            ended: Watched::new(SIGCHLD).map_err(failed)?.ok_or_else(ignored)?,
             passed_on,
         })
     }
@@ -82,18 +80,15 @@ impl Children {
     ) -> Result<bool, LabError> {
         let deadline = Instant::now() + patience;
         while !ready() {
-            if let Some((ended, status)) = self.reap()
-                && ended == role
-            {
-                if ended == Role::Sshd {
-                    // Its log says why.
-                    return Ok(false);
+            match self.reap() {
+                // Its log says why.
+                Some((Role::Sshd, _)) if role == Role::Sshd => return Ok(false),
+                Some((ended, status)) if ended == role => {
+                    let (name, how) = (role.name(), told(status));
+                    return Err(LabError(format!("{name} {how} before it was ready")));
                 }
-                let how = told(status);
-                return Err(LabError(format!(
-                    "{} {how} before it was ready",
-                    ended.name()
-                )));
+                Some((ended, status)) => tell(&format!("{} {}", ended.name(), told(status))),
+                None => {}
             }
             if Instant::now() > deadline {
                 return Ok(false);

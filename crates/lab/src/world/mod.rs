@@ -100,11 +100,7 @@ fn emulator(scratch: &Path, again: &[OsString], near: &mut Side, far: &mut Side)
 }
 
 /// Starts what runs on the far side, which this thread is on, and waits until it listens.
-fn servers(
-    lab: &Lab,
-    scratch: &Path,
-    children: &mut Children,
-) -> Result<Option<Keys>, LabError> {
+fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<Keys>, LabError> {
     let mut keys = None;
     if let Some(options) = &lab.sshd {
         let new = Keys::generate(scratch)?;
@@ -116,7 +112,11 @@ fn servers(
         }
         let mut server = new.server(options)?;
         children.start(Role::Sshd, server.process_group(0))?;
-        if !children.wait_for(Role::Sshd, || Port::Number(sshd::PORT).listens(), SERVER_STARTS)? {
+        if !children.wait_for(
+            Role::Sshd,
+            || Port::Number(sshd::PORT).listens(),
+            SERVER_STARTS,
+        )? {
             return Err(LabError(format!("sshd did not come up: {}", new.log())));
         }
         keys = Some(new);
@@ -147,7 +147,11 @@ fn servers(
 
 fn command(lab: &Lab, keys: Option<&Keys>) -> Command {
     let mut words = lab.command.iter();
-    let mut command = Command::new(words.next().map_or_else(Default::default, |word| word.as_os_str()));
+    let mut command = Command::new(
+        words
+            .next()
+            .map_or_else(Default::default, |word| word.as_os_str()),
+    );
     command.args(words).env("LONGHAUL_LAB", NEAR.name);
     if let Some(keys) = keys {
         command.envs(keys.environment());

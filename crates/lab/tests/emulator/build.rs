@@ -2,37 +2,37 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub const FIN: u8 = 0x01;
-pub const SYN: u8 = 0x02;
-pub const RST: u8 = 0x04;
-pub const PSH: u8 = 0x08;
-pub const ACK: u8 = 0x10;
-pub const CWR: u8 = 0x80;
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const ACK: u8 = 0x10;
+pub(crate) const CWR: u8 = 0x80;
 
-pub const NEAR: (u8, u16) = (1, 40_000);
-pub const FAR: (u8, u16) = (2, 22);
+pub(crate) const NEAR: (u8, u16) = (1, 40_000);
+pub(crate) const FAR: (u8, u16) = (2, 22);
 
 /// A TCP packet to be built, or one that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packet {
-    pub v6: bool,
+pub(crate) struct Packet {
+    pub(crate) v6: bool,
     /// Last byte of the address, and port.
-    pub from: (u8, u16),
-    pub to: (u8, u16),
-    pub traffic_class: u8,
-    pub id: u16,
-    pub seq: u32,
-    pub ack: u32,
-    pub flags: u8,
-    pub payload: usize,
+    pub(crate) from: (u8, u16),
+    pub(crate) to: (u8, u16),
+    pub(crate) traffic_class: u8,
+    pub(crate) id: u16,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    pub(crate) payload: usize,
     /// Payload of a segment, for a super-packet.
-    pub gso_size: u16,
-    pub gso_ecn: bool,
+    pub(crate) gso_size: u16,
+    pub(crate) gso_ecn: bool,
 }
 
 impl Packet {
     /// From near to far.
-    pub fn data(seq: u32, payload: usize) -> Self {
+    pub(crate) fn data(seq: u32, payload: usize) -> Self {
         Self {
             v6: false,
             from: NEAR,
@@ -49,14 +49,14 @@ impl Packet {
     }
 
     /// As a super-packet of segments with 1,448 bytes.
-    pub fn bundle(seq: u32, payload: usize) -> Self {
+    pub(crate) fn bundle(seq: u32, payload: usize) -> Self {
         Self {
             gso_size: 1448,
             ..Self::data(seq, payload)
         }
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let tcp_len = 32 + self.payload;
         let ip_len = if self.v6 { 40 } else { 20 };
         let mut frame = vec![0; 10];
@@ -117,7 +117,7 @@ impl Packet {
 
     /// Reads a frame and checks all that a receiver would: lengths, checksums in full, the
     /// contents that belong to the sequence numbers.
-    pub fn checked(frame: &[u8]) -> Self {
+    pub(crate) fn checked(frame: &[u8]) -> Self {
         let native = |at: usize| u16::from_ne_bytes([frame[at], frame[at + 1]]);
         let ip = &frame[10..];
         let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
@@ -178,7 +178,7 @@ impl Packet {
     }
 
     /// First sequence numbers of the segments.
-    pub fn segments(&self) -> Vec<u32> {
+    pub(crate) fn segments(&self) -> Vec<u32> {
         let size = match self.gso_size {
             0 => self.payload.max(1),
             size => size.into(),

@@ -13,34 +13,34 @@ use build::Packet;
 use lab::path::PathSpec;
 use lab::{Direction, Emulator};
 
-pub use lab::Direction::{FarToNear, NearToFar};
+pub(crate) use lab::Direction::{FarToNear, NearToFar};
 
-pub const MS: Duration = Duration::from_millis(1);
-pub const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-pub fn path(options: &[(&str, &str)]) -> PathSpec {
+pub(crate) fn path(options: &[(&str, &str)]) -> PathSpec {
     PathSpec::build(None, options.iter().copied()).expect("a path")
 }
 
 /// A path, and all that has arrived at its ends.
-pub struct Lab {
-    pub emulator: Emulator,
-    pub arrived: Vec<(Duration, Direction, Packet)>,
+pub(crate) struct Lab {
+    pub(crate) emulator: Emulator,
+    pub(crate) arrived: Vec<(Duration, Direction, Packet)>,
 }
 
 impl Lab {
-    pub fn new(options: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(options: &[(&str, &str)]) -> Self {
         Self {
             emulator: Emulator::new(&path(options)),
             arrived: Vec::new(),
         }
     }
 
-    pub fn offer(&mut self, direction: Direction, now: Duration, packet: &Packet) {
+    pub(crate) fn offer(&mut self, direction: Direction, now: Duration, packet: &Packet) {
         self.offer_bytes(direction, now, &packet.bytes());
     }
 
-    pub fn offer_bytes(&mut self, direction: Direction, now: Duration, bytes: &[u8]) {
+    pub(crate) fn offer_bytes(&mut self, direction: Direction, now: Duration, bytes: &[u8]) {
         self.run_until(now);
         let mut frame = self.emulator.memory();
         frame.room()[..bytes.len()].copy_from_slice(bytes);
@@ -49,7 +49,7 @@ impl Lab {
     }
 
     /// Lets arrive what arrives until then, each at its deadline.
-    pub fn run_until(&mut self, end: Duration) {
+    pub(crate) fn run_until(&mut self, end: Duration) {
         while let Some(at) = self.emulator.next_deadline().filter(|at| *at <= end) {
             while let Some((direction, frame)) = self.emulator.poll(at) {
                 let packet = Packet::checked(frame.bytes());
@@ -60,7 +60,7 @@ impl Lab {
     }
 
     /// Everything arrives; then what was offered has been accounted for.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.run_until(Duration::from_secs(3600));
         for direction in Direction::BOTH {
             let figures = self.emulator.figures().of(direction);
@@ -72,7 +72,7 @@ impl Lab {
     }
 
     /// First sequence numbers of all segments that arrived, in order.
-    pub fn segments(&self) -> Vec<u32> {
+    pub(crate) fn segments(&self) -> Vec<u32> {
         let packets = self.arrived.iter();
         packets
             .flat_map(|(_, _, packet)| packet.segments())

@@ -51,7 +51,8 @@ fn the_queue_is_one_bandwidth_delay_product_unless_asked() {
     assert_eq!(bytes(&[("rtt", "114ms"), ("rate", "1Gbit")]), 14_250_000);
     assert_eq!(bytes(&[("rate", "1Gbit"), ("queue", "2ms")]), 250_000);
     assert_eq!(bytes(&[("queue", "64KiB")]), 65_536);
-    assert_eq!(bytes(&[]), 160 * 1024);
+    assert_eq!(bytes(&[("rate", "10Mbit")]), 160 * 1024);
+    assert_eq!(bytes(&[]), 2_500_000, "2 ms of 10 Gbit/s");
 }
 
 #[test]

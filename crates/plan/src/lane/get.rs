@@ -9,12 +9,15 @@ use super::task::{Step, Surprise, attributes};
 use super::words::{refused, remote};
 use crate::{
     Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, PutOptions,
+    Span,
 };
 
-/// Downloads one file.
+/// Downloads one file, or some of its bytes into a target that others fill as well.
 #[derive(Debug)]
 pub(super) struct Get {
     pub(super) id: JobId,
+    /// Whose target it is, and which bytes.
+    pub(super) part: Option<(JobId, Span)>,
     pub(super) source: Vec<u8>,
     pub(super) target: PathBuf,
     pub(super) options: PutOptions,
@@ -53,6 +56,7 @@ impl Get {
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         Self {
             id,
+            part: None,
             source,
             target,
             options,
@@ -75,6 +79,26 @@ impl Get {
             disk_pending: 0,
             fault: None,
         }
+    }
+
+    /// Some of a file's bytes.
+    pub(super) fn range(
+        id: JobId,
+        file: JobId,
+        source: Vec<u8>,
+        known: Attributes,
+        span: Span,
+    ) -> Self {
+        let mut get = Self::new(id, source, PathBuf::new(), None, PutOptions::default());
+        get.part = Some((file, span));
+        get.attrs = Some(known);
+        get.next = span.offset;
+        get
+    }
+
+    /// Where its bytes end, unless the file does before.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.part.and_then(|(_, span)| span.end())
     }
 
     /// What is no regular file is never opened: OPEN of a FIFO would hold the server for good.
@@ -137,6 +161,9 @@ impl Get {
                     if seen.size.is_some() {
                         self.attrs = Some(seen);
                     }
+                    if self.part.is_some() {
+                        core.event(LaneEvent::Attributes(self.id, seen));
+                    }
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
@@ -183,16 +210,18 @@ impl Get {
                 }
                 if !self.created && self.fault.is_none() {
                     self.created = true;
-                    self.ask_disk(
-                        core,
-                        DiskRequest::CreateTarget {
-                            job: self.id,
+                    let job = self.id;
+                    let request = match self.part {
+                        Some((file, _)) => DiskRequest::Join { job, file },
+                        None => DiskRequest::CreateTarget {
+                            job,
                             target: self.target.clone(),
                             inplace: self.options.inplace,
                             replace_link: self.options.replace_link,
                             size: self.attrs.and_then(|a| a.size),
                         },
-                    );
+                    };
+                    self.ask_disk(core, request);
                 }
             }
             Reply::Status(status) => {
@@ -241,7 +270,8 @@ impl Get {
         if self.fault.is_some() {
             return self.give_up(core);
         }
-        let complete = self.end.is_some() && self.reads == 0 && self.missing.is_empty();
+        let covered = self.end.is_some() || self.limit().is_some_and(|l| self.next >= l);
+        let complete = covered && self.reads == 0 && self.missing.is_empty();
         if complete {
             self.close(core);
             self.finish(core);
@@ -259,6 +289,9 @@ impl Get {
     }
 
     fn finish(&mut self, core: &mut Core) {
+        if self.part.is_some() {
+            return self.leave(core);
+        }
         let (Some(size), false) = (self.end, self.finishing) else {
             return;
         };
@@ -267,16 +300,33 @@ impl Get {
             let text = "the file shrank while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
         }
+        let attributes = self.options.kept(self.attrs.unwrap_or_default());
         self.ask_disk(
             core,
             DiskRequest::FinishTarget {
                 job: self.id,
                 size,
-                attributes: self.attrs.unwrap_or_default(),
+                attributes,
                 preserve: self.options.preserve,
                 fsync: self.options.fsync,
             },
         );
+    }
+
+    /// Its bytes are on their way to the disk: lets go of the target that others still fill.
+    fn leave(&mut self, core: &mut Core) {
+        if std::mem::replace(&mut self.finishing, true) {
+            return;
+        }
+        self.finished = true;
+        if let Some(end) = self.end
+            && self.limit().is_none_or(|limit| end < limit)
+        {
+            core.event(LaneEvent::Ended(self.id, end));
+        }
+        if self.created && !std::mem::replace(&mut self.discarding, true) {
+            self.ask_disk(core, DiskRequest::Discard { job: self.id });
+        }
     }
 
     fn give_up(&mut self, core: &mut Core) -> Step {

@@ -8,6 +8,7 @@ mod get_data;
 mod list;
 mod put;
 mod put_data;
+mod put_part;
 mod put_target;
 mod single;
 mod task;
@@ -187,6 +188,12 @@ impl Lane {
         }
     }
 
+    /// Whether the server takes one request after the other: what is pushed behind a MakeDir may
+    /// lie in that directory.
+    pub fn works_in_order(&self) -> bool {
+        self.ready && self.core.server.in_order
+    }
+
     /// What the server said, to be remembered; `None` before VERSION.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.core.client.info()
@@ -209,6 +216,24 @@ impl Lane {
                 let step = task.cancel(&mut self.core, fault.clone());
                 self.after(id, step);
             }
+        }
+        self.pump();
+    }
+
+    /// Gives up one job, which then fails: somebody else has done its work. Nothing happens to
+    /// one that is not here.
+    pub fn abandon(&mut self, now: Instant, job: JobId) {
+        self.core.now = now;
+        let fault = Fault {
+            what: "done on another channel".to_owned(),
+            remote: false,
+        };
+        if let Some(at) = self.waiting.iter().position(|j| j.id == job) {
+            self.waiting.remove(at);
+            self.core.event(LaneEvent::Failed(job, fault));
+        } else if let Some(task) = self.tasks.get_mut(&job) {
+            let step = task.cancel(&mut self.core, fault);
+            self.after(job, step);
         }
         self.pump();
     }

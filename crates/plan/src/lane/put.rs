@@ -7,9 +7,12 @@ use wire::Block;
 use super::core::{Core, What};
 use super::task::{Step, Surprise};
 use super::words::{self, refused, remote};
-use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
+use crate::{
+    Attributes, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions,
+    Span,
+};
 
-/// Uploads one file.
+/// Uploads one file, or a part of one.
 ///
 /// The temporary is opened beside the target as soon as the source's first bytes are there,
 /// while the LSTAT of the target is still on its way; what the LSTAT says is acted upon before
@@ -18,7 +21,7 @@ use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent
 #[derive(Debug)]
 pub(super) struct Put {
     pub(super) id: JobId,
-    source: PathBuf,
+    pub(super) part: Part,
     pub(super) options: PutOptions,
     /// Where the file shall stand: the target, or what it points to.
     pub(super) path: Vec<u8>,
@@ -34,6 +37,32 @@ pub(super) struct Put {
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
     state: FileState,
+}
+
+/// Which part of the upload it is.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// All of it.
+    Whole { source: PathBuf },
+    /// Creates the temporary and writes the first `len` bytes.
+    Head {
+        file: JobId,
+        attributes: Attributes,
+        len: u64,
+        /// Others know of the temporary.
+        announced: bool,
+    },
+    /// Bytes in the middle.
+    Range {
+        file: JobId,
+        attributes: Attributes,
+        span: Span,
+    },
+    /// Attributes and rename.
+    Finish {
+        attributes: Attributes,
+        cut: Option<u64>,
+    },
 }
 
 /// What is known of the target.
@@ -93,7 +122,7 @@ pub(super) struct Attempt {
 const FIRST: usize = 32 * 1024;
 
 impl Put {
-    pub(super) fn new(id: JobId, source: PathBuf, path: Vec<u8>, options: PutOptions) -> Self {
+    pub(super) fn new(id: JobId, part: Part, path: Vec<u8>, options: PutOptions) -> Self {
         let target = match (options.inplace, options.fresh) {
             (true, _) => Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC),
             (false, true) => Target::New,
@@ -101,7 +130,7 @@ impl Put {
         };
         Self {
             id,
-            source,
+            part,
             options,
             path,
             target,
@@ -117,6 +146,9 @@ impl Put {
     }
 
     pub(super) fn start(&mut self, core: &mut Core) {
+        if let Part::Finish { .. } = self.part {
+            return self.start_finish(core);
+        }
         if self.target == Target::Unknown {
             self.send(
                 core,
@@ -129,14 +161,19 @@ impl Put {
         let handle = if core.server.predict { 4 } else { Handle::MAX };
         self.attempt.prefetched = true;
         core.prefetched += 1;
-        self.ask_disk(
-            core,
-            DiskRequest::OpenSource {
-                job: self.id,
-                path: self.source.clone(),
+        let job = self.id;
+        let request = match &self.part {
+            Part::Whole { source } => DiskRequest::OpenSource {
+                job,
+                path: source.clone(),
                 first: core.block(handle, FIRST),
             },
-        );
+            Part::Head { file, .. } | Part::Range { file, .. } => {
+                DiskRequest::Join { job, file: *file }
+            }
+            Part::Finish { .. } => return,
+        };
+        self.ask_disk(core, request);
     }
 
     pub(super) fn on_reply(
@@ -228,6 +265,7 @@ impl Put {
                     core.openers.push_back(self.id);
                 }
             }
+            DiskReply::Joined { .. } => self.on_joined(core),
             DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block),
             DiskReply::Failed { fault, .. } => self.fail(fault),
             _ => {}
@@ -244,6 +282,7 @@ impl Put {
         if a.opened && a.closing && a.writes == 0 {
             self.reach(core, FileState::Written);
         }
+        self.announce(core);
         // The rename may leave only when every request of this file was answered; a server may
         // answer CLOSE before WRITE.
         if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
@@ -253,7 +292,13 @@ impl Put {
         if self.attempt.synced {
             self.reach(core, FileState::Synced);
         }
-        self.name(core)
+        match self.part {
+            Part::Whole { .. } | Part::Finish { .. } => self.name(core),
+            Part::Head { .. } | Part::Range { .. } => {
+                core.event(LaneEvent::Done(self.id));
+                Step::Over
+            }
+        }
     }
 
     pub(super) fn done(&mut self, core: &mut Core) -> Step {

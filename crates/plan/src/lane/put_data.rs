@@ -4,7 +4,7 @@ use sftp::{Attrs, OpenFlags, Request};
 use wire::Block;
 
 use super::core::{Core, What};
-use super::put::{Put, Target};
+use super::put::{Part, Put, Target};
 use super::temp_name::temp_name;
 use crate::DiskRequest;
 
@@ -16,6 +16,11 @@ impl Put {
             return;
         }
         let (path, flags) = match self.target {
+            _ if matches!(self.part, Part::Range { .. }) => (self.path.clone(), OpenFlags::WRITE),
+            _ if matches!(self.part, Part::Finish { .. }) => {
+                let temp = self.attempt.temp.clone();
+                (temp.unwrap_or_default(), OpenFlags::WRITE)
+            }
             Target::Direct(flags) => (self.path.clone(), flags),
             _ => {
                 let temp = temp_name(&self.path, &mut *core.config.random);
@@ -54,6 +59,7 @@ impl Put {
 
     /// Asks for the next piece of the source; false when there is nothing to ask for now.
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+        let limit = self.limit();
         let a = &mut self.attempt;
         let Some(handle) = &a.handle else {
             return false;
@@ -67,16 +73,20 @@ impl Put {
         if !a.reads.is_empty() && (a.meta.stream || a.next_read > size) {
             return false;
         }
-        let len = u64::from(core.server.write);
-        let block = core.block(handle.as_bytes().len(), core.server.write as usize);
         let offset = a.next_read;
+        let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
+        let len = u64::from(core.server.write).min(left);
+        let block = core.block(handle.as_bytes().len(), len as usize);
         a.next_read += len;
         a.reads.insert(offset, len);
+        if left == len {
+            a.end = limit;
+        }
         core.reading += len;
         let request = DiskRequest::Read {
             job: self.id,
             offset,
-            len: core.server.write as usize,
+            len: len as usize,
             block,
         };
         self.ask_disk(core, request);
@@ -117,24 +127,35 @@ impl Put {
             self.attempt.mode_set = attrs.permissions.is_some();
             self.send(core, What::Attributes, &Request::Fsetstat { handle, attrs });
         }
-        if self.options.fsync && core.server.fsync {
+        if self.options.fsync && core.server.fsync && !self.is_piece() {
             self.send(core, What::Sync, &Request::Fsync { handle });
         }
         self.close(core);
+        self.tell_end(core, end);
+        if self.is_piece() {
+            return;
+        }
         if end < self.attempt.meta.attributes.size.unwrap_or(0) && !self.attempt.meta.stream {
             self.warn(core, "the file shrank while it was read");
         }
     }
 
     fn final_attrs(&self, end: u64) -> Attrs {
+        if self.is_piece() {
+            return Attrs::default();
+        }
         let source = self.attempt.meta.attributes;
+        let cut = match &self.part {
+            Part::Finish { cut, .. } => *cut,
+            _ => (self.attempt.written_to > end).then_some(end),
+        };
         let mut attrs = Attrs {
             // What was read behind the end before the file shrank must not stay.
-            size: (self.attempt.written_to > end).then_some(end),
+            size: cut,
             ..Attrs::default()
         };
         if self.options.preserve {
-            attrs.permissions = source.mode.map(|m| m & 0o7777);
+            attrs.permissions = source.mode.map(|m| self.options.kept_mode(m));
             attrs.times = source.times;
         } else if let Target::Existing(mode) = self.target {
             attrs.permissions = mode;

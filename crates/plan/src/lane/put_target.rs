@@ -3,7 +3,7 @@
 use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::core::{Core, What};
-use super::put::{Attempt, Put, Redo, Target};
+use super::put::{Attempt, Part, Put, Redo, Target};
 use super::task::Step;
 use super::words::{self, CREATING, RENAMING, refused};
 use crate::{JobId, LaneEvent};
@@ -24,7 +24,12 @@ impl Put {
             What::Follow => self.on_follow(reply),
             What::Resolve => self.on_resolve(reply),
             What::ClearTarget => match words::status(reply) {
-                Ok(()) => self.attempt.stranded = true,
+                Ok(()) => {
+                    self.attempt.stranded = true;
+                    if let Some(temp) = self.attempt.temp.clone() {
+                        core.event(LaneEvent::Path(self.id, temp));
+                    }
+                }
                 Err(status) => self.fail(refused("cannot replace the old file", status)),
             },
             What::Rename => match words::status(reply) {
@@ -115,6 +120,14 @@ impl Put {
 
     /// OPEN was answered with a failure.
     pub(super) fn open_refused(&mut self, core: &mut Core, status: &Status) {
+        // A part opens what others have made; whoever names it removes it as well.
+        match self.part {
+            Part::Range { .. } | Part::Finish { .. } => {
+                self.fail(refused("cannot open the temporary again", status));
+                return;
+            }
+            Part::Whole { .. } | Part::Head { .. } => {}
+        }
         self.attempt.temp = None;
         match (self.target, status.code) {
             (Target::Direct(_), _) => self.fail(refused(CREATING, status)),
@@ -184,7 +197,7 @@ impl Put {
             self.keep_stranded();
         }
         if let (true, false, Some(path)) = (
-            self.attempt.opened,
+            self.attempt.opened || matches!(self.part, Part::Finish { .. }),
             self.attempt.removing,
             self.attempt.temp.clone(),
         ) {
@@ -205,6 +218,10 @@ impl Put {
     }
 
     fn begin_again(&mut self, core: &mut Core) -> Step {
+        if let (Part::Head { .. }, Some(Redo::Direct(_))) = (&self.part, self.redo) {
+            core.event(LaneEvent::Done(self.id));
+            return Step::Over;
+        }
         match self.redo.take() {
             Some(Redo::Follow) => {
                 self.attempt = Attempt::default();
@@ -253,7 +270,7 @@ impl Put {
 
     /// The temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
-        let stays = self.attempt.stranded;
+        let stays = self.attempt.stranded || matches!(self.part, Part::Finish { .. });
         let temp = self.attempt.temp.as_deref().filter(|_| !stays)?;
         Some((self.id, temp))
     }

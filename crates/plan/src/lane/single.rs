@@ -39,7 +39,7 @@ impl Single {
 
     pub(super) fn start(&mut self, core: &mut Core) -> Step {
         match self.kind.clone() {
-            JobKind::MakeDir { path, mode } => {
+            JobKind::MakeDir { path, mode, .. } => {
                 let attrs = Attrs::with_permissions(mode & 0o777);
                 self.send(
                     core,
@@ -75,7 +75,13 @@ impl Single {
                 self.send(core, ITSELF, &Request::Remove { path: &path.0 });
             }
             // Those have their own machines.
-            JobKind::Put { .. } | JobKind::Get { .. } | JobKind::List { .. } => {}
+            JobKind::Put { .. }
+            | JobKind::Get { .. }
+            | JobKind::List { .. }
+            | JobKind::CreateTemp { .. }
+            | JobKind::PutRange { .. }
+            | JobKind::FinishTemp { .. }
+            | JobKind::GetRange { .. } => {}
         }
         Step::Goes
     }
@@ -159,7 +165,7 @@ impl Single {
         // Kept in case nothing there explains the refusal.
         let fault = remote(status.to_string());
         let look = match (&self.kind, status.code) {
-            (JobKind::MakeDir { path, .. }, _) => Some((path.0.clone(), true)),
+            (JobKind::MakeDir { path, follow, .. }, _) => Some((path.0.clone(), *follow)),
             (JobKind::MakeSymlink { path, .. }, StatusCode::FAILURE) => {
                 Some((path.0.clone(), false))
             }

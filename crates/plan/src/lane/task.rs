@@ -3,7 +3,7 @@ use sftp::{Attrs, Reply};
 use super::core::{Core, What};
 use super::get::Get;
 use super::list::List;
-use super::put::Put;
+use super::put::{Part, Put};
 use super::single::Single;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
 
@@ -45,7 +45,38 @@ impl Task {
                 source,
                 target,
                 options,
-            } => Machine::Put(Box::new(Put::new(id, source, target.0, options))),
+            } => {
+                let part = Part::Whole { source };
+                Machine::Put(Box::new(Put::new(id, part, target.0, options)))
+            }
+            JobKind::CreateTemp {
+                file,
+                target,
+                attributes,
+                len,
+                options,
+            } => {
+                let head = Put::head(id, file, target.0, (attributes, len), options);
+                Machine::Put(Box::new(head))
+            }
+            JobKind::PutRange {
+                file,
+                attributes,
+                temp,
+                span,
+            } => Machine::Put(Box::new(Put::range(id, file, attributes, temp.0, span))),
+            JobKind::FinishTemp {
+                temp,
+                attributes,
+                cut,
+                options,
+            } => Machine::Put(Box::new(Put::finish(id, temp, attributes, cut, options))),
+            JobKind::GetRange {
+                file,
+                source,
+                known,
+                span,
+            } => Machine::Get(Box::new(Get::range(id, file, source.0, known, span))),
             JobKind::Get {
                 source,
                 target,

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
 use testkit::sftp_model::Rng;
 
-#[derive(Default)]
 pub(crate) struct Disk {
     pub(crate) sources: BTreeMap<PathBuf, Source>,
     pub(crate) files: BTreeMap<PathBuf, (Vec<u8>, Attributes)>,
@@ -23,6 +22,8 @@ pub(crate) struct Disk {
     pub(crate) jitter: Option<(Rng, Duration)>,
     pub(crate) held: u64,
     pub(crate) most_held: u64,
+    pub(crate) seekable: bool,
+    joined: BTreeMap<JobId, JobId>,
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
     written: u64,
@@ -68,6 +69,30 @@ impl Source {
     }
 }
 
+impl Default for Disk {
+    fn default() -> Self {
+        Self {
+            sources: BTreeMap::new(),
+            files: BTreeMap::new(),
+            latency: Duration::ZERO,
+            full_at: None,
+            bad_from: None,
+            faults: BTreeSet::new(),
+            jitter: None,
+            held: 0,
+            most_held: 0,
+            seekable: true,
+            joined: BTreeMap::new(),
+            open: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            written: 0,
+            asked: 0,
+            order: BTreeMap::new(),
+            replies: VecDeque::new(),
+        }
+    }
+}
+
 impl Disk {
     pub(crate) fn next_reply(&self) -> Option<Instant> {
         self.replies.front().map(|(at, _)| *at)
@@ -96,7 +121,8 @@ impl Disk {
         let at = self.when(now, &request);
         let reply = match self.refuses(&request) {
             Some(job) => {
-                if let Some(target) = self.targets.get_mut(&job) {
+                let file = self.joined.get(&job).copied().unwrap_or(job);
+                if let Some(target) = self.targets.get_mut(&file) {
                     target.incomplete = true;
                 }
                 failed(job, "the disk is broken")
@@ -112,7 +138,7 @@ impl Disk {
         self.asked += 1;
         match request {
             DiskRequest::CloseSource { .. } | DiskRequest::Discard { .. } => None,
-            request => self.faults.contains(&nth).then(|| job_of(request)),
+            request => self.faults.contains(&nth).then(|| request.job()),
         }
     }
 
@@ -127,7 +153,7 @@ impl Disk {
             DiskRequest::Write { .. } => Some(true),
             _ => None,
         };
-        let order = self.order.entry(job_of(request)).or_insert(Order {
+        let order = self.order.entry(request.job()).or_insert(Order {
             kind,
             after: now,
             latest: now,
@@ -188,6 +214,16 @@ impl Disk {
                 block.truncate(taken);
                 DiskReply::Read { job, offset, block }
             }
+            DiskRequest::Join { job, file } => {
+                if let Some(path) = self.open.get(&file).cloned() {
+                    self.open.insert(job, path);
+                } else if self.targets.contains_key(&file) {
+                    self.joined.insert(job, file);
+                } else {
+                    return failed(job, "the file is not open any more");
+                }
+                DiskReply::Joined { job }
+            }
             DiskRequest::CloseSource { job } => {
                 self.open.remove(&job);
                 DiskReply::Released { job }
@@ -200,7 +236,8 @@ impl Disk {
                     incomplete: false,
                 };
                 self.targets.insert(job, target);
-                DiskReply::Created { job }
+                let seekable = self.seekable;
+                DiskReply::Created { job, seekable }
             }
             DiskRequest::Write {
                 job,
@@ -213,6 +250,9 @@ impl Disk {
                 attributes,
                 ..
             } => {
+                if self.joined.values().any(|file| *file == job) {
+                    return failed(job, "the file is still being written");
+                }
                 let Some(mut target) = self.targets.remove(&job) else {
                     return failed(job, "finish without create");
                 };
@@ -224,6 +264,7 @@ impl Disk {
                 DiskReply::Finished { job }
             }
             DiskRequest::Discard { job } => {
+                self.joined.remove(&job);
                 self.targets.remove(&job);
                 DiskReply::Released { job }
             }
@@ -231,7 +272,8 @@ impl Disk {
     }
 
     fn write(&mut self, job: JobId, offset: u64, pieces: &[Bytes]) -> DiskReply {
-        let Some(target) = self.targets.get_mut(&job) else {
+        let file = self.joined.get(&job).copied().unwrap_or(job);
+        let Some(target) = self.targets.get_mut(&file) else {
             return failed(job, "write without create");
         };
         let bytes = pieces.concat();
@@ -249,18 +291,6 @@ impl Disk {
         target.data[offset as usize..end].copy_from_slice(&bytes);
         let len = bytes.len() as u64;
         DiskReply::Written { job, offset, len }
-    }
-}
-
-fn job_of(request: &DiskRequest) -> JobId {
-    match request {
-        DiskRequest::OpenSource { job, .. }
-        | DiskRequest::Read { job, .. }
-        | DiskRequest::CloseSource { job }
-        | DiskRequest::CreateTarget { job, .. }
-        | DiskRequest::Write { job, .. }
-        | DiskRequest::FinishTarget { job, .. }
-        | DiskRequest::Discard { job } => *job,
     }
 }
 

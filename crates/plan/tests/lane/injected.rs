@@ -1,6 +1,6 @@
 //! Every request of a run fails once: no temporary stays, no wrong file appears, no job hangs.
 
-use plan::{Job, JobKind, PutOptions};
+use plan::{Job, JobKind, LaneEvent, PutOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
 
@@ -42,6 +42,7 @@ fn scenario(w: &mut World) -> Vec<(plan::JobId, &'static str, Vec<u8>)> {
     w.job(JobKind::MakeDir {
         path: remote("dir"),
         mode: 0o755,
+        follow: true,
     });
     puts.into()
 }
@@ -263,4 +264,30 @@ fn a_server_that_answers_out_of_order() {
             assert_eq!(w.temporaries(), Vec::<String>::new());
         }
     }
+}
+
+/// A channel that is lost then leaves the only copy under its temporary name, which the owner of
+/// the lane has to know.
+#[test]
+fn where_the_only_copy_is_comes_before_the_rename() {
+    let mut config = config(Mode::Plain, 1);
+    config.openssh = false;
+    let mut w = World::with(config, Personality::other(), link(), 1);
+    w.place("old", OLD, 0o644);
+    let replaced = w.put(bytes(100, 1), "old", PutOptions::default());
+    let fresh = w.put(bytes(100, 2), "fresh", PutOptions::default());
+    w.run();
+    assert!(w.done(replaced) && w.done(fresh));
+    let told: Vec<_> = w
+        .events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            LaneEvent::Path(job, path) => Some((*job, String::from_utf8_lossy(path))),
+            _ => None,
+        })
+        .collect();
+    let [(job, path)] = &told[..] else {
+        panic!("once: {told:?}");
+    };
+    assert!(*job == replaced && path.starts_with(".old."), "{path}");
 }

@@ -103,6 +103,7 @@ fn directories_links_and_attributes() {
         let mkdir = |p: &str| JobKind::MakeDir {
             path: remote(p),
             mode: 0o750,
+            follow: true,
         };
         let made = w.job(mkdir("new"));
         let there = w.job(mkdir("dir"));
@@ -158,5 +159,24 @@ fn directories_links_and_attributes() {
             Some((0o600, (5, 6)))
         );
         assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+/// Between two hosts the source may have made it (CVE-2019-6111).
+#[test]
+fn a_symlink_to_a_directory_counts_only_where_it_may() {
+    for follow in [true, false] {
+        let mut w = World::new(Mode::Plain);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        w.model
+            .fs
+            .place("link", Kind::Symlink(b"d".to_vec()), 0o777);
+        let job = w.job(JobKind::MakeDir {
+            path: remote("link"),
+            mode: 0o755,
+            follow,
+        });
+        w.run();
+        assert_eq!(w.done(job), follow, "{:?}", w.failed(job));
     }
 }

@@ -5,6 +5,7 @@
 
 mod choice;
 mod event;
+mod message;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use wire::{NameList, Reader};
 use zeroize::Zeroizing;
 
 pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
+pub use message::AuthMessage;
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{
@@ -78,7 +80,7 @@ pub struct UserAuth {
     rounds: u32,
     banners: u32,
     steps: u32,
-    messages: VecDeque<Zeroizing<Vec<u8>>>,
+    messages: VecDeque<AuthMessage>,
     events: VecDeque<AuthEvent>,
 }
 
@@ -247,7 +249,7 @@ impl UserAuth {
         }
         r.finish()?;
         if prompts.is_empty() && m.name.is_empty() && m.instruction.is_empty() {
-            self.send(request::answers(&[]));
+            self.messages.push_back(request::answers(&[]));
             return Ok(());
         }
         self.awaits = Awaits::Answers(prompts.len());
@@ -330,12 +332,12 @@ impl UserAuth {
         Ok(())
     }
 
-    fn send(&mut self, message: impl Into<Zeroizing<Vec<u8>>>) {
-        self.messages.push_back(message.into());
+    fn send(&mut self, message: Vec<u8>) {
+        self.messages.push_back(AuthMessage::open(message));
     }
 
     /// The next message to send.
-    pub fn poll_message(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+    pub fn poll_message(&mut self) -> Option<AuthMessage> {
         self.messages.pop_front()
     }
 

@@ -3,7 +3,7 @@
 use wire::{Field, Rest};
 use zeroize::Zeroizing;
 
-use super::{AuthConfig, Identity};
+use super::{AuthConfig, AuthMessage, Identity};
 use crate::msg::{UserauthInfoResponse, UserauthRequest};
 
 const CONNECTION: &[u8] = b"ssh-connection";
@@ -66,7 +66,7 @@ pub(super) fn with_signature(mut request: Vec<u8>, signature: &[u8]) -> Vec<u8> 
 }
 
 /// RFC 4252 section 8.
-pub(super) fn password(config: &AuthConfig, password: &str) -> Zeroizing<Vec<u8>> {
+pub(super) fn password(config: &AuthConfig, password: &str) -> AuthMessage {
     // Room for all of it at once: a vector that grows leaves copies behind.
     let mut data = Zeroizing::new(Vec::with_capacity(password.len() + 16));
     false.write(&mut data);
@@ -79,7 +79,7 @@ pub(super) fn password(config: &AuthConfig, password: &str) -> Zeroizing<Vec<u8>
         data: Rest(&data),
     };
     m.encode(&mut message);
-    message
+    AuthMessage::secret(message)
 }
 
 /// RFC 4256 section 3.1.
@@ -91,7 +91,7 @@ pub(super) fn interactive(config: &AuthConfig) -> Vec<u8> {
 }
 
 /// RFC 4256 section 3.4.
-pub(super) fn answers(answers: &[Zeroizing<String>]) -> Zeroizing<Vec<u8>> {
+pub(super) fn answers(answers: &[Zeroizing<String>]) -> AuthMessage {
     let len: usize = answers.iter().map(|a| a.len() + 4).sum();
     let mut data = Zeroizing::new(Vec::with_capacity(len));
     for answer in answers {
@@ -104,5 +104,5 @@ pub(super) fn answers(answers: &[Zeroizing<String>]) -> Zeroizing<Vec<u8>> {
         answers: Rest(&data),
     }
     .encode(&mut message);
-    message
+    AuthMessage::secret(message)
 }

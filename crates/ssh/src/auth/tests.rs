@@ -303,6 +303,7 @@ fn partial_success_goes_on_and_no_key_counts_twice() {
     );
     auth.answers(Some(&[secret("42")]));
     let answer = auth.poll_message().unwrap();
+    assert!(answer.is_secret());
     let answer = UserauthInfoResponse::decode(&answer).unwrap();
     assert_eq!((answer.count, answer.answers.0), (1, &b"\0\0\0\x0242"[..]));
     auth.handle(&Bytes::from_static(SUCCESS)).unwrap();

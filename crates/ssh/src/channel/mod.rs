@@ -318,6 +318,11 @@ impl Channels {
             })
     }
 
+    /// The most that the peer's window was open at once, in bytes; 0 while it has not said.
+    pub fn largest_window(&self, id: ChannelId) -> u64 {
+        self.channels.get(&id.0).map_or(0, |c| c.send.largest())
+    }
+
     /// Whether the channel is there: neither closed nor refused.
     pub fn exists(&self, id: ChannelId) -> bool {
         self.channels.contains_key(&id.0)
@@ -327,6 +332,14 @@ impl Channels {
     pub fn consumed(&mut self, now: Instant, id: ChannelId, n: usize) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
             channel.receive.consume(now, n, self.rtt);
+        }
+    }
+
+    /// `bytes` are asked for and to come: the window opens for them, within its bound.
+    pub fn expect(&mut self, id: ChannelId, bytes: u64) {
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            channel.receive.at_least(bytes);
         }
     }
 

@@ -88,6 +88,10 @@ impl SendWindow {
         }
     }
 
+    pub(super) fn largest(&self) -> u64 {
+        u64::try_from(self.largest).unwrap_or(0)
+    }
+
     pub(super) fn left(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }
@@ -158,6 +162,17 @@ impl ReceiveWindow {
         self.in_round = 0;
     }
 
+    /// The reader has asked for `bytes` that are to come at once: the window must not be what
+    /// holds them, whatever the round trip of the connection says (the path behind a jump host or
+    /// a ProxyCommand is longer than its own).
+    pub(super) fn at_least(&mut self, bytes: u32) {
+        let grown = bytes.min(self.max);
+        if grown > self.size {
+            self.due = self.due.saturating_add(grown - self.size);
+            self.size = grown;
+        }
+    }
+
     /// The grant that is due, if it is worth a packet.
     pub(super) fn take_grant(&mut self) -> Option<u32> {
         let worth = (self.size / 8).max(LEAST_GRANT).min(self.size / 2 + 1);
@@ -222,6 +237,17 @@ mod tests {
             slow.consume(now, n, Some(rtt));
         }
         assert_eq!(slow.size(), 2 << 20);
+    }
+
+    #[test]
+    fn the_window_takes_what_the_reader_asked_for_up_to_its_bound() {
+        let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
+        window.at_least(5 << 20);
+        assert_eq!(window.take_grant(), Some(3 << 20));
+        window.at_least(4 << 20);
+        assert_eq!((window.size(), window.take_grant()), (5 << 20, None));
+        window.at_least(100 << 20);
+        assert_eq!(window.take_grant(), Some(10 << 20));
     }
 
     #[test]

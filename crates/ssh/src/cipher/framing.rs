@@ -85,6 +85,14 @@ impl Framing {
         padding
     }
 
+    /// Padding beyond [`Framing::padding`] that brings the aligned part to a multiple of
+    /// `multiple` bytes, itself a multiple of every block: hides how long a payload is
+    /// (OpenSSH's sshpkt_add_padding).
+    pub fn more_padding(&self, payload_len: usize, multiple: usize) -> usize {
+        let aligned = HEAD - self.aligned_from + payload_len + self.padding(payload_len);
+        aligned.next_multiple_of(multiple) - aligned
+    }
+
     /// Bytes on the wire of a packet with `payload_len` bytes: head, payload, padding and tag.
     pub fn packet_len(&self, payload_len: usize) -> usize {
         HEAD + payload_len + self.padding(payload_len) + self.tag_len
@@ -92,7 +100,12 @@ impl Framing {
 
     /// packet_length and padding_length for `payload_len` bytes, to stand in front of them.
     pub fn head(&self, payload_len: usize) -> Result<[u8; 5], SealError> {
-        let padding = self.padding(payload_len);
+        self.head_padded(payload_len, 0)
+    }
+
+    /// The same with `more` bytes of padding than the least.
+    pub fn head_padded(&self, payload_len: usize, more: usize) -> Result<[u8; 5], SealError> {
+        let padding = self.padding(payload_len) + more;
         let packet_length = 1 + payload_len + padding;
         match (u32::try_from(packet_length), u8::try_from(padding)) {
             (Ok(length), Ok(padding)) if packet_length <= MAX_PACKET_LENGTH => {

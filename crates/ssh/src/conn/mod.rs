@@ -156,8 +156,12 @@ impl Connection {
                 return Ok(None);
             }
             if let Some(message) = self.auth.as_mut().and_then(UserAuth::poll_message) {
-                self.transport
-                    .send(wire::PacketBuf::from_payload(&message))?;
+                match message.is_secret() {
+                    true => self.transport.send_hidden(&message)?,
+                    false => self
+                        .transport
+                        .send(wire::PacketBuf::from_payload(&message))?,
+                }
                 continue;
             }
             if !(self.authenticated || self.early) {

@@ -10,6 +10,8 @@
 //! ```
 
 mod exchange;
+mod incoming;
+mod keys;
 mod open;
 mod proposal;
 mod seal;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::{PacketBuf, Reader};
+use wire::PacketBuf;
 
 pub use open::{OpenJob, Opened};
 pub use proposal::{Direction, Negotiated, Proposal};
@@ -30,19 +32,12 @@ pub use seal::{Output, SealJob, Sealed};
 pub use version::Ident;
 
 use crate::Role;
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::Error;
 use crate::key::PrivateKey;
-use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
+use crate::msg::{Disconnect, Ping};
 use exchange::Exchange;
 use open::Inbound;
 use seal::Outbound;
-
-/// Packets that may wait to be written while the peer causes more.
-const MAX_ANSWERS: usize = 1024;
-/// Bytes of them; one PONG can have 256 KiB (CVE-2025-26466).
-const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
-const MAX_EXTENSIONS: u32 = 64;
 
 /// Packets per key at most, as OpenSSH's MAX_PACKETS (packet.c): 2^31.
 const MAX_PACKETS: u64 = 1 << 31;
@@ -208,113 +203,6 @@ impl Transport {
         self.inbound.wanted().unwrap_or(0)
     }
 
-    fn handle_packet(&mut self, now: Instant, opened: Opened) -> Result<Option<Bytes>, Error> {
-        let payload = self.inbound.inflate(opened.payload)?;
-        let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;
-        if opened.sequence == u32::MAX && self.keys_since.is_none() {
-            return Err(PeerMisbehaved::SequenceWrapped.into());
-        }
-        msg::legal(number, self.phase(), self.role.other())?;
-        if self.strict_first() && number == KexInit::NUMBER && opened.sequence != 0 {
-            return Err(PeerMisbehaved::StrictKex(number).into());
-        }
-        match number {
-            Disconnect::NUMBER => {
-                let m = Disconnect::decode(&payload)?;
-                return Err(Error::disconnected(m.reason, m.description));
-            }
-            msg::Ignore::NUMBER => {}
-            Debug::NUMBER => {
-                let m = Debug::decode(&payload)?;
-                if m.always_display {
-                    let text = crate::text::escape(m.text);
-                    self.events.push_back(TransportEvent::Debug(text));
-                }
-            }
-            Unimplemented::NUMBER => {
-                let m = Unimplemented::decode(&payload)?;
-                return Err(PeerMisbehaved::Unimplemented(m.sequence).into());
-            }
-            Ping::NUMBER => {
-                let pong = Pong {
-                    data: Ping::decode(&payload)?.data,
-                }
-                .to_bytes();
-                self.ping_answer(&pong)?;
-            }
-            Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
-            ExtInfo::NUMBER => self.handle_ext_info(&payload)?,
-            20..=49 => self.handle_exchange(now, number, payload)?,
-            _ if msg::lookup(number).is_none() => {
-                self.bound_answers()?;
-                let answer = Unimplemented {
-                    sequence: opened.sequence,
-                };
-                self.send_message(&answer.to_bytes())?;
-            }
-            _ => return Ok(Some(payload)),
-        }
-        Ok(None)
-    }
-
-    /// Where the peer is in the protocol, for the message table.
-    fn phase(&self) -> Phase {
-        // The first exchange lasts until the peer's NEWKEYS: behind its KEX_ECDH_REPLY there is a
-        // session id already, but what comes is still in the clear.
-        match (self.keys_since, self.exchange.peer_bound()) {
-            (None, _) if self.strict => Phase::StrictKeyExchange,
-            (None, _) => Phase::KeyExchange,
-            (Some(_), true) => Phase::Rekey,
-            (Some(_), false) if self.authenticated => Phase::Connection,
-            (Some(_), false) => Phase::Auth,
-        }
-    }
-
-    fn strict_first(&self) -> bool {
-        self.strict && self.keys_since.is_none()
-    }
-
-    /// A PONG may not go out in the middle of a key exchange; the peer that pings there waits.
-    fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
-        self.bound_answers()?;
-        if self.may_send() {
-            self.send(PacketBuf::from_payload(pong))?;
-        }
-        Ok(())
-    }
-
-    /// A peer that makes us answer without reading the answers would fill our memory.
-    fn bound_answers(&self) -> Result<(), Error> {
-        let bytes: usize = self.ready.iter().map(Output::len).sum();
-        match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {
-            true => Err(PeerMisbehaved::TooMany("pings without reading the answers").into()),
-            false => Ok(()),
-        }
-    }
-
-    fn handle_ext_info(&mut self, payload: &[u8]) -> Result<(), Error> {
-        let m = ExtInfo::decode(payload)?;
-        if m.count > MAX_EXTENSIONS {
-            return Err(PeerMisbehaved::TooMany("extensions").into());
-        }
-        let mut r = Reader::new(m.pairs.0);
-        for _ in 0..m.count {
-            let (name, value) = (r.string()?, r.string()?);
-            match name {
-                b"server-sig-algs" => {
-                    let list = std::str::from_utf8(value).unwrap_or_default();
-                    self.extensions.sig_algs = Some(list.split(',').map(str::to_owned).collect());
-                }
-                b"publickey-hostbound@openssh.com" => self.extensions.hostbound = value == b"0",
-                b"ping@openssh.com" => self.extensions.ping = value == b"0",
-                _ => {}
-            }
-        }
-        r.finish()?;
-        self.events.push_back(TransportEvent::Extensions);
-        Ok(())
-    }
-
     /// Whether messages of the layers above may be sent now: keys are in use and no key exchange
     /// is under way. OpenSSH 10.4 disconnects on anything between our KEXINIT and our NEWKEYS.
     pub fn may_send(&self) -> bool {
@@ -324,6 +212,13 @@ impl Transport {
     /// Sends a message of a layer above; only while [`Transport::may_send`].
     pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
         let job = self.outbound.job(packet, &mut *self.random)?;
+        self.ready.push_back(Output::Packet(job));
+        Ok(())
+    }
+
+    /// Sends a message that holds a secret, padded so that its length tells little of it.
+    pub fn send_hidden(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let job = self.outbound.hidden_job(payload, &mut *self.random)?;
         self.ready.push_back(Output::Packet(job));
         Ok(())
     }

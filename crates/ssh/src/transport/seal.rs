@@ -11,6 +11,9 @@ use crate::error::{Error, Local};
 /// packet_length and padding_length (RFC 4253 section 6).
 const HEAD: usize = 5;
 
+/// What the length of a packet with a secret is rounded up to (OpenSSH's sshconnect2.c).
+const HIDDEN_MULTIPLE: usize = 64;
+
 /// A packet that still has to be sealed: may be done on any thread, in any order; what comes out
 /// must be written in the order the jobs were made.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct SealJob {
     at: Position,
     packet: PacketBuf,
     padding: [u8; 32],
+    /// Padding beyond the least; empty but for secrets.
+    more: Vec<u8>,
 }
 
 impl SealJob {
@@ -26,12 +31,13 @@ impl SealJob {
     pub fn seal(mut self) -> Result<Sealed, Error> {
         let framing = self.key.framing();
         let payload = self.packet.len();
-        let padding = framing.padding(payload);
-        let head = framing.head(payload).map_err(Local::Seal)?;
-        let back = padding + framing.tag_len();
+        let (padding, more) = (framing.padding(payload), self.more.len());
+        let head = framing.head_padded(payload, more).map_err(Local::Seal)?;
+        let back = padding + more + framing.tag_len();
         let bytes = self.packet.with_room(HEAD, back);
         bytes[..HEAD].copy_from_slice(&head);
         bytes[HEAD + payload..][..padding].copy_from_slice(&self.padding[..padding]);
+        bytes[HEAD + payload + padding..][..more].copy_from_slice(&self.more);
         self.key.seal(self.at, bytes).map_err(Local::Seal)?;
         Ok(Sealed {
             packet: self.packet,
@@ -151,20 +157,47 @@ impl Outbound {
             }
             None => packet,
         };
+        Ok(self.place(packet, Vec::new(), fill))
+    }
+
+    /// The same for a secret: the packet's length tells only roughly how long it is.
+    pub(crate) fn hidden_job(
+        &mut self,
+        secret: &[u8],
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<SealJob, Error> {
+        if self.deflate.is_some() {
+            // Secrets are of authentication, and zlib@openssh.com starts behind it.
+            return self.job(PacketBuf::from_payload(secret), fill);
+        }
+        let framing = self.key.framing();
+        let mut more = vec![0; framing.more_padding(secret.len(), HIDDEN_MULTIPLE)];
+        fill(&mut more);
+        let packet = PacketBuf::with_tail(secret, more.len());
+        Ok(self.place(packet, more, fill))
+    }
+
+    fn place(
+        &mut self,
+        packet: PacketBuf,
+        more: Vec<u8>,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> SealJob {
         let framing = self.key.framing();
         let mut padding = [0; 32];
         self.random
             .take(&mut padding[..framing.padding(packet.len())], fill);
         let at = self.at;
-        let whole = framing.packet_len(packet.len());
+        let whole = framing.packet_len(packet.len()) + more.len();
         framing.advance(&mut self.at, whole);
         self.since_keys += whole as u64;
-        Ok(SealJob {
+        SealJob {
             key: Arc::clone(&self.key),
             at,
             packet,
             padding,
-        })
+            more,
+        }
     }
 
     /// Takes new keys into use: what follows our NEWKEYS.

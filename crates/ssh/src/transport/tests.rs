@@ -6,7 +6,7 @@ use wire::PacketBuf;
 
 use super::*;
 use crate::cipher::{CIPHERS, MACS};
-use crate::error::PeerIncompatible;
+use crate::error::{PeerIncompatible, PeerMisbehaved};
 use crate::kex::KEX_METHODS;
 use crate::msg::{Ignore, NewKeys};
 
@@ -435,6 +435,53 @@ fn a_message_nobody_knows_is_answered_with_its_sequence_number() {
         pair.run(),
         Err(Error::PeerMisbehaved(PeerMisbehaved::Unimplemented(_)))
     ));
+}
+
+/// As OpenSSH, which answers neither before authentication nor during a key exchange.
+#[test]
+fn pings_are_answered_once_authenticated_and_outside_of_key_exchanges() {
+    let pongs = |pair: &mut Pair| {
+        let ping = Ping { data: b"x" }.to_bytes();
+        pair.server.send(PacketBuf::from_payload(&ping)).unwrap();
+        let down = drain(&mut pair.server).unwrap();
+        let (to, buf) = (&mut pair.client, &mut pair.to_client);
+        deliver(to, pair.now, buf, &down, 1 << 20, &mut vec![]).unwrap();
+        std::iter::from_fn(|| pair.client.poll_output()).count()
+    };
+    let mut pair = Pair::same(proposal());
+    pair.run().unwrap();
+    assert_eq!(pongs(&mut pair), 0, "nobody is logged in");
+    pair.client.set_authenticated();
+    pair.server.set_authenticated();
+    assert_eq!(pongs(&mut pair), 1);
+    pair.client.rekey().unwrap();
+    assert_eq!(pongs(&mut pair), 1, "our KEXINIT and nothing behind it");
+}
+
+/// As OpenSSH's sshpkt_add_padding(64).
+#[test]
+fn the_length_of_a_secret_is_hidden() {
+    for cipher in CIPHERS {
+        for mac in MACS {
+            let mut proposal = proposal();
+            proposal.ciphers = vec![cipher.name.to_owned()];
+            proposal.macs = vec![mac.name.to_owned()];
+            let mut pair = Pair::same(proposal);
+            pair.run().unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            for len in 0..40 {
+                pair.client.send_hidden(&data(20 + len)).unwrap();
+                let up = drain(&mut pair.client).unwrap();
+                seen.insert(up.len());
+                let (to, buf) = (&mut pair.server, &mut pair.to_server);
+                to.set_authenticated();
+                let mut got = Vec::new();
+                deliver(to, pair.now, buf, &up, 1 << 20, &mut got).unwrap();
+                assert_eq!(got, [data(20 + len)]);
+            }
+            assert!(seen.len() <= 2, "{} {}: {seen:?}", cipher.name, mac.name);
+        }
+    }
 }
 
 #[test]

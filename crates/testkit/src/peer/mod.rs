@@ -19,6 +19,9 @@ use crate::{missing, port};
 pub enum PeerKind {
     /// The system's sshd.
     OpenSsh,
+    /// An sshd built from its newest source, where `LONGHAUL_PEERS` names a folder that has it as
+    /// `openssh/sbin/sshd`.
+    NewestOpenSsh,
     /// Dropbear with OpenSSH's sftp-server.
     Dropbear,
     /// Python's paramiko with its own SFTP server.
@@ -36,6 +39,7 @@ impl PeerKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenSsh => "openssh",
+            Self::NewestOpenSsh => "openssh-newest",
             Self::Dropbear => "dropbear",
             Self::Paramiko => "paramiko",
             Self::Asyncssh => "asyncssh",
@@ -122,7 +126,7 @@ impl PeerBuilder {
     /// A line of sshd_config; OpenSSH only. These come first, so they win over the testkit's own.
     pub fn option(mut self, name: &str, value: impl Into<String>) -> Self {
         assert!(
-            self.kind == PeerKind::OpenSsh,
+            matches!(self.kind, PeerKind::OpenSsh | PeerKind::NewestOpenSsh),
             "{} has no sshd_config",
             self.kind.name()
         );
@@ -214,7 +218,9 @@ impl PeerBuilder {
         )
         .expect("a file of our own");
         let started = match self.kind {
-            PeerKind::OpenSsh => openssh::start(&self, folder.path(), &keys),
+            PeerKind::OpenSsh | PeerKind::NewestOpenSsh => {
+                openssh::start(&self, folder.path(), &keys)
+            }
             PeerKind::Dropbear => dropbear::start(&self, folder.path(), &keys),
             _ => scripted::start(&self, folder.path(), &keys),
         };

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Auth, PASSWORD, PeerBuilder, Started};
+use super::{Auth, PASSWORD, PeerBuilder, PeerKind, Started};
 use crate::daemon::Daemon;
 use crate::keys::KeyPair;
 use crate::process::Run;
@@ -18,13 +18,7 @@ const ACCOUNT: &str = "longhaul-test";
 const ACCOUNT_UID: u32 = 64_321;
 
 pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {
-    let (Some(sshd), Some(_)) = (
-        missing::find_program("sshd"),
-        missing::find_program("ssh-keygen"),
-    ) else {
-        super::skip(builder.kind, "Debian: openssh-server openssh-client");
-        return None;
-    };
+    let sshd = program(builder.kind)?;
     let needs_account = builder.auth == Auth::Password;
     if needs_account && !missing::can_unshare_mounts() {
         missing::not_here("sshd checks passwords only of accounts, which root could lend it");
@@ -40,7 +34,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     // A port can be taken between the look and the bind; sshd then ends at once.
     for _ in 0..5 {
         let port = port::free();
-        std::fs::write(&config, configuration(builder, folder, keys, port))
+        std::fs::write(&config, configuration(builder, folder, keys, (&sshd, port)))
             .expect("a file of our own");
         let mut command = if needs_account {
             lend_account(folder);
@@ -78,8 +72,59 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     panic!("sshd found no port");
 }
 
-fn configuration(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair], port: u16) -> String {
+/// The sshd to run; `None`, after saying so, where it is missing.
+fn program(kind: PeerKind) -> Option<PathBuf> {
+    let installed = "Debian: openssh-server openssh-client";
+    let keygen = missing::find_program("ssh-keygen");
+    let sshd = match kind {
+        PeerKind::NewestOpenSsh => {
+            let sshd = missing::newest_peer("openssh/sbin/sshd");
+            if sshd.is_none() {
+                missing::not_here("LONGHAUL_PEERS names no folder with openssh/sbin/sshd");
+                return None;
+            }
+            sshd
+        }
+        _ => missing::find_program("sshd"),
+    };
+    if sshd.is_none() || keygen.is_none() {
+        super::skip(kind, installed);
+    }
+    sshd.filter(|_| keygen.is_some())
+}
+
+/// The sftp-server that belongs to it.
+fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
+    match kind {
+        PeerKind::NewestOpenSsh => missing::newest_peer("openssh/libexec/sftp-server"),
+        _ => missing::sftp_server(),
+    }
+}
+
+/// Whether it punishes failed logins by address (PerSourcePenalties, since 9.8), which are what
+/// some tests are about.
+fn punishes(sshd: &Path) -> bool {
+    // Older ones have no -V, and tell their version with the usage.
+    let outcome = Run::new(sshd).arg("-V").run();
+    let said = outcome.out() + &outcome.err();
+    let version = said.split_once("OpenSSH_").map(|(_, rest)| {
+        let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+        let mut next = || numbers.next().and_then(|n| n.parse::<u32>().ok());
+        (next(), next())
+    });
+    version >= Some((Some(9), Some(8)))
+}
+
+fn configuration(
+    builder: &PeerBuilder,
+    folder: &Path,
+    keys: &[KeyPair],
+    (sshd, port): (&Path, u16),
+) -> String {
     let mut text = String::new();
+    if punishes(sshd) {
+        text.push_str("PerSourcePenalties no\n");
+    }
     let mut put = |name: &str, value: &str| {
         let _ = writeln!(text, "{name} {value}");
     };
@@ -116,7 +161,7 @@ fn configuration(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair], port: u
     } else {
         "no"
     };
-    let server = missing::sftp_server().map_or_else(
+    let server = sftp_server(builder.kind).map_or_else(
         || "internal-sftp".to_owned(),
         |path| path.display().to_string(),
     );

@@ -84,7 +84,9 @@ fn program(kind: PeerKind) -> Option<(Command, &'static str)> {
             None,
             "Debian: libssh-dev gcc",
         ),
-        PeerKind::OpenSsh | PeerKind::Dropbear => unreachable!("these have files of their own"),
+        PeerKind::OpenSsh | PeerKind::NewestOpenSsh | PeerKind::Dropbear => {
+            unreachable!("these have files of their own")
+        }
     };
     if !program.is_file() {
         super::skip(kind, package);

@@ -19,6 +19,7 @@ pub struct Witness {
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
     most_open: usize,
     renames: usize,
+    renamed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +41,7 @@ impl Default for Witness {
             handles: BTreeMap::new(),
             most_open: 0,
             renames: 0,
+            renamed: Vec::new(),
         }
     }
 }
@@ -82,6 +84,18 @@ impl Witness {
         self.renames
     }
 
+    /// The names that renames have given up, since the last call: to be held against what other
+    /// channels have under way.
+    pub fn take_renamed(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.renamed)
+    }
+
+    /// Requests about `path`, or a handle of it, that are not answered.
+    pub fn unanswered(&self, path: &[u8]) -> usize {
+        let open = self.handles.values().filter(|open| *open == path).count();
+        self.files.get(path).map_or(0, |f| f.unanswered) + open
+    }
+
     /// The most files open or opening at once, as the client sent it.
     pub fn most_open(&self) -> usize {
         self.most_open
@@ -90,7 +104,11 @@ impl Witness {
     fn request(&mut self, id: u32, request: &Request<'_>) {
         let (path, matters) = match *request {
             Request::Open { path, .. } => {
-                self.files.insert(path.to_vec(), File::default());
+                let file = self.files.entry(path.to_vec()).or_default();
+                // The same file may be opened again while answers of the first time are out.
+                if file.unanswered == 0 {
+                    *file = File::default();
+                }
                 self.opening.push((id, path.to_vec()));
                 let open = self.opening.len() + self.handles.len();
                 self.most_open = self.most_open.max(open);
@@ -133,6 +151,7 @@ impl Witness {
 
     fn rename(&mut self, from: &[u8], to: &[u8]) {
         self.renames += 1;
+        self.renamed.push(from.to_vec());
         for path in [from, to] {
             let name = String::from_utf8_lossy(path);
             if let Some(file) = self.files.get(path) {

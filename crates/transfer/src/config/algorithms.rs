@@ -65,6 +65,31 @@ impl Algorithms {
         })
     }
 
+    /// From a list on the command line: the names in it that are supported, and how it stands to
+    /// `ours` (`+`, `-`, `^` in front of it, or nothing).
+    pub(super) fn given(
+        option: &'static str,
+        sign: Option<char>,
+        names: Vec<String>,
+        ours: Vec<&str>,
+    ) -> Self {
+        let rest = ours.iter().map(|o| (*o).to_owned());
+        let rest = rest.filter(|o| !names.contains(o)).collect();
+        let (head, defaults, tail) = match sign {
+            Some('^') => (names, rest, Vec::new()),
+            Some('-') => (Vec::new(), rest, Vec::new()),
+            // What `+` adds we offer by ourselves, in its place.
+            Some(_) => return Self::Ours,
+            None => (Vec::new(), Vec::new(), names),
+        };
+        Self::Chosen(Chosen {
+            option,
+            head,
+            defaults,
+            tail,
+        })
+    }
+
     /// What to offer out of `supported`, which is in our order of preference.
     ///
     /// What we do not have is left out quietly; when nothing is left, that is an error which

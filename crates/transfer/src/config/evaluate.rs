@@ -2,7 +2,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{AddressFamily, ConfigError, Evaluated, Query};
+use super::{AddressFamily, ConfigError, Evaluated, Query, given};
 use crate::escape;
 
 /// Has OpenSSH evaluate its configuration; `None` when it is not installed or too old for `-G`
@@ -77,11 +77,12 @@ fn arguments(query: &Query) -> Vec<OsString> {
     if let Some(jump) = &query.jump {
         flag("-J", jump.as_ref());
     }
-    if let Some(cipher) = &query.cipher {
-        flag("-c", cipher.as_ref());
-    }
     for identity in &query.identities {
         flag("-i", identity.as_os_str());
+    }
+    if query.compression {
+        // OpenSSH 10 prints what -C sets as "UNKNOWN".
+        flag("-o", "Compression=yes".as_ref());
     }
     for option in query.all_options() {
         flag("-o", option.as_ref());
@@ -91,8 +92,8 @@ fn arguments(query: &Query) -> Vec<OsString> {
         AddressFamily::Inet => arguments.push("-4".into()),
         AddressFamily::Inet6 => arguments.push("-6".into()),
     }
-    if query.compression {
-        arguments.push("-C".into());
+    if query.quiet {
+        arguments.push("-q".into());
     }
     arguments.push("--".into());
     arguments.push(query.host.clone().into());
@@ -100,7 +101,7 @@ fn arguments(query: &Query) -> Vec<OsString> {
 }
 
 impl Query {
-    /// `-o`, with the flags that scp makes options of.
+    /// `-o`, with the flags that scp makes options of; lists of algorithms are read here.
     pub(super) fn all_options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if self.batch {
@@ -109,7 +110,8 @@ impl Query {
         if self.forward_agent {
             options.push("ForwardAgent=yes".into());
         }
-        options.extend(self.options.iter().cloned());
+        let plain = self.options.iter().filter(|o| !given::is_list(o));
+        options.extend(plain.cloned());
         options
     }
 }

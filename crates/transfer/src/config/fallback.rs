@@ -80,10 +80,9 @@ fn command_line(query: &Query) -> String {
         .jump
         .iter()
         .for_each(|j| line(format!("ProxyJump {j}")));
-    query
-        .cipher
-        .iter()
-        .for_each(|c| line(format!("Ciphers {c}")));
+    if query.quiet {
+        line("LogLevel QUIET".into());
+    }
     for identity in &query.identities {
         line(format!("IdentityFile \"{}\"", identity.display()));
     }

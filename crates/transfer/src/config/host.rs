@@ -181,6 +181,16 @@ impl HostConfig {
         self.host_key_alias.as_deref().unwrap_or(&self.host_name)
     }
 
+    /// Whether LogLevel lets through what is worth knowing (`-q` does not).
+    pub fn tells(&self) -> bool {
+        self.tells_errors() && self.log_level != "ERROR"
+    }
+
+    /// Whether LogLevel lets through what went wrong. `ssh -G` calls QUIET SILENT.
+    pub fn tells_errors(&self) -> bool {
+        !matches!(self.log_level.as_str(), "QUIET" | "SILENT" | "FATAL")
+    }
+
     /// Whether a variable of this name is sent (SendEnv): OpenSSH's wildcards `*` and `?`.
     pub fn sends(&self, name: &str) -> bool {
         self.send_env

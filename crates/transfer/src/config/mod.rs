@@ -8,6 +8,7 @@
 mod algorithms;
 mod evaluate;
 mod fallback;
+mod given;
 mod host;
 mod settings;
 mod tokens;
@@ -53,6 +54,8 @@ pub struct Query {
     pub forward_agent: bool,
     /// `-B`.
     pub batch: bool,
+    /// `-q`.
+    pub quiet: bool,
     /// The program to evaluate with; `ssh` from PATH when absent.
     pub ssh: Option<OsString>,
 }

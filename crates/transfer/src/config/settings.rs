@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
     AddressFamily, Algorithms, ConfigError, Evaluated, ForwardAgent, HostConfig, IdentityFile,
-    LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens,
+    LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens, given,
 };
 use crate::agent::AgentSocket;
 use crate::escape;
@@ -118,6 +118,10 @@ pub(super) fn apply(
         })?;
     }
     for (keyword, option, field) in LISTS {
+        if let Some(list) = given::value_of(query, keyword) {
+            *field(&mut config) = given::read(keyword, option, &list)?;
+            continue;
+        }
         // 8.4 and older call it PubkeyAcceptedKeyTypes.
         let old = (*keyword == "pubkeyacceptedalgorithms").then_some("pubkeyacceptedkeytypes");
         for keyword in [*keyword].into_iter().chain(old) {

@@ -128,6 +128,96 @@ fn options_reach_their_fields() {
     });
 }
 
+/// `ssh -G` refuses names that the installed ssh does not know: it is not asked about them.
+#[test]
+fn lists_of_the_command_line_are_ours_to_read() {
+    let kex = [
+        "mlkem768x25519-sha256",
+        "curve25519-sha256",
+        "ecdh-sha2-nistp256",
+    ];
+    let ours = |option: &str| Query {
+        options: vec!["Port=1".into(), option.into(), "KexAlgorithms=none".into()],
+        ..host("h")
+    };
+    for (option, wanted) in [
+        ("KexAlgorithms=mlkem768x25519-sha256", &kex[..1]),
+        (
+            "kexalgorithms \"ecdh-sha2-nistp256,curve25519-*\"",
+            &[kex[2], kex[1]],
+        ),
+        (
+            "KexAlgorithms = ^ecdh-sha2-nistp256",
+            &[kex[2], kex[0], kex[1]],
+        ),
+        ("KexAlgorithms=-mlkem*,nothing-at-all", &kex[1..]),
+        ("KexAlgorithms=+diffie-hellman-group1-sha1", &kex),
+        (
+            "KexAlgorithms=diffie-hellman-group14-sha256,curve25519-sha256",
+            &kex[1..2],
+        ),
+    ] {
+        // What the file says of it does not count.
+        both(
+            "KexAlgorithms ecdh-sha2-nistp384\n",
+            &ours(option),
+            |config, _| {
+                assert_eq!(config.kex.within(&kex).unwrap(), wanted, "{option}");
+                assert_eq!(config.port, 1);
+            },
+        );
+    }
+    for (option, word) in [
+        (
+            "KexAlgorithms=curve25519-sha265",
+            "KexAlgorithms: curve25519-sha265 is no",
+        ),
+        ("MACs=^hmac-sha3-256", "MACs: hmac-sha3-256 is no"),
+        (
+            "HostKeyAlgorithms=ed25519",
+            "HostKeyAlgorithms: ed25519 is no",
+        ),
+        (
+            "PubkeyAcceptedKeyTypes=+rsa",
+            "PubkeyAcceptedAlgorithms: rsa is no",
+        ),
+    ] {
+        for (config, _) in both_results("", &ours(option)) {
+            let error = config.unwrap_err().to_string();
+            assert!(
+                error.contains(word) && error.contains("supported are"),
+                "{error}"
+            );
+        }
+    }
+    let query = Query {
+        cipher: Some("aes128-gmc@openssh.com".into()),
+        ..host("h")
+    };
+    for (config, _) in both_results("", &query) {
+        let error = config.unwrap_err().to_string();
+        assert!(
+            error.contains("Ciphers: aes128-gmc@openssh.com is no"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn quiet_tells_nothing() {
+    let quiet = Query {
+        quiet: true,
+        ..host("h")
+    };
+    both("LogLevel VERBOSE\n", &quiet, |config, _| {
+        assert!(!config.tells() && !config.tells_errors());
+    });
+    both("LogLevel ERROR\n", &host("h"), |config, _| {
+        assert!(!config.tells() && config.tells_errors());
+    });
+    both("", &host("h"), |config, _| assert!(config.tells()));
+}
+
 #[test]
 fn the_command_line_wins_over_files() {
     let query = Query {

@@ -40,6 +40,10 @@ pub trait Gate: Send {
         prompts: &[Prompt],
     ) -> Option<Vec<Zeroizing<String>>>;
 
+    /// Whether another login would take the person again: a password, a code, a passphrase, a
+    /// touch.
+    fn needs_person(&self) -> bool;
+
     /// Whether the agent may be forwarded to this host: its key is what it should be.
     fn may_forward(&self) -> bool;
 

@@ -1,5 +1,6 @@
 //! A host as ssh_config and the command line describe it, reached and ready for a session.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -49,6 +50,17 @@ pub struct Surroundings {
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
+    /// The connection beside which another is made, to the same host.
+    pub beside: Option<Beside>,
+}
+
+/// What a further connection must have in common with the first.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// The address, where it was a TCP connection: a name may have several, of several hosts.
+    pub address: Option<IpAddr>,
+    /// The host key's blob.
+    pub host_key: Vec<u8>,
 }
 
 /// Connects to a host.
@@ -56,7 +68,7 @@ pub struct Surroundings {
 /// Where everything that is needed has been learned on an earlier visit, the link comes back
 /// before the host has answered, so that the first requests can leave in one flight with
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
-pub fn connect(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
+pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
     establish(&mut link, &name, proven)?;
@@ -68,7 +80,7 @@ fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> 
     link.establish(early).map_err(|e| format!("{name}: {e}"))
 }
 
-fn start(
+pub(super) fn start(
     config: HostConfig,
     around: &Surroundings,
     hops: usize,
@@ -80,7 +92,7 @@ fn start(
         ));
     }
     for warning in &config.warnings {
-        warn_user(around, warning);
+        warn_user(&config, around, warning);
     }
     for note in &config.notes {
         debug!("{note}");
@@ -94,7 +106,7 @@ fn start(
         known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
     }
     for warning in &known.warnings {
-        warn_user(around, warning);
+        warn_user(&config, around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {
         let (host, port, user) = memory_name(&config);
@@ -129,20 +141,24 @@ fn start(
         opened: (hops == 0).then(|| Arc::clone(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
+    let beside = around.beside.as_ref().filter(|_| hops == 0);
     let gate = HostGate::new(
         config,
         known,
         around.prompt.clone(),
         around.memories.clone(),
         memory,
+        beside.map(|b| b.host_key.clone()),
     );
     let link = SshLink::connect(link, open, Box::new(gate)).map_err(|e| e.0)?;
     Ok((link, proven))
 }
 
-fn warn_user(around: &Surroundings, text: &str) {
+fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
     warn!("{text}");
-    if let Ok(mut prompt) = around.prompt.lock() {
+    if config.tells()
+        && let Ok(mut prompt) = around.prompt.lock()
+    {
         prompt.show(&format!("Warning: {text}"));
     }
 }
@@ -259,6 +275,11 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                     dscp: around.dscp,
                     keepalive: config.tcp_keep_alive,
                 },
+            };
+            let beside = around.beside.as_ref().filter(|_| hops == 0);
+            let host = match beside.and_then(|b| b.address) {
+                Some(address) => address.to_string(),
+                None => host,
             };
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port);

@@ -1,7 +1,7 @@
 //! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sftp::ServerInfo;
 use ssh::auth::{Identity, Method, Prompt as Question};
@@ -32,6 +32,34 @@ pub(super) struct HostGate {
     offered: Vec<usize>,
     distrusted: bool,
     fingerprint: String,
+    /// The host key of the connection beside which this one is.
+    beside: Option<Vec<u8>>,
+    /// The person had to do something to log in.
+    person: bool,
+}
+
+/// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
+const CONFIRMED: Duration = Duration::from_millis(700);
+
+/// Passes questions on, and notes that there were some.
+struct Noting<'a> {
+    prompt: &'a SharedPrompt,
+    asked: &'a mut bool,
+}
+
+impl Prompt for Noting<'_> {
+    fn ask(
+        &mut self,
+        question: &str,
+        kind: Kind,
+    ) -> Result<Zeroizing<String>, crate::prompt::PromptError> {
+        *self.asked = true;
+        lock(self.prompt).ask(question, kind)
+    }
+
+    fn show(&mut self, text: &str) {
+        lock(self.prompt).show(text);
+    }
 }
 
 impl HostGate {
@@ -41,6 +69,7 @@ impl HostGate {
         prompt: SharedPrompt,
         memories: Option<Memories>,
         memory: Option<HostMemory>,
+        beside: Option<Vec<u8>>,
     ) -> Self {
         Self {
             config,
@@ -52,6 +81,8 @@ impl HostGate {
             offered: Vec::new(),
             distrusted: false,
             fingerprint: String::new(),
+            beside,
+            person: false,
         }
     }
 
@@ -65,6 +96,12 @@ impl HostGate {
 
     fn show(&self, text: &str) {
         lock(&self.prompt).show(text);
+    }
+
+    fn show_error(&self, text: &str) {
+        if self.config.tells_errors() {
+            self.show(text);
+        }
     }
 
     fn methods(&self) -> Vec<Method> {
@@ -100,13 +137,17 @@ impl HostGate {
     }
 
     /// What the user types into a question of the server, whose words are escaped.
-    fn ask(&self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+    fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+        self.person = true;
         lock(&self.prompt).ask(question, kind).ok()
     }
 }
 
 impl Gate for HostGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+        if self.beside.as_ref().is_some_and(|first| first != blob) {
+            return Err("another host answers under this name than the first time".to_owned());
+        }
         let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
@@ -124,7 +165,12 @@ impl Gate for HostGate {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
-        for warning in &accepted.warnings {
+        // A changed key is an error that was waved through; the rest is to know.
+        let shown = match accepted.distrusted {
+            true => self.config.tells_errors(),
+            false => self.config.tells(),
+        };
+        for warning in accepted.warnings.iter().filter(|_| shown) {
             self.show(warning);
         }
         self.distrusted = accepted.distrusted;
@@ -133,7 +179,7 @@ impl Gate for HostGate {
             let hashed = self.config.hash_known_hosts;
             if let Err(e) = known_hosts::record(file, &name, key.plain(), hashed) {
                 let file = escape::path(file);
-                self.show(&format!("Warning: {file} cannot be written: {e}"));
+                self.show_error(&format!("Warning: {file} cannot be written: {e}"));
             }
         }
         Ok(())
@@ -166,7 +212,13 @@ impl Gate for HostGate {
         let mut keys: Vec<(usize, Identity, bool)> = Vec::new();
         for index in 0..identities.offers().len() {
             if identities.offers()[index].public.is_none()
-                && let Err(e) = identities.unlock(index, &mut *lock(&self.prompt))
+                && let Err(e) = identities.unlock(
+                    index,
+                    &mut Noting {
+                        prompt: &self.prompt,
+                        asked: &mut self.person,
+                    },
+                )
             {
                 identities.warnings.push(e.to_string());
             }
@@ -216,12 +268,17 @@ impl Gate for HostGate {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        // Not in the match itself, which would hold the prompt to its end.
-        let signed = identities.sign(offer, algorithm, data, &mut *lock(&self.prompt));
+        let mut noting = Noting {
+            prompt: &self.prompt,
+            asked: &mut self.person,
+        };
+        let start = Instant::now();
+        let signed = identities.sign(offer, algorithm, data, &mut noting);
+        self.person |= algorithm.starts_with("sk-") || start.elapsed() > CONFIRMED;
         match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
-                lock(&self.prompt).show(&e.to_string());
+                self.show_error(&e.to_string());
                 None
             }
         }
@@ -229,7 +286,7 @@ impl Gate for HostGate {
 
     fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>> {
         if attempt > 1 {
-            self.show("Permission denied, please try again.");
+            self.show_error("Permission denied, please try again.");
         }
         let question = format!("{}@{}'s password: ", self.config.user, self.config.host);
         self.ask(&question, Kind::Secret)
@@ -258,12 +315,16 @@ impl Gate for HostGate {
         prompts.iter().map(ask).collect()
     }
 
+    fn needs_person(&self) -> bool {
+        self.person
+    }
+
     fn may_forward(&self) -> bool {
         !self.distrusted
     }
 
     fn banner(&mut self, text: &str) {
-        if !matches!(self.config.log_level.as_str(), "QUIET" | "FATAL" | "ERROR") {
+        if self.config.tells() {
             self.show(text);
         }
     }

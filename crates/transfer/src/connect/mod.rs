@@ -1,5 +1,6 @@
 //! From a host name to an authenticated connection.
 
+mod again;
 mod agent_channels;
 mod gate;
 mod host;
@@ -9,8 +10,9 @@ mod ssh_link;
 mod stream;
 mod tcp;
 
+pub use again::{Again, connect};
 pub use gate::{Binding, Credentials, Gate, Visit};
-pub use host::{Resolve, Surroundings, connect};
+pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
 pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};
 pub use stream::Stream;

@@ -64,10 +64,11 @@ impl Stream {
         }
     }
 
-    /// The path's round trip as the kernel measures it; `None` where it cannot tell.
-    pub fn rtt(&self) -> Option<std::time::Duration> {
+    /// What the kernel says of a TCP connection; of what lies behind a command or another
+    /// connection it knows nothing.
+    pub fn tcp_info(&self) -> Option<sys::TcpInfo> {
         match self {
-            Self::Tcp(s) => sys::tcp_rtt(s),
+            Self::Tcp(s) => sys::tcp_info(s),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use plan::{Attributes, Fault, JobId, LaneEvent};
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
 use super::guess::TargetIs;
+use crate::report::Name;
 use crate::walk::Answer;
 
 impl Engine<'_> {
@@ -40,6 +41,8 @@ impl Engine<'_> {
             },
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
+            // Of parts of files, which are put together below.
+            LaneEvent::Temp(..) | LaneEvent::Ended(..) => {}
         }
     }
 
@@ -60,7 +63,7 @@ impl Engine<'_> {
             }
             Some((_, Purpose::Size(file))) => {
                 let file = *file;
-                self.on_size(file, attributes.size);
+                self.on_looks(file, attributes);
             }
             _ => {
                 if let Some(asked) = self.asks.get_mut(&id) {
@@ -81,6 +84,11 @@ impl Engine<'_> {
                 self.walks.root_really(walk, path);
             }
             Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
+            Some((_, Purpose::File(file, _))) => {
+                if let Some(task) = self.files.get_mut(file) {
+                    task.stranded = Some(path);
+                }
+            }
             _ => {
                 if let Some(asked) = self.asks.get_mut(&id) {
                     asked.path = Some(path);
@@ -116,15 +124,20 @@ impl Engine<'_> {
                     self.on_guessed(file, TargetIs::Missing, Some(what));
                 }
             }
-            Purpose::Size(_) => {}
+            Purpose::Size(file) => self.on_looked_at(file, said),
             Purpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Owner(path) => {
+            Purpose::Owner(path, special) => match (said, special) {
+                (Err(what), _) => self.on_owner_refused(path, &what),
+                (Ok(()), Some(special)) => self.on_owner_kept(path, special),
+                (Ok(()), None) => {}
+            },
+            Purpose::SpecialBits(path) => {
                 if let Err(what) = said {
-                    self.on_owner_refused(path, &what);
+                    self.warn(Some(path), format!("the mode could not be kept: {what}"));
                 }
             }
             Purpose::SymlinkTimes => {}
@@ -136,7 +149,7 @@ impl Engine<'_> {
             Some((_, Purpose::File(file, _))) => {
                 self.files.get(file).map(|t| t.source_name.clone())
             }
-            Some((_, Purpose::Owner(path))) => Some(path.clone()),
+            Some((_, Purpose::Owner(path, _) | Purpose::SpecialBits(path))) => Some(path.clone()),
             _ => None,
         };
         self.warn(path, message);
@@ -148,6 +161,18 @@ impl Engine<'_> {
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
+            if let Some(temporary) = task.stranded.clone() {
+                let target = task.target.clone();
+                let target = self.shown(End::Target, &target);
+                let temporary = Name(temporary);
+                self.warn(
+                    Some(target),
+                    format!(
+                        "the channel was lost before the rename: the data are whole in \
+                         {temporary} too, which stays there"
+                    ),
+                );
+            }
         }
     }
 }

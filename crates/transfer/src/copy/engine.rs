@@ -6,6 +6,8 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
 use super::file::{FileId, FileTask, Role};
+use super::links::Links;
+use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::{Connect, CopyOptions};
@@ -60,12 +62,14 @@ pub(super) enum Purpose {
     File(FileId, Role),
     /// Whether a guessed target is a directory.
     Guess(FileId),
-    /// The size, for the progress of a file that is already on its way.
+    /// What a file is that no listing told of.
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
     /// May be refused without failing anything.
-    Owner(Name),
+    Owner(Name, Option<SpecialBits>),
+    /// The bits that a change of owner takes away.
+    SpecialBits(Name),
     /// The same; many systems have no times of symlinks to set.
     SymlinkTimes,
 }
@@ -96,6 +100,7 @@ pub(super) struct Engine<'a> {
     /// Where files are on their way to, and those that have to wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
+    pub(super) links: Links,
     pub(super) walks: Walks,
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
@@ -131,6 +136,7 @@ impl<'a> Engine<'a> {
             next_file: 1,
             places: BTreeMap::new(),
             tree: Tree::default(),
+            links: Links::default(),
             walks: Walks::default(),
             roots: VecDeque::new(),
             relayed: 0,
@@ -211,7 +217,20 @@ impl<'a> Engine<'a> {
 
     /// Gives a job to the session at `end`; `None` when there is none any more.
     pub(super) fn submit(&mut self, end: End, kind: JobKind, purpose: Purpose) -> Option<JobId> {
-        self.submit_with(end, purpose, |session, id| session.submit(Job { id, kind }))
+        self.submit_sized(end, kind, purpose, None)
+    }
+
+    /// The same for a file of `size`.
+    pub(super) fn submit_sized(
+        &mut self,
+        end: End,
+        kind: JobKind,
+        purpose: Purpose,
+        size: Option<u64>,
+    ) -> Option<JobId> {
+        self.submit_with(end, purpose, |session, id| {
+            session.submit(Job { id, kind }, size)
+        })
     }
 
     pub(super) fn submit_with(

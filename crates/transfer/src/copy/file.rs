@@ -38,6 +38,9 @@ pub(super) struct FileTask {
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
     pub(super) relay: Option<RelayTask>,
+    /// What the only whole copy at the target is called, where the server cannot rename over the
+    /// old file, which has been removed.
+    pub(super) stranded: Option<Vec<u8>>,
     guess: Option<Guessing>,
 }
 
@@ -121,6 +124,7 @@ impl Engine<'_> {
             confirmed: 0,
             state: None,
             relay: None,
+            stranded: None,
             guess,
         };
         self.progress.add_file(task.size);
@@ -141,10 +145,12 @@ impl Engine<'_> {
         };
         let options = PutOptions {
             preserve: self.options.preserve || self.options.archive,
+            special_bits: self.options.archive,
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
-            replace_link: task.dir.is_some() && self.options.archive,
+            replace_link: self.options.archive
+                && (task.dir.is_some() || self.has_linked(&task.target)),
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {
@@ -160,9 +166,13 @@ impl Engine<'_> {
             (true, false) => {
                 let known = task.attributes;
                 if known.is_none() {
-                    let path = RemotePath(source.clone());
+                    // No file is opened before it is known to be one, and a large one is cut.
+                    let path = RemotePath(source);
                     let kind = JobKind::Stat { path, follow: true };
-                    self.submit(End::Source, kind, Purpose::Size(id));
+                    if self.submit(End::Source, kind, Purpose::Size(id)).is_none() {
+                        self.files.remove(&id);
+                    }
+                    return;
                 }
                 let kind = JobKind::Get {
                     source: RemotePath(source),
@@ -178,7 +188,8 @@ impl Engine<'_> {
 
     fn submit_file(&mut self, end: End, kind: JobKind, id: FileId) {
         let purpose = Purpose::File(id, Role::Whole);
-        if self.submit(end, kind, purpose).is_none() {
+        let size = self.files.get(&id).and_then(|task| task.size);
+        if self.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending; what ended it was or will be said.
             self.files.remove(&id);
         }
@@ -218,12 +229,28 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn on_size(&mut self, id: FileId, size: Option<u64>) {
+    pub(super) fn on_looks(&mut self, id: FileId, attributes: Attributes) {
         if let Some(task) = self.files.get_mut(&id)
-            && task.size.is_none()
+            && task.attributes.is_none()
         {
-            task.size = size;
-            self.progress.add_size(size);
+            task.attributes = Some(attributes);
+            if task.size.is_none() {
+                task.size = attributes.size;
+                self.progress.add_size(attributes.size);
+            }
+        }
+    }
+
+    /// What a source is has been asked.
+    pub(super) fn on_looked_at(&mut self, id: FileId, said: Result<(), String>) {
+        match said {
+            Ok(()) => {
+                if let Some(task) = self.files.get_mut(&id) {
+                    task.attributes.get_or_insert_default();
+                }
+                self.start_file(id);
+            }
+            Err(what) => self.file_failed(id, End::Source, what),
         }
     }
 
@@ -302,6 +329,11 @@ impl Engine<'_> {
             return;
         };
         self.progress.file_done();
+        let what = match task.stranded.map(Name).map(|name| name.to_string()) {
+            // The lane that lost it may have said so.
+            Some(name) if !what.contains(&name) => format!("{what}; the data are whole in {name}"),
+            _ => what,
+        };
         let name = match end {
             End::Source => task.source_name,
             End::Target => self.shown(End::Target, &task.target),
@@ -333,36 +365,6 @@ impl Engine<'_> {
         });
         self.free_place(&task.target);
         self.item_over(task.dir);
-    }
-
-    /// With `-a`, gives the owner at the target, where that is permitted.
-    pub(super) fn keep_owner(&mut self, target: &[u8], attributes: Attributes) {
-        if !self.options.archive || self.owners_refused || attributes.owner.is_none() {
-            return;
-        }
-        let name = self.shown(End::Target, target);
-        if self.target.is_none() {
-            if let Err(e) = local::set_owner(&local_path(target), &attributes) {
-                self.on_owner_refused(name, &crate::disk::os_words(&e));
-            }
-            return;
-        }
-        let kind = JobKind::SetAttributes {
-            path: RemotePath(target.to_vec()),
-            attributes: Attributes {
-                owner: attributes.owner,
-                ..Attributes::default()
-            },
-            follow: true,
-        };
-        self.submit(End::Target, kind, Purpose::Owner(name));
-    }
-
-    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
-        if !std::mem::replace(&mut self.owners_refused, true) {
-            let message = format!("the owner could not be kept ({what}); not tried for the rest");
-            self.warn(Some(path), message);
-        }
     }
 }
 

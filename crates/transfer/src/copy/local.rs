@@ -41,17 +41,20 @@ pub(super) fn make_directory(path: &Path, mode: u32, follow: bool) -> Result<boo
     }
 }
 
-/// Gives a filled directory its mode and times.
+/// Gives a filled directory its mode and times. Of the bits beyond rwx scp keeps a directory's
+/// sticky bit alone; an archive keeps all.
 pub(super) fn finish_directory(
     path: &Path,
     attributes: &Attributes,
     created: bool,
-    preserve: bool,
+    options: &CopyOptions,
 ) -> Result<(), String> {
     let failed = |e: io::Error| os_words(&e);
+    let preserve = options.preserve || options.archive;
     if let Some(mode) = attributes.mode {
         let wanted = match (preserve, created) {
-            (true, _) => Some(mode & 0o7777),
+            (true, _) if options.archive => Some(mode & 0o7777),
+            (true, _) => Some(mode & 0o1777),
             (false, true) if mode & OWNER != OWNER => Some(mode & 0o1777 & !sys::umask()),
             _ => None,
         };
@@ -152,9 +155,13 @@ pub(super) fn copy_file(
             break;
         }
     }
+    let mut attributes = meta.attributes;
+    if !options.archive {
+        attributes.mode = attributes.mode.map(|m| m & 0o777);
+    }
     to.finish(Finish {
         size: offset,
-        attributes: meta.attributes,
+        attributes,
         preserve: options.preserve || options.archive,
         fsync: options.fsync,
     })

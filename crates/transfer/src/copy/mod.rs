@@ -6,8 +6,10 @@ mod engine;
 mod file;
 mod guess;
 mod itself;
+mod links;
 mod local;
 mod names;
+mod owner;
 mod pattern;
 mod relayed;
 mod resolve;
@@ -48,9 +50,9 @@ pub enum Place {
 pub struct CopyOptions {
     /// Directories with all they contain (`-r`).
     pub recursive: bool,
-    /// Keep times and all mode bits (`-p`).
+    /// Keep times and permissions (`-p`).
     pub preserve: bool,
-    /// Recursive, preserving, symlinks as symlinks, owners where permitted.
+    /// Recursive, preserving, all mode bits, symlinks as symlinks, owners where permitted.
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,

@@ -217,6 +217,7 @@ impl Engine<'_> {
                 let kind = JobKind::MakeDir {
                     path: RemotePath(path.clone()),
                     mode: 0o777,
+                    follow: true,
                 };
                 if let Err(what) = self.ask(End::Target, kind) {
                     let name = self.shown(End::Target, &path);

@@ -86,6 +86,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn begin_remote(&mut self, root: Root) {
+        self.source_goes_to(root.onto.target(&root.path));
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
             // No need to look: the download says if it is no file.

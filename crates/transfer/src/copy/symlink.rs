@@ -33,6 +33,10 @@ impl Engine<'_> {
     }
 
     pub(super) fn make_symlink(&mut self, held: Held) {
+        if !self.may_link(&held.target, held.dir) {
+            let what = "another source of this copy goes there".to_owned();
+            return self.symlink_over(&held, Err(what), End::Target);
+        }
         let points_to = held.points_to.clone().unwrap_or_default();
         let times = held.entry.attributes.times;
         if self.target.is_some() {

@@ -99,6 +99,11 @@ impl Tree {
             .is_some_and(|d| d.state == DirState::Ready && !d.existed)
     }
 
+    /// Whether the directory is itself a source, and not in one.
+    pub(super) fn is_root(&self, dir: DirKey) -> bool {
+        self.dirs.get(&dir).is_some_and(|d| d.parent.is_none())
+    }
+
     fn place(&mut self, dir: DirKey, held: &Held) -> Place {
         let Some(dir) = self.dirs.get_mut(&dir) else {
             return Place::Never;
@@ -189,13 +194,26 @@ impl Engine<'_> {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
-            let kind = JobKind::MakeDir { path, mode };
+            // Inside a tree a symlink may be the source's, where that is another host.
+            let follow = match dir.parent {
+                Some(_) => !self.keeps_foreign_links(),
+                None => !self.has_linked(&path.0),
+            };
+            let kind = JobKind::MakeDir { path, mode, follow };
             self.submit(End::Target, kind, Purpose::MakeDir(key));
             return;
         }
         // Where symlinks are kept, one inside the tree may be the source's (CVE-2019-6111).
-        let follow = dir.parent.is_none() || !self.options.archive;
-        match local::make_directory(&local_path(&dir.target), mode, follow) {
+        let target = dir.target.clone();
+        let follow = match dir.parent {
+            Some(_) => !self.options.archive,
+            None => !self.has_linked(&target),
+        };
+        let made = local::make_directory(&local_path(&target), mode, follow);
+        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+            return;
+        };
+        match made {
             Ok(created) => {
                 dir.existed = !created;
                 self.on_made(key, Ok(()));
@@ -316,16 +334,18 @@ impl Engine<'_> {
         };
         if self.target.is_none() {
             let path = local_path(&dir.target);
-            let result = local::finish_directory(&path, &dir.attributes, !dir.existed, preserve);
+            let result =
+                local::finish_directory(&path, &dir.attributes, !dir.existed, self.options);
             let (attributes, target) = (dir.attributes, dir.target.clone());
             self.keep_owner(&target, attributes);
             self.on_finished(key, result);
             return;
         }
+        let bits = if self.options.archive { 0o7777 } else { 0o1777 };
         // As scp: a new directory has its source's bits whatever the server's umask says.
         let attributes = Attributes {
             size: None,
-            mode: dir.attributes.mode.map(|m| m & 0o1777),
+            mode: dir.attributes.mode.map(|m| m & bits),
             owner: None,
             times: dir.attributes.times.filter(|_| preserve),
         };
@@ -341,6 +361,14 @@ impl Engine<'_> {
             follow: true,
         };
         self.submit(End::Target, kind, Purpose::FinishDir(key));
+        // Carried out in order, the directory above may follow at once: a round trip for each
+        // level was most of the time that a small, deep tree took.
+        if self.server_works_in_order()
+            && let Some(dir) = self.tree.dirs.get_mut(&key)
+        {
+            let parent = dir.parent.take();
+            self.item_over(parent);
+        }
     }
 
     pub(super) fn on_finished(&mut self, key: DirKey, result: Result<(), String>) {

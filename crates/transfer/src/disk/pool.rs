@@ -90,7 +90,7 @@ impl DiskPool {
 
     /// Takes a request; its reply comes from [`DiskPool::poll_reply`].
     pub fn submit(&self, request: DiskRequest) {
-        let job = job_of(&request);
+        let job = request.job();
         let mut state = self.shared.lock();
         state.jobs.entry(job).or_default().queue.push_back(request);
         state.ready.push_back(job);
@@ -189,8 +189,15 @@ impl Shared {
     fn run(self: &Arc<Self>, job: JobId) {
         while let Some((request, file)) = self.next(job) {
             let shared = shares(&request);
-            let kept = self.execute(request, file);
-            self.done(job, shared, kept);
+            let (reply, kept) = self.execute(request, file);
+            if kept.is_some() {
+                // Whoever hears that a file is open may join it at once.
+                self.done(job, shared, kept);
+                reply.into_iter().for_each(|reply| self.reply(reply));
+            } else {
+                reply.into_iter().for_each(|reply| self.reply(reply));
+                self.done(job, shared, None);
+            }
         }
     }
 
@@ -238,24 +245,38 @@ impl Shared {
         }
     }
 
-    /// Executes and answers `request`; returns the file to keep for the job.
-    fn execute(self: &Arc<Self>, request: DiskRequest, file: Option<JobFile>) -> Option<JobFile> {
+    /// Executes `request`; returns the reply, unless a relay gives it, and the file to keep for
+    /// the job.
+    fn execute(
+        self: &Arc<Self>,
+        request: DiskRequest,
+        file: Option<JobFile>,
+    ) -> (Option<DiskReply>, Option<JobFile>) {
         if let Some(JobFile::Relay(relay)) = file {
             relay.handle(request, self);
-            return Some(JobFile::Relay(relay));
+            return (None, Some(JobFile::Relay(relay)));
         }
-        let job = job_of(&request);
+        let job = request.job();
+        if let DiskRequest::Join { file, .. } = request {
+            return match self.file_of(file) {
+                Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
+                None => {
+                    let fault = local_fault(&io::Error::other("the file is not open any more"));
+                    (Some(DiskReply::Failed { job, fault }), None)
+                }
+            };
+        }
         match execute_on_files(request, file) {
-            Ok((reply, file)) => {
-                // The file must be gone before anybody hears that it is.
-                self.reply(reply);
-                file
-            }
-            Err((fault, file)) => {
-                self.reply(DiskReply::Failed { job, fault });
-                file
-            }
+            Ok((reply, file)) => (Some(reply), file),
+            Err((fault, file)) => (Some(DiskReply::Failed { job, fault }), file),
         }
+    }
+
+    fn file_of(&self, job: JobId) -> Option<JobFile> {
+        self.lock()
+            .jobs
+            .get(&job)
+            .and_then(|slot| slot.file.clone())
     }
 }
 
@@ -313,8 +334,9 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
             let target = create_target(&target, inplace, replace_link).map_err(failed)?;
+            let seekable = target.is_seekable();
             let kept = JobFile::Target(Arc::new(target));
-            Ok((DiskReply::Created { job }, Some(kept)))
+            Ok((DiskReply::Created { job, seekable }, Some(kept)))
         }
         (
             DiskRequest::Write {
@@ -368,18 +390,6 @@ fn shares(request: &DiskRequest) -> bool {
         request,
         DiskRequest::Read { .. } | DiskRequest::Write { .. }
     )
-}
-
-pub(super) fn job_of(request: &DiskRequest) -> JobId {
-    match request {
-        DiskRequest::OpenSource { job, .. }
-        | DiskRequest::Read { job, .. }
-        | DiskRequest::CloseSource { job }
-        | DiskRequest::CreateTarget { job, .. }
-        | DiskRequest::Write { job, .. }
-        | DiskRequest::FinishTarget { job, .. }
-        | DiskRequest::Discard { job } => *job,
-    }
 }
 
 #[cfg(test)]

@@ -107,7 +107,12 @@ impl Relay {
                 state.abandon();
                 shared.reply(DiskReply::Released { job });
             }
-            DiskRequest::CreateTarget { job, .. } => shared.reply(DiskReply::Created { job }),
+            DiskRequest::CreateTarget { job, .. } => {
+                // What reads from here takes the bytes in order.
+                let seekable = false;
+                shared.reply(DiskReply::Created { job, seekable });
+            }
+            DiskRequest::Join { job, .. } => shared.reply(DiskReply::Joined { job }),
             DiskRequest::Write {
                 job,
                 offset,

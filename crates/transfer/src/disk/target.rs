@@ -198,6 +198,11 @@ impl Target {
         }
     }
 
+    /// Whether writes may come in any order.
+    pub(crate) fn is_seekable(&self) -> bool {
+        !matches!(self.form, Form::Stream(_))
+    }
+
     /// Writes a copy of `bytes` at `offset`, the next bytes in order.
     pub(crate) fn write_slice(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Form::Stream(_) = &self.form {

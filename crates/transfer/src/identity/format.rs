@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 
 use super::openssh::{Sealed, Unreadable};
 use super::pem::Pem;
+use super::traditional;
 
 /// What is in a key file.
 pub(super) enum Contents {
@@ -21,6 +22,7 @@ pub(super) enum Contents {
 pub(super) enum Locked {
     OpenSsh(Box<Sealed>),
     Pkcs8(Zeroizing<Vec<u8>>),
+    Traditional(traditional::Sealed),
 }
 
 /// Reads a key file; the error continues the sentence that starts with its name.
@@ -33,23 +35,33 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
         );
     }
     let pem = Pem::read(bytes).ok_or("is not a private key in a format that is known")?;
-    let plain = |key: Result<PrivateKey, KeyError>| {
-        key.map(Contents::Key)
-            .map_err(|e| format!("cannot be used: {e}"))
-    };
     match pem.label.as_str() {
         "OPENSSH PRIVATE KEY" => openssh(&pem.der),
-        // The traditional encryption derives its key with MD5, once: hardly any protection.
-        _ if pem.encrypted => Err("is encrypted in the old PEM way, which is weak and not \
-                                   supported; ssh-keygen -p -f KEY rewrites it in OpenSSH's own \
-                                   format"
-            .into()),
         "PRIVATE KEY" => plain(PrivateKey::from_pkcs8(&pem.der)),
         "ENCRYPTED PRIVATE KEY" => Ok(Contents::Locked(Locked::Pkcs8(pem.der), None)),
-        "RSA PRIVATE KEY" => plain(PrivateKey::from_rsa_pkcs1(&pem.der)),
-        "EC PRIVATE KEY" => plain(PrivateKey::from_ec_der(&pem.der)),
+        "RSA PRIVATE KEY" => traditional(pem, PrivateKey::from_rsa_pkcs1),
+        "EC PRIVATE KEY" => traditional(pem, PrivateKey::from_ec_der),
         "DSA PRIVATE KEY" => Err("is a DSA key, which is too weak to be used".into()),
         _ => Err("is not a private key in a format that is known".into()),
+    }
+}
+
+fn plain(key: Result<PrivateKey, KeyError>) -> Result<Contents, String> {
+    key.map(Contents::Key)
+        .map_err(|e| format!("cannot be used: {e}"))
+}
+
+/// The formats of one kind of key each, which OpenSSL wrote before PKCS#8.
+fn traditional(
+    pem: Pem,
+    read: fn(&[u8]) -> Result<PrivateKey, KeyError>,
+) -> Result<Contents, String> {
+    match &pem.encryption {
+        None => plain(read(&pem.der)),
+        Some(dek_info) => {
+            let sealed = traditional::Sealed::new(dek_info, pem.der, read)?;
+            Ok(Contents::Locked(Locked::Traditional(sealed), None))
+        }
     }
 }
 
@@ -83,6 +95,7 @@ impl Locked {
                 Err(Unreadable::Passphrase) => Ok(None),
                 Err(Unreadable::Because(why)) => Err(why),
             },
+            Self::Traditional(sealed) => Ok(sealed.unlock(passphrase)),
             Self::Pkcs8(der) => {
                 let info = EncryptedPrivateKeyInfoRef::try_from(der.as_slice())
                     .map_err(|e| format!("is damaged: {e}"))?;

@@ -6,6 +6,7 @@ mod format;
 mod offers;
 mod openssh;
 mod pem;
+mod traditional;
 
 use std::path::{Path, PathBuf};
 

@@ -9,6 +9,10 @@ use ssh_key::{Cipher, Kdf};
 use wire::Reader;
 use zeroize::Zeroizing;
 
+/// Most rounds of bcrypt that a passphrase is stretched with: about half a minute. ssh-keygen
+/// makes 16 to 24 unless `-a` says otherwise; a damaged file could say four thousand million.
+const MAX_ROUNDS: u32 = 4096;
+
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 
 /// A key file, its private part still encrypted or as it was read.
@@ -127,6 +131,12 @@ fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, Unreadable> {
             let mut r = Reader::new(options);
             let (salt, rounds) = (r.string()?.to_vec(), r.u32()?);
             r.finish()?;
+            if rounds > MAX_ROUNDS {
+                return Err(Unreadable::Because(format!(
+                    "asks for {rounds} rounds of bcrypt, and {MAX_ROUNDS} are the most done here; \
+                     ssh-keygen -p -a 100 -f KEY lowers them"
+                )));
+            }
             Ok(Kdf::Bcrypt { salt, rounds })
         }
         _ => Err(Unreadable::damaged("how its passphrase is used is unknown")),

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 pub(super) struct Pem {
     /// What stands after BEGIN: `OPENSSH PRIVATE KEY`.
     pub(super) label: String,
-    /// There is a `Proc-Type: 4,ENCRYPTED` header.
-    pub(super) encrypted: bool,
+    /// With a `Proc-Type: 4,ENCRYPTED` header, what DEK-Info says.
+    pub(super) encryption: Option<String>,
     /// The contents.
     pub(super) der: Zeroizing<Vec<u8>>,
 }
@@ -23,18 +23,18 @@ impl Pem {
         let (label, rest) = rest.split_once("-----")?;
         let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
         let mut encoded = Zeroizing::new(Vec::with_capacity(body.len()));
-        let mut encrypted = false;
+        let (mut encrypted, mut dek_info) = (false, String::new());
         for line in body.lines() {
             match line.split_once(':') {
-                Some((name, value)) => {
-                    encrypted |= name == "Proc-Type" && value.contains("ENCRYPTED");
-                }
+                Some(("Proc-Type", value)) => encrypted |= value.contains("ENCRYPTED"),
+                Some(("DEK-Info", value)) => value.trim().clone_into(&mut dek_info),
+                Some(_) => {}
                 None => encoded.extend(line.bytes().filter(|b| !b.is_ascii_whitespace())),
             }
         }
         Some(Self {
             label: label.to_owned(),
-            encrypted,
+            encryption: encrypted.then_some(dek_info),
             der: Zeroizing::new(STANDARD.decode(&*encoded).ok()?),
         })
     }

@@ -161,6 +161,24 @@ fn a_passphrase_is_asked_for_when_it_is_needed_and_once() {
     signs(&mut pkcs8, 0, &mut Script(vec!["secret"], 0));
 }
 
+/// `openssl rsa -aes192 -traditional`, `openssl ec -aes256`, `ssh-keygen -m PEM`.
+#[test]
+fn old_pem_keys_are_unlocked() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "pem_rsa_locked",
+        "pem_rsa_aes192_locked",
+        "pem_ecdsa_locked",
+    ] {
+        let mut identities = gather(&[fixture(dir.path(), name, false)]);
+        assert_eq!(identities.warnings, [""; 0], "{name}");
+        assert!(identities.offers()[0].public.is_none());
+        let mut script = Script(vec!["wrong", "secret"], 0);
+        signs(&mut identities, 0, &mut script);
+        assert_eq!(script.1, 2, "{name}");
+    }
+}
+
 #[test]
 fn a_key_that_stays_locked_says_why() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,8 +226,20 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
             "puttygen",
         ),
         (
-            fixture(dir.path(), "pem_rsa_locked", false),
-            "ssh-keygen -p",
+            fixture(dir.path(), "pem_rsa_3des_locked", false),
+            "DES-EDE3-CBC, which is not supported; ssh-keygen -p",
+        ),
+        (
+            fixture(dir.path(), "openssh_ed25519_rounds", false),
+            "4294967295 rounds of bcrypt",
+        ),
+        (
+            file(
+                "dek",
+                "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: \
+                 AES-128-CBC,0123\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+            ),
+            "damaged",
         ),
         (file("noise", "no key at all"), "not a private key"),
         (file("cut", &truncated), "damaged"),

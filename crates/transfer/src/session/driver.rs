@@ -4,19 +4,20 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{JobId, Lane, LaneConfig, LaneError, LaneEvent};
+use plan::{LaneError, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
-use super::jobs::{Jobs, event_job};
+use super::connections::{Connection, TOKENS};
+use super::growing::Growing;
+use super::lanes::LaneOnChannel;
+use super::losses::Ending;
+use super::owed::Owed;
+use super::telling::Telling;
 use super::throttle::Throttle;
-use super::{Bell, ChannelId, Command, Link, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 
 pub(super) const WAKER: Token = Token(0);
-const LINK: Token = Token(1);
-
-/// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
-const PACKET: usize = 32 * 1024;
 
 /// Most that answers may wait for company before they are looked at, and the least worth it.
 const NAP: std::ops::RangeInclusive<Duration> =
@@ -24,79 +25,72 @@ const NAP: std::ops::RangeInclusive<Duration> =
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
 
-/// How often progress within a file is told.
-const TELL_INTERVAL: Duration = Duration::from_millis(50);
-
 /// The loop's ends of what the handle holds.
 pub(super) struct Ends {
     pub(super) commands: Receiver<Command>,
+    /// For those who open connections for the loop.
+    pub(super) orders: Sender<Command>,
     pub(super) events: Sender<SessionEvent>,
     pub(super) bell: Arc<Bell>,
     pub(super) server: Arc<OnceLock<ServerInfo>>,
 }
 
-/// The loop of a session: moves bytes between link and lanes, requests between lanes and disk,
-/// jobs and events between lanes and the handle. It decides only which lane gets a job.
+/// The loop of a session: moves bytes between links and lanes, requests between lanes and disk,
+/// jobs and events between lanes, spreader and handle. It decides nothing.
 pub(super) struct Driver {
-    pub(super) link: Box<dyn Link>,
-    poll: Poll,
+    pub(super) connections: Vec<Connection>,
+    pub(super) poll: Poll,
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
-    pub(super) jobs: Jobs,
-    ends: Ends,
+    pub(super) spread: Spread,
+    pub(super) growing: Growing,
+    pub(super) owed: Owed,
+    pub(super) telling: Telling,
+    pub(super) ends: Ends,
+    pub(super) ending: Vec<Ending>,
+    pub(super) options: SessionOptions,
     pub(super) predict: bool,
-    /// The link refused a channel for listings, or carries one channel only.
-    pub(super) one_channel: bool,
     pub(super) restarts: u32,
-    throttle: Option<Throttle>,
+    pub(super) throttle: Option<Throttle>,
     /// Something waits for the throttle.
-    throttled: bool,
+    pub(super) throttled: bool,
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
-    /// Progress that has not been told yet, and when some was last.
-    progress: Option<(JobId, u64)>,
-    told: Instant,
-}
-
-pub(super) struct LaneOnChannel {
-    pub(super) channel: ChannelId,
-    pub(super) lane: Lane,
-    /// Only listings, beside a lane that predicts handles.
-    pub(super) listing: bool,
+    /// Lanes have come or gone: there may be more to do at once.
+    pub(super) changed: bool,
+    pub(super) next_connection: u32,
 }
 
 impl Driver {
-    pub(super) fn new(
-        mut link: Box<dyn Link>,
-        poll: Poll,
-        options: SessionOptions,
-        ends: Ends,
-    ) -> io::Result<Self> {
-        link.register(poll.registry(), LINK)?;
-        if let Some(rate) = options.limit {
-            // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
-            // and its debt be forgotten where it was the last.
-            let most = usize::try_from(rate / 50).unwrap_or(usize::MAX);
-            link.limit_receive(most.clamp(1024, 1 << 20));
-        }
+    pub(super) fn new(poll: Poll, options: SessionOptions, ends: Ends) -> io::Result<Self> {
+        let now = Instant::now();
         let bell = Arc::clone(&ends.bell);
+        let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
+        let spread = SpreadOptions {
+            split,
+            ..SpreadOptions::default()
+        };
         Ok(Self {
-            link,
+            connections: Vec::new(),
             poll,
             disk: DiskPool::new(options.disk_threads.max(1), move || bell.ring())?,
             lanes: Vec::new(),
-            jobs: Jobs::default(),
+            spread: Spread::new(spread, now),
+            growing: Growing::default(),
+            owed: Owed::default(),
+            telling: Telling::new(ends.events.clone(), now),
             ends,
+            ending: Vec::new(),
             predict: options.predict,
-            one_channel: false,
             restarts: 0,
-            throttle: options.limit.map(|l| Throttle::new(l, Instant::now())),
+            throttle: options.limit.map(|l| Throttle::new(l, now)),
             throttled: false,
             ended: None,
             over: false,
-            progress: None,
-            told: Instant::now(),
+            changed: false,
+            next_connection: 0,
+            options,
         })
     }
 
@@ -114,11 +108,11 @@ impl Driver {
                 break;
             }
             for event in &events {
-                if event.token() != WAKER {
-                    let readable =
-                        event.is_readable() || event.is_read_closed() || event.is_error();
-                    let writable = event.is_writable() || event.is_write_closed();
-                    self.link.ready(event.token(), readable, writable);
+                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                let writable = event.is_writable() || event.is_write_closed();
+                let token = event.token();
+                if let Some(on) = self.connections.iter_mut().find(|c| c.has_token(token)) {
+                    on.link.ready(token, readable, writable);
                 }
             }
             at_once = self.turn();
@@ -126,8 +120,11 @@ impl Driver {
                 std::thread::sleep(nap);
             }
         }
+        self.learn();
         drop(self.lanes);
-        self.link.finish();
+        for on in self.connections {
+            on.link.finish();
+        }
     }
 
     /// How long answers may be left to gather, as a network card gathers packets before it
@@ -135,9 +132,12 @@ impl Driver {
     /// 57,000 context switches for 4 GiB, paid for by both ends. A fifth of what is in flight
     /// still being worked on when we look again, nobody waits for us.
     fn nap(&self) -> Option<Duration> {
-        let stats: Vec<_> = self.lanes.iter().map(|on| on.lane.stats()).collect();
-        let in_flight: u64 = stats.iter().map(|s| s.bytes_in_flight).sum();
-        let rate: f64 = stats.iter().filter_map(|s| s.rate).sum();
+        let (mut in_flight, mut rate) = (0, 0.0);
+        for on in &self.lanes {
+            let stats = on.lane.stats();
+            in_flight += stats.bytes_in_flight;
+            rate += stats.rate.unwrap_or(0.0);
+        }
         if in_flight < BULK || rate <= 0.0 {
             return None;
         }
@@ -147,10 +147,14 @@ impl Driver {
 
     fn deadline(&self) -> Option<Instant> {
         let throttle = self.throttle.as_ref().filter(|_| self.throttled);
-        let throttle = throttle.map(Throttle::ready_at);
-        [self.link.poll_timeout(), throttle]
-            .into_iter()
-            .flatten()
+        let links = self
+            .connections
+            .iter()
+            .filter_map(|c| c.link.poll_timeout());
+        links
+            .chain(throttle.map(Throttle::ready_at))
+            .chain(self.spread.poll_timeout())
+            .chain(self.next_look())
             .min()
     }
 
@@ -162,37 +166,44 @@ impl Driver {
         self.ends.bell.answer();
         self.take_commands(now);
         self.take_replies(now);
-        let more = self.receive(now);
+        let mut more = self.receive(now);
         if self.over {
             return false;
         }
-        self.give_jobs(now);
-        self.drain_lanes();
-        match self.link.flush(now) {
-            Ok(wrote) => more || wrote,
-            Err(e) => {
-                self.lose(e.0);
-                false
-            }
+        self.open_lanes(now);
+        if self.spread.poll_timeout().is_some_and(|at| at <= now) {
+            self.spread.handle_timeout(now);
         }
+        self.look(now);
+        self.obey(now);
+        self.drain_lanes(now);
+        self.obey(now);
+        self.close_what_is_free(now);
+        more |= self.flush(now);
+        more |= std::mem::take(&mut self.changed);
+        more && !self.over
     }
 
     fn take_commands(&mut self, now: Instant) {
         loop {
             match self.ends.commands.try_recv() {
-                Ok(Command::Push(job)) => self.jobs.push(job),
+                Ok(Command::Push(job, hint)) => {
+                    self.growing.note(&job);
+                    self.spread.push(now, job, hint);
+                }
                 Ok(Command::Bind(id, relay)) => {
-                    self.jobs.set_relayed(id);
+                    self.owed.set_relayed(id);
                     self.disk.bind(id, relay);
                 }
                 Ok(Command::Cancel(reason)) => {
-                    self.fail_waiting(&reason);
+                    self.spread.cancel(now, &reason);
                     for on in &mut self.lanes {
                         on.lane.cancel(now, &reason);
                     }
                 }
+                Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => {
+                Ok(Command::End) | Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     return;
                 }
@@ -202,238 +213,153 @@ impl Driver {
 
     fn take_replies(&mut self, now: Instant) {
         while let Some(reply) = self.disk.poll_reply() {
-            let lane = self.jobs.replied(&reply);
-            if let Some(at) = lane.and_then(|channel| self.lane_on(channel)) {
-                self.lanes[at].lane.handle_disk(now, reply);
+            match self.owed.replied(&reply) {
+                Some(Some(lane)) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        self.lanes[at].lane.handle_disk(now, reply);
+                    }
+                }
+                Some(None) => self.spread.handle_disk(now, reply),
+                None => {}
             }
         }
-        self.recover();
+        self.recover(now);
     }
 
     fn receive(&mut self, now: Instant) -> bool {
-        if let Err(e) = self.link.handle_timeout(now) {
-            self.lose(e.0);
-            return false;
-        }
         if self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0) {
             self.throttled = true;
             return false;
         }
-        let mut received = Vec::new();
-        let more = match self.link.receive(now, &mut received) {
-            Ok(more) => more,
-            Err(e) => {
-                self.handle_received(now, received);
-                self.lose(e.0);
-                return false;
+        let mut more = false;
+        let mut at = 0;
+        while at < self.connections.len() && !self.over {
+            let mut received = Vec::new();
+            let on = &mut self.connections[at];
+            let id = on.id;
+            let result = match on.link.handle_timeout(now) {
+                Ok(()) => on.link.receive(now, &mut received),
+                Err(e) => Err(e),
+            };
+            self.handle_received(now, id, received);
+            match result {
+                Ok(again) => more |= again,
+                Err(e) => self.connection_lost(now, id, e.0),
             }
-        };
-        self.handle_received(now, received);
+            // Unless it was taken out, the next one is behind it.
+            at = match self.connections.get(at) {
+                Some(on) if on.id == id => at + 1,
+                _ => at,
+            };
+        }
         more
     }
 
-    fn handle_received(&mut self, now: Instant, received: Vec<LinkEvent>) {
+    fn handle_received(
+        &mut self,
+        now: Instant,
+        connection: plan::ConnectionId,
+        received: Vec<LinkEvent>,
+    ) {
         for event in received {
             match event {
                 LinkEvent::Data(channel, bytes) => {
                     if let Some(throttle) = &mut self.throttle {
                         throttle.spend(bytes.len());
                     }
-                    let Some(at) = self.lane_on(channel) else {
+                    let Some(at) = self.lane_on(connection, channel) else {
                         continue;
                     };
                     if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
-                        self.lane_ended(at, e);
+                        self.lane_ended(now, at, e);
                     }
                     self.note_server();
                 }
                 LinkEvent::Closed(channel, why) => {
-                    let Some(at) = self.lane_on(channel) else {
+                    let Some(at) = self.lane_on(connection, channel) else {
                         continue;
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
                     self.lanes[at].lane.handle_closed(&why);
-                    self.lane_ended(at, LaneError::Closed(why));
+                    self.lane_ended(now, at, LaneError::Closed(why));
                 }
-                LinkEvent::Says(line) => self.tell(SessionEvent::Says(line)),
+                LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
             }
         }
-    }
-
-    fn lane_on(&self, channel: ChannelId) -> Option<usize> {
-        self.lanes.iter().position(|on| on.channel == channel)
     }
 
     fn note_server(&mut self) {
         if self.ends.server.get().is_none()
             && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
         {
-            self.link.server_seen(info);
+            if let Some(on) = self.connections.first_mut() {
+                on.link.server_seen(info);
+            }
             let _ = self.ends.server.set(info.clone());
         }
     }
 
-    /// Gives lanes the jobs they have use for.
-    fn give_jobs(&mut self, now: Instant) {
-        if self.jobs.has_jobs() {
-            let Some(at) = self.data_lane(now) else {
-                return;
-            };
-            for _ in 0..self.lanes[at].lane.wants_jobs() {
-                let Some(job) = self.jobs.next() else { break };
-                if let Err(job) = self.lanes[at].lane.push(now, job) {
-                    self.jobs.push(job);
+    /// Does what the spreader wants done, and tells what it has to tell.
+    pub(super) fn obey(&mut self, now: Instant) {
+        self.report_lanes(now);
+        while let Some(order) = self.spread.poll_order() {
+            match order {
+                Order::Push(lane, job) => {
+                    let Some(at) = self.lane_at(lane) else {
+                        continue;
+                    };
+                    if let Err(job) = self.lanes[at].lane.push(now, job) {
+                        self.spread.lane_refused(now, lane, job.id);
+                    }
+                }
+                Order::Abandon(lane, job) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        self.lanes[at].lane.abandon(now, job);
+                    }
+                }
+                Order::Close(lane) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        let why = LaneError::Closed("it stood still".to_owned());
+                        self.lane_ended(now, at, why);
+                    }
                 }
             }
         }
-        while self.jobs.has_lists() {
-            let Some(at) = self.listing_lane(now) else {
-                return;
-            };
-            if self.lanes[at].lane.wants_jobs() == 0 {
-                return;
-            }
-            let Some(job) = self.jobs.next_list() else {
-                return;
-            };
-            if let Err(job) = self.lanes[at].lane.push(now, job) {
-                // Handles are predicted there and no other channel is to be had.
-                self.jobs.push_front(job);
-                let surprise = "a directory has to be listed on the only channel";
-                self.lane_ended(at, LaneError::Surprise(surprise));
-            }
+        while let Some(request) = self.spread.poll_disk() {
+            self.owed.asked(&request, None);
+            self.disk.submit(request);
         }
-    }
-
-    fn data_lane(&mut self, now: Instant) -> Option<usize> {
-        match self.lanes.iter().position(|on| !on.listing) {
-            Some(at) => Some(at),
-            None => {
-                let opened = self.open_lane(now, self.predict, false);
-                if opened.is_none() && self.link.peer().is_some() {
-                    let why = self.ended.as_ref().map(LaneError::to_string);
-                    let none = || "the connection carries no SFTP channel".to_owned();
-                    self.lose(why.unwrap_or_else(none));
+        while let Some(event) = self.spread.poll_event() {
+            match event {
+                SpreadEvent::Lane(event) => {
+                    if event.is_last() && self.owed.ended(event.job()) {
+                        self.disk.release(event.job());
+                    }
+                    self.telling.tell(SessionEvent::Lane(event));
                 }
-                opened
+                SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
     }
 
-    /// The lane for listings: one beside the data lane where that one predicts handles.
-    fn listing_lane(&mut self, now: Instant) -> Option<usize> {
-        let data = self.data_lane(now)?;
-        if !self.lanes[data].lane.predicts() {
-            return Some(data);
-        }
-        if let Some(at) = self.lanes.iter().position(|on| on.listing) {
-            return Some(at);
-        }
-        if self.one_channel {
-            return Some(data);
-        }
-        match self.open_lane(now, false, true) {
-            Some(at) => Some(at),
-            None => {
-                self.one_channel = true;
-                Some(data)
+    fn flush(&mut self, now: Instant) -> bool {
+        let mut wrote = false;
+        let mut lost = Vec::new();
+        for on in &mut self.connections {
+            match on.link.flush(now) {
+                Ok(some) => wrote |= some,
+                Err(e) => lost.push((on.id, e.0)),
             }
         }
-    }
-
-    fn open_lane(&mut self, now: Instant, predict: bool, listing: bool) -> Option<usize> {
-        let peer = self.link.peer()?;
-        let channel = self.link.open_channel()?;
-        let random = Box::new(|bytes: &mut [u8]| {
-            // Names of temporaries: O_EXCL decides, randomness only makes meetings rare.
-            let _ = aws_lc_rs::rand::fill(bytes);
-        });
-        let mut config = LaneConfig::new(self.link.pool(), random);
-        config.openssh = peer.openssh;
-        config.remembered = peer.remembered;
-        config.predict = predict && peer.openssh;
-        self.lanes.push(LaneOnChannel {
-            channel,
-            lane: Lane::new(config, now),
-            listing,
-        });
-        Some(self.lanes.len() - 1)
-    }
-
-    /// Takes from the lanes what they have for link, disk and handle.
-    fn drain_lanes(&mut self) {
-        for at in 0..self.lanes.len() {
-            self.drain_events(at);
-            let on = &mut self.lanes[at];
-            while let Some(request) = on.lane.poll_disk() {
-                self.jobs.asked_disk(&request, on.channel);
-                self.disk.submit(request);
-            }
-            let mut room = self.link.room(on.channel);
-            if let Some(throttle) = &mut self.throttle {
-                let credit = throttle.credit(Instant::now());
-                self.throttled |= credit < room;
-                // A lane sends whole packets: with less room than that it would wait for room
-                // that nothing announces. What is sent on credit is paid back before the next.
-                room = match credit {
-                    0 => 0,
-                    credit => room.min(credit.max(PACKET)),
-                };
-            }
-            on.lane.set_output_room(room);
-            while let Some(output) = on.lane.poll_output() {
-                if let Some(throttle) = &mut self.throttle {
-                    throttle.spend(output.len());
-                }
-                self.link.send(on.channel, output);
-            }
+        for (id, why) in lost {
+            self.connection_lost(now, id, why);
         }
+        self.note_stalls(now);
+        wrote
     }
+}
 
-    pub(super) fn drain_events(&mut self, at: usize) {
-        while let Some(event) = self.lanes[at].lane.poll_event() {
-            let (id, last) = event_job(&event);
-            if last && self.jobs.ended(id) {
-                self.disk.release(id);
-            }
-            if !Jobs::is_own(id) {
-                self.tell(SessionEvent::Lane(event));
-            }
-        }
-    }
-
-    pub(super) fn tell(&mut self, event: SessionEvent) {
-        if let SessionEvent::Lane(LaneEvent::Progress(id, n)) = event {
-            return self.tell_progress(id, n);
-        }
-        self.flush_progress();
-        self.send_event(event);
-    }
-
-    /// Progress is gathered: to tell of each write wakes the other thread 4,000 times a gigabyte.
-    fn tell_progress(&mut self, id: JobId, n: u64) {
-        match &mut self.progress {
-            Some((same, sum)) if *same == id => *sum += n,
-            _ => {
-                self.flush_progress();
-                self.progress = Some((id, n));
-            }
-        }
-        let now = Instant::now();
-        if now.duration_since(self.told) >= TELL_INTERVAL {
-            self.told = now;
-            self.flush_progress();
-        }
-    }
-
-    fn flush_progress(&mut self) {
-        if let Some((id, n)) = self.progress.take() {
-            self.send_event(SessionEvent::Lane(LaneEvent::Progress(id, n)));
-        }
-    }
-
-    fn send_event(&self, event: SessionEvent) {
-        // Nobody listens any more when the handle is being dropped.
-        let _ = self.ends.events.send(event);
-    }
+/// Each connection has so many tokens.
+pub(super) fn first_token(connection: u32) -> Token {
+    Token(1 + connection as usize * TOKENS)
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mio::{Registry, Token};
+use plan::{Direction, Learned};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
@@ -27,7 +28,7 @@ pub struct Peer {
 /// [`Link::send`] within [`Link::room`], [`Link::flush`]. Readiness is edge-triggered: a link
 /// remembers it until a read or write would block.
 pub trait Link: Send {
-    /// Registers its descriptors with tokens from `first` on, fewer than 16.
+    /// Registers its descriptors with tokens from `first` on, fewer than 64.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
 
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
@@ -58,6 +59,19 @@ pub trait Link: Send {
     /// Bytes that [`Link::send`] may be given for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
+    /// How the connection beneath does.
+    fn sample(&self) -> LinkSample {
+        LinkSample::default()
+    }
+
+    /// What the far end's window lets through on `channel`.
+    fn send_window(&mut self, _channel: ChannelId) -> SendWindow {
+        SendWindow::default()
+    }
+
+    /// The lane on `channel` may ask for `bytes` at once: no window of this end may be smaller.
+    fn expect(&mut self, _channel: ChannelId, _bytes: u64) {}
+
     /// Queues bytes for `channel`.
     fn send(&mut self, channel: ChannelId, output: Output);
 
@@ -73,6 +87,60 @@ pub trait Link: Send {
 
     /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
     fn finish(self: Box<Self>);
+}
+
+/// Makes more connections to the host of a session, from threads of their own.
+pub trait Reach: Send + Sync {
+    /// Whether another login is to be had now without asking the person.
+    fn is_open(&self) -> bool;
+
+    /// One more connection, authenticated. Blocks as long as that takes.
+    fn another(&self) -> Result<Box<dyn Link>, NoMore>;
+
+    /// What an earlier run learned of this host, for a transfer this way.
+    fn learned(&self, _: Direction) -> Option<Learned> {
+        None
+    }
+
+    /// Worth knowing the next time.
+    fn learn(&self, _: Learned) {}
+}
+
+/// Why there is no further connection, one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoMore {
+    /// It was refused, or broke before the login: MaxStartups, a penalty, a firewall.
+    Connection(String),
+    /// The login was refused, or would take the person.
+    Login(String),
+}
+
+impl fmt::Display for NoMore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connection(why) | Self::Login(why) => f.write_str(why),
+        }
+    }
+}
+
+/// How the connection under a [`Link`] does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinkSample {
+    /// Bytes written to its socket.
+    pub sent: u64,
+    /// Bytes read from it.
+    pub received: u64,
+    /// What the kernel says, where there is a kernel's TCP under it.
+    pub tcp: Option<sys::TcpInfo>,
+}
+
+/// A channel's window towards the far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendWindow {
+    /// The most that was open at once, in bytes; 0 while nothing is known.
+    pub largest: u64,
+    /// Data wait for it and for nothing else.
+    pub stalled: bool,
 }
 
 /// What a link received.

@@ -1,63 +1,91 @@
-use plan::{Fault, Job, JobId, JobKind, LaneError, LaneEvent};
+use std::time::Instant;
+
+use std::collections::BTreeMap;
+
+use plan::{JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
 
 use super::SessionEvent;
 use super::driver::Driver;
-use super::jobs::Jobs;
 use crate::report::Name;
 
-/// Lanes begun anew before the session is given up: each time the server ended a channel.
+/// Lanes begun anew before the session is given up: each time the server ended the only one.
 const RESTARTS: u32 = 4;
 
-/// What the loop does when a lane or the whole link is lost.
+/// A lane that has ended, while the disk still owes it something.
+#[derive(Debug)]
+pub(super) struct Ending {
+    lane: LaneId,
+    temporaries: Vec<(JobId, RemotePath)>,
+    why: String,
+}
+
+/// What the loop does when a lane or a whole connection is lost.
 impl Driver {
     /// A lane's channel is gone: what it had to do is done on another.
-    pub(super) fn lane_ended(&mut self, at: usize, error: LaneError) {
-        self.drain_events(at);
-        let mut on = self.lanes.remove(at);
-        while let Some(request) = on.lane.poll_disk() {
-            self.jobs.asked_disk(&request, on.channel);
-            self.disk.submit(request);
-        }
-        self.link.close_channel(on.channel);
-        if on.listing && matches!(error, LaneError::Closed(_)) {
-            self.one_channel = true;
+    pub(super) fn lane_ended(&mut self, now: Instant, at: usize, error: LaneError) {
+        let (id, channel) = (self.lanes[at].id, self.lanes[at].channel);
+        let on = &self.lanes[at];
+        let (listing, greeted) = (on.listing, on.lane.server_info().is_some());
+        if let Some(on) = self.connection(id.connection) {
+            on.link.close_channel(channel);
+            on.one_channel |= listing && matches!(error, LaneError::Closed(_));
         }
         if matches!(error, LaneError::Surprise(_)) {
             self.predict = false;
         }
-        let channel = on.channel;
-        let left = on.lane.into_unfinished();
-        for request in left.releases {
-            self.jobs.asked_disk(&request, channel);
-            self.disk.submit(request);
+        let last = self.lanes.iter().filter(|on| !on.listing).count() <= 1;
+        let refused = !greeted && !listing && matches!(error, LaneError::Closed(_));
+        self.lane_gone(now, at, error.clone());
+        if refused && !last {
+            // Others work: this one was one too many.
+            self.note_channel_refused(now, id.connection);
+        } else {
+            self.restarts += u32::from(last);
         }
-        for job in left.jobs {
-            if self.jobs.is_relayed(job.id) {
-                self.jobs.ended(job.id);
-                self.disk.release(job.id);
-                self.fail(job.id, &error.to_string());
-            } else {
-                self.jobs.lose(job);
-            }
-        }
-        for (_, path) in left.temporaries {
-            let id = self.jobs.own_id();
-            let kind = JobKind::Remove { path };
-            self.jobs.push(Job { id, kind });
-        }
-        self.restarts += 1;
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
             self.lose(error.to_string());
             return;
         }
         self.ended = Some(error);
-        self.recover();
+        self.recover(now);
+    }
+
+    /// Takes a lane out; the spreader hears of it once the disk has let go of its files.
+    pub(super) fn lane_gone(&mut self, now: Instant, at: usize, error: LaneError) {
+        self.drain_events(now, at);
+        let mut on = self.lanes.remove(at);
+        while let Some(request) = on.lane.poll_disk() {
+            self.owed.asked(&request, Some(on.id));
+            self.disk.submit(request);
+        }
+        let left = on.lane.into_unfinished();
+        for request in left.releases {
+            self.owed.asked(&request, Some(on.id));
+            self.disk.submit(request);
+        }
+        self.changed = true;
+        self.spread.retire(on.id);
+        self.ending.push(Ending {
+            lane: on.id,
+            temporaries: left.temporaries,
+            why: error.to_string(),
+        });
     }
 
     /// Jobs of lost lanes wait again, once the disk has let go of them.
-    pub(super) fn recover(&mut self) {
-        for id in self.jobs.recover() {
-            self.tell(SessionEvent::Restarted(id));
+    pub(super) fn recover(&mut self, now: Instant) {
+        let mut at = 0;
+        while at < self.ending.len() {
+            if !self.owed.is_quit(self.ending[at].lane) {
+                at += 1;
+                continue;
+            }
+            let Ending {
+                lane,
+                temporaries,
+                why,
+            } = self.ending.remove(at);
+            self.spread.lane_lost(now, lane, temporaries, &why);
         }
     }
 
@@ -66,41 +94,32 @@ impl Driver {
         if self.over {
             return;
         }
+        let now = Instant::now();
+        let mut left = BTreeMap::new();
         for at in 0..self.lanes.len() {
-            self.drain_events(at);
+            self.drain_events(now, at);
         }
         for on in std::mem::take(&mut self.lanes) {
-            let left = on.lane.into_unfinished();
-            for job in left.jobs {
-                let temporary = left.temporaries.iter().find(|(id, _)| *id == job.id);
-                match temporary {
-                    Some((_, path)) => {
-                        let path = Name(path.0.clone());
-                        self.fail(job.id, &format!("{why}; {path} may be left at the far end"));
+            left.extend(on.lane.into_unfinished().temporaries);
+        }
+        self.spread.lose(now, &why);
+        while let Some(event) = self.spread.poll_event() {
+            let event = match event {
+                SpreadEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
+                    if let Some(path) = left.remove(&id) {
+                        let path = Name(path.0);
+                        fault
+                            .what
+                            .push_str(&format!("; {path} may be left at the far end"));
                     }
-                    None => self.fail(job.id, &why),
+                    LaneEvent::Failed(id, fault)
                 }
-            }
+                SpreadEvent::Lane(event) => event,
+                SpreadEvent::Restarted(_) => continue,
+            };
+            self.telling.tell(SessionEvent::Lane(event));
         }
-        self.fail_waiting(&why);
-        self.tell(SessionEvent::Lost(why));
+        self.telling.tell(SessionEvent::Lost(why));
         self.over = true;
-    }
-
-    pub(super) fn fail_waiting(&mut self, why: &str) {
-        for id in self.jobs.take_all() {
-            self.fail(id, why);
-        }
-    }
-
-    fn fail(&mut self, id: JobId, why: &str) {
-        if Jobs::is_own(id) {
-            return;
-        }
-        let fault = Fault {
-            what: why.to_owned(),
-            remote: true,
-        };
-        self.tell(SessionEvent::Lane(LaneEvent::Failed(id, fault)));
     }
 }

@@ -3,14 +3,18 @@
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
 //! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
 
+mod connections;
 mod driver;
-mod jobs;
+mod growing;
+mod lanes;
 mod link;
 mod losses;
+mod owed;
 mod raw;
 mod raw_connect;
 mod segments;
 mod send_queue;
+mod telling;
 mod throttle;
 
 use std::fmt;
@@ -21,20 +25,22 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Job, JobId, LaneEvent};
+use plan::{Hint, Job, JobId, LaneEvent};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::Relay;
 
-pub use link::{ChannelId, Link, LinkError, LinkEvent, Peer};
+pub use link::{
+    ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
+};
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use segments::Segments;
 pub use send_queue::SendQueue;
 
 /// Choices of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SessionOptions {
     /// Threads for local files. Two overlap reading with opening; more help only on disks that
     /// take several requests at once.
@@ -43,6 +49,23 @@ pub struct SessionOptions {
     pub limit: Option<u64>,
     /// Predict handles where the server allows it.
     pub predict: bool,
+    /// How more connections to the host are made; without it there is one.
+    pub reach: Option<Arc<dyn Reach>>,
+    /// So many connections, and not as many as pay.
+    pub connections: Option<u32>,
+    /// So many channels on each, and not as many as pay.
+    pub channels: Option<u32>,
+}
+
+impl fmt::Debug for SessionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionOptions")
+            .field("disk_threads", &self.disk_threads)
+            .field("limit", &self.limit)
+            .field("connections", &self.connections)
+            .field("channels", &self.channels)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for SessionOptions {
@@ -51,6 +74,9 @@ impl Default for SessionOptions {
             disk_threads: 2,
             limit: None,
             predict: true,
+            reach: None,
+            connections: None,
+            channels: None,
         }
     }
 }
@@ -69,15 +95,19 @@ pub enum SessionEvent {
 }
 
 enum Command {
-    Push(Job),
+    Push(Job, Hint),
+    /// A further connection that was asked for.
+    Joined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
+    /// The handle is gone.
+    End,
 }
 
 /// A session with a host. When it is dropped, jobs end where they are, temporaries at this end
 /// are removed, and the link is closed.
 pub struct Session {
-    commands: Option<Sender<Command>>,
+    commands: Sender<Command>,
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
@@ -115,16 +145,18 @@ impl Session {
         let server = Arc::new(OnceLock::new());
         let ends = driver::Ends {
             commands: orders,
+            orders: commands.clone(),
             events: tell,
             bell: Arc::clone(&bell),
             server: Arc::clone(&server),
         };
-        let driver = Driver::new(link, poll, options, ends)?;
+        let mut driver = Driver::new(poll, options, ends)?;
+        driver.adopt(link)?;
         let thread = std::thread::Builder::new()
             .name("session".to_owned())
             .spawn(move || driver.run())?;
         Ok(Self {
-            commands: Some(commands),
+            commands,
             events,
             bell,
             server,
@@ -133,16 +165,25 @@ impl Session {
     }
 
     /// Gives the session a job. It never blocks: how many jobs are under way is for the caller
-    /// to bound. Their events come from [`Session::events`], ending in `Done` or `Failed`.
-    pub fn submit(&self, job: Job) {
-        self.command(Command::Push(job));
+    /// to bound. Their events come from [`Session::events`], ending in `Done` or `Failed`. `size`
+    /// is that of the file it is about, where that is known: a large one is cut over lanes.
+    pub fn submit(&self, job: Job, size: Option<u64>) {
+        let hint = Hint {
+            size,
+            relayed: false,
+        };
+        self.command(Command::Push(job, hint));
     }
 
     /// Gives the session a job whose local file is `relay`: the target of a Get, or the source
     /// of a Put. Such a job is not done again when its channel is lost, but fails.
     pub fn submit_relayed(&self, job: Job, relay: Arc<Relay>) {
         self.command(Command::Bind(job.id, relay));
-        self.command(Command::Push(job));
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.command(Command::Push(job, hint));
     }
 
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
@@ -161,18 +202,15 @@ impl Session {
     }
 
     fn command(&self, command: Command) {
-        if let Some(commands) = &self.commands {
-            // A loop that has ended said so by an event.
-            let _ = commands.send(command);
-            self.bell.ring();
-        }
+        // A loop that has ended said so by an event.
+        let _ = self.commands.send(command);
+        self.bell.ring();
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.commands = None;
-        self.bell.ring();
+        self.command(Command::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

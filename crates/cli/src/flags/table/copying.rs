@@ -22,8 +22,9 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("preserve"),
         takes: Takes::Nothing,
         help: "Keep modification and access times and modes",
-        doc: "Keep modification times, access times and all mode bits of files and directories. \
-              SFTP carries times in whole seconds. Without it a new file has the mode of its \
+        doc: "Keep modification times, access times and permissions of files and directories, as \
+              scp does: without the setuid, setgid and sticky bits of files, which --archive \
+              keeps. SFTP carries times in whole seconds. Without it a new file has the mode of its \
               source less the umask, and the time of the copy.",
         scp: Scp::Same,
         group: Group::Copying,
@@ -39,7 +40,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Copy trees as they are: -r and -p, and symbolic links stay links",
         doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
-              links, and whatever else SFTP can carry is kept. Hard links, access control lists \
+              links, and whatever else SFTP can carry is kept: all mode bits, owners where \
+              permitted. Hard links, access control lists \
               and extended attributes are not carried by SFTP.",
         scp: Scp::Ours,
         group: Group::Copying,

@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("sshd"),
         takes: Takes::Nothing,
-        help: "Start an OpenSSH server on the far side, which ssh, scp and others just reach",
+        help: "Start an OpenSSH server on the far side, which ssh and scp just reach",
         doc: "Start a throwaway OpenSSH server on the far side, on port 22, with fresh keys. For ssh \
               and all that use its configuration, `far` just works. Other programs find what they \
               need in LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, \

@@ -43,6 +43,10 @@ pub struct Facts {
     pub method: Option<String>,
     /// The key exchange was guessed, and guessed right.
     pub guessed: bool,
+    /// Another login would take the person again.
+    pub person: bool,
+    /// The host key's blob.
+    pub host_key_blob: Vec<u8>,
 }
 
 /// Opens the socket; again when a connection has to begin anew.
@@ -89,6 +93,9 @@ pub struct SshLink {
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
     rtt_asked: Option<Instant>,
+    /// Bytes through the socket.
+    sent_bytes: u64,
+    received_bytes: u64,
     agents: Option<AgentChannels>,
 }
 
@@ -132,6 +139,8 @@ impl SshLink {
             other_method: false,
             step_by_step: false,
             rtt_asked: None,
+            sent_bytes: 0,
+            received_bytes: 0,
             agents,
         };
         link.nonblocking()?;
@@ -182,6 +191,11 @@ impl SshLink {
         }
     }
 
+    /// Whether the key exchange is done: what fails behind it is the login.
+    pub(super) fn knows_host(&self) -> bool {
+        self.conn.binding().is_some()
+    }
+
     fn facts(&self) -> Facts {
         let chosen = self.conn.negotiated();
         let method = match &self.signed {
@@ -197,6 +211,12 @@ impl SshLink {
             method: self.conn.is_authenticated().then(|| method.to_owned()),
             guessed: self.config.connection.transport.guess
                 && chosen.is_some_and(|n| n.guess_right),
+            person: self.other_method || self.gate.needs_person(),
+            host_key_blob: self
+                .conn
+                .binding()
+                .map(|(_, host_key, _)| host_key.to_vec())
+                .unwrap_or_default(),
         }
     }
 

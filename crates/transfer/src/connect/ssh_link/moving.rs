@@ -10,7 +10,7 @@ use tracing::debug;
 use wire::Pool;
 
 use super::{Far, QUEUE, SshLink, broken, engine_error, error};
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, SendWindow};
 
 /// Sealed bytes waiting for the socket: enough for one large writev, little enough to be in the
 /// cache still when it comes.
@@ -119,6 +119,26 @@ impl Link for SshLink {
         }
     }
 
+    fn sample(&self) -> LinkSample {
+        LinkSample {
+            sent: self.sent_bytes,
+            received: self.received_bytes,
+            tcp: self.stream.tcp_info(),
+        }
+    }
+
+    fn send_window(&mut self, channel: ChannelId) -> SendWindow {
+        let id = SshChannel(channel.0);
+        SendWindow {
+            largest: self.conn.channels().largest_window(id),
+            stalled: self.conn.channels().is_stalled(id),
+        }
+    }
+
+    fn expect(&mut self, channel: ChannelId, bytes: u64) {
+        self.conn.channels().expect(SshChannel(channel.0), bytes);
+    }
+
     fn send(&mut self, channel: ChannelId, output: Output) {
         let id = SshChannel(channel.0);
         match output {
@@ -155,6 +175,7 @@ impl Link for SshLink {
             match self.stream.write(&slices) {
                 Ok(n) => {
                     total += n;
+                    self.sent_bytes += n as u64;
                     self.sent(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
@@ -192,7 +213,8 @@ impl SshLink {
             .is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL)
         {
             self.rtt_asked = Some(now);
-            if let Some(rtt) = self.stream.rtt() {
+            let rtt = self.stream.tcp_info().map(|tcp| tcp.rtt);
+            if let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) {
                 self.conn.channels().set_rtt(rtt);
             }
         }
@@ -207,7 +229,10 @@ impl SshLink {
                     self.ended = true;
                     return Err(error("the server closed the connection"));
                 }
-                Ok(n) => total += n,
+                Ok(n) => {
+                    total += n;
+                    self.received_bytes += n as u64;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
                     break;

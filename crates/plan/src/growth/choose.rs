@@ -1,0 +1,270 @@
+//! Which change is worth trying.
+
+use std::time::Duration;
+
+use super::trial::Trial;
+use super::{Change, Direction, Evidence, Growth, Limiter, LimiterEvidence};
+
+/// A new connection costs so many round trips of login, and as many again until it is fast.
+const LOGIN: f64 = 6.0;
+const SLOW_START: f64 = 8.0;
+/// How many to open where only the size of this end's buffers and of the file speak for it.
+const SPECULATIVE: u32 = 5;
+/// What a buffer is good for: the kernel counts its own overhead in.
+const USABLE: f64 = 0.6;
+/// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
+const STOCK_SEND_BUFFER: u64 = 4 << 20;
+/// The window that OpenSSH gives a channel.
+const STOCK_WINDOW: u64 = 2 << 20;
+/// Below this a channel's window holds nothing back.
+const LONG: Duration = Duration::from_millis(4);
+
+impl Growth {
+    /// The first look: how many there shall be before anything was measured.
+    pub(super) fn plan(&mut self, evidence: &Evidence) {
+        let rtt = self.measure.min_rtt().unwrap_or_default();
+        let (mut connections, mut channels) = (1, 1);
+        let learned = self
+            .config
+            .learned
+            .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
+        if let Some((learned, _)) = learned {
+            (connections, channels) = (learned.connections, learned.channels);
+            // It was welcome the last time.
+            self.at_once = super::MOST_AT_ONCE;
+        } else if rtt >= LONG {
+            if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
+                // What one connection can reach at most, and how long the rest takes then. What
+                // the far end sends from is its own affair, and hardly anybody's is larger.
+                let buffer = match self.config.direction {
+                    Direction::Up => buffer,
+                    Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+                };
+                let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+                let lasts = left as f64 / cap;
+                let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
+                if lasts > 2.0 * costs {
+                    connections = ((lasts / costs) as u32).min(SPECULATIVE);
+                }
+                let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
+                if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
+                    channels = full.clamp(1, 3);
+                }
+            }
+        }
+        self.planned = (
+            self.config.connections.unwrap_or(connections),
+            self.config.channels.unwrap_or(channels),
+        );
+    }
+
+    /// What is planned and not there yet.
+    pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let (connections, channels) = self.planned;
+        let have = evidence.connections.len() as u32 + self.opening.len() as u32;
+        let more = connections
+            .min(self.most_connections())
+            .saturating_sub(have);
+        self.add_connections(evidence, more, &mut changes);
+        let channels = channels.min(self.most_channels());
+        for (connection, has) in &self.channels {
+            for _ in *has..channels {
+                changes.push(Change::AddChannel(*connection));
+            }
+        }
+        changes
+    }
+
+    fn most_connections(&self) -> u32 {
+        self.config
+            .connections
+            .unwrap_or(self.config.most_connections)
+    }
+
+    fn most_channels(&self) -> u32 {
+        let most = self.config.channels.unwrap_or(self.config.most_channels);
+        self.channels_refused.map_or(most, |n| n.min(most))
+    }
+
+    pub(super) fn may_connect(&self, evidence: &Evidence) -> bool {
+        !self.no_connections && self.not_before.is_none_or(|at| evidence.now >= at)
+    }
+
+    pub(super) fn add_connections(
+        &mut self,
+        evidence: &Evidence,
+        more: u32,
+        changes: &mut Vec<Change>,
+    ) {
+        if !self.may_connect(evidence) {
+            return;
+        }
+        let free = self.at_once.saturating_sub(self.opening.len() as u32);
+        for _ in 0..more.min(free) {
+            self.opening.push(evidence.now);
+            changes.push(Change::AddConnection);
+        }
+    }
+
+    /// Whether this machine has processor time left for more.
+    fn has_cpu(&self) -> bool {
+        let shown = &self.figures.shown;
+        let used = shown.cpu < 0.9 * f64::from(self.config.processors);
+        used && shown.idle.is_none_or(|idle| idle > 0.08)
+    }
+
+    /// How long the rest takes at this rate. Of what nobody knows the length, as much is taken
+    /// to come as there was.
+    fn lasts(&self, evidence: &Evidence) -> Duration {
+        let rate = self.figures.shown.rate;
+        let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
+        match evidence.remaining {
+            Some(left) if rate > 0.0 => {
+                Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
+            }
+            _ => elapsed,
+        }
+    }
+
+    /// The rate no longer grows by itself.
+    pub(super) fn is_level(&self) -> bool {
+        match self.rates.as_slice() {
+            [now, before, ..] => *now < before * 1.15,
+            _ => false,
+        }
+    }
+
+    pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let now = evidence.now;
+        let resting = self.rest_until.is_some_and(|at| now < at);
+        let limited = self
+            .config
+            .limit
+            .is_some_and(|limit| self.figures.shown.rate >= 0.9 * limit as f64);
+        if resting || limited || !self.opening.is_empty() || !self.has_cpu() {
+            return changes;
+        }
+        let lasts = self.lasts(evidence);
+        let rtt = self.measure.min_rtt().unwrap_or_default();
+        let bound = self.limiter();
+        // A loss says at once that the window will stay small.
+        if !self.is_level() && bound != Limiter::Loss {
+            return changes;
+        }
+        let channel_pays = lasts > 6 * rtt + Duration::from_millis(50);
+        if bound == Limiter::ServerWindow && channel_pays {
+            self.more_channels(evidence, &mut changes);
+        }
+        if self.figures.queueing() {
+            return changes;
+        }
+        let costs = rtt.mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300);
+        let connects = self.config.connections.is_none() && self.may_connect(evidence);
+        if changes.is_empty() && connects && lasts > costs && bound != Limiter::LocalDisk {
+            let have = evidence.connections.len() as u32;
+            let room = self.config.most_connections.saturating_sub(have);
+            let step = match bound {
+                // Each of them is known to add its share.
+                Limiter::Loss => have * 3,
+                Limiter::SendBuffer
+                | Limiter::FarReceiveBuffer
+                | Limiter::ReceiveBuffer
+                | Limiter::FarSendBuffer
+                | Limiter::ServerWindow => have,
+                _ => (have / 4).max(1),
+            };
+            self.add_connections(evidence, step.min(room), &mut changes);
+        }
+        if changes.is_empty() && channel_pays && self.no_connections {
+            self.more_channels(evidence, &mut changes);
+        }
+        if !changes.is_empty() {
+            self.trial = Some(Trial::new(now, &changes, self.work(), self.counts.0));
+        }
+        changes
+    }
+
+    /// As many again on each connection.
+    fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<Change>) {
+        let most = self.most_channels();
+        for c in &evidence.connections {
+            let has = self.channels.get(&c.connection).copied().unwrap_or(0);
+            let more = has.max(1).min(most.saturating_sub(has));
+            if self.config.channels.is_none() {
+                changes.extend((0..more).map(|_| Change::AddChannel(c.connection)));
+            }
+        }
+    }
+
+    /// Work a second of late: the mean of two intervals, since answers come in bursts.
+    pub(super) fn work(&self) -> f64 {
+        match self.rates.as_slice() {
+            [now, before, ..] => (now + before) / 2.0,
+            [now] => *now,
+            [] => 0.0,
+        }
+    }
+
+    /// What holds the transfer back now.
+    pub fn limiter(&self) -> Limiter {
+        let f = &self.figures;
+        let shown = &f.shown;
+        if self.rates.len() < 2 {
+            return Limiter::Unknown;
+        }
+        if self
+            .config
+            .limit
+            .is_some_and(|l| shown.rate >= 0.9 * l as f64)
+        {
+            return Limiter::UserLimit;
+        }
+        if !self.has_cpu() {
+            return Limiter::LocalCpu;
+        }
+        if shown.disk_stalls > 20.0 && shown.window_blocked < 0.3 {
+            return Limiter::LocalDisk;
+        }
+        let up = self.config.direction == Direction::Up;
+        if f.lossy() && !f.queueing() {
+            return Limiter::Loss;
+        }
+        if f.queueing() || self.sated {
+            return Limiter::Path;
+        }
+        if up && shown.sndbuf_limited > 0.3 {
+            return Limiter::SendBuffer;
+        }
+        if up && shown.rwnd_limited > 0.3 {
+            return Limiter::FarReceiveBuffer;
+        }
+        if up && shown.window_blocked > 0.3 {
+            return Limiter::ServerWindow;
+        }
+        if f.slow_start {
+            return Limiter::Startup;
+        }
+        if f.server_share > 0.5 && shown.server > Duration::from_millis(2) {
+            return Limiter::Server;
+        }
+        let full = self.config.buffer.map(|b| (b as f64 * 0.35) as u64);
+        if !up && shown.min_rtt >= LONG {
+            let reached = full.is_some_and(|full| shown.per_connection >= full);
+            return match reached {
+                true => Limiter::ReceiveBuffer,
+                false => Limiter::FarSendBuffer,
+            };
+        }
+        if self.no_connections || self.config.connections.is_some() {
+            return Limiter::Lanes;
+        }
+        Limiter::Path
+    }
+
+    /// The figures behind [`Growth::limiter`].
+    pub fn limiter_evidence(&self) -> LimiterEvidence {
+        self.figures.shown
+    }
+}

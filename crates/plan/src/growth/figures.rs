@@ -1,0 +1,170 @@
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::{ConnectionSample, Direction, Evidence, LaneSample, LimiterEvidence};
+use crate::{ConnectionId, LaneId};
+
+/// Turns counters into what happened between two looks at them.
+#[derive(Debug, Default)]
+pub(super) struct Measure {
+    last: Option<Last>,
+    min_rtt: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Last {
+    now: Instant,
+    moved: u64,
+    done: u64,
+    cpu: Duration,
+    connections: BTreeMap<ConnectionId, ConnectionSample>,
+    lanes: BTreeMap<LaneId, LaneSample>,
+}
+
+/// What happened in an interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    /// Bytes a second, with a weight for each job done: what more lanes shall raise.
+    pub(super) work: f64,
+    pub(super) shown: LimiterEvidence,
+    /// Some connection is still below its threshold and not held back by anything else.
+    pub(super) slow_start: bool,
+    /// Answers take longer than the path, as a share of all the latency.
+    pub(super) server_share: f64,
+}
+
+/// A job done is worth this many bytes: what a long path moves in the time that a small file's
+/// requests take in sftp-server.
+const JOB: f64 = 16_384.0;
+
+impl Measure {
+    /// `None` at the first look.
+    pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<Figures> {
+        for c in &e.connections {
+            if let Some(tcp) = c.tcp
+                && tcp.min_rtt > Duration::ZERO
+            {
+                let lowest = self.min_rtt.map_or(tcp.min_rtt, |m| m.min(tcp.min_rtt));
+                self.min_rtt = Some(lowest);
+            }
+        }
+        let last = self.last.replace(Last {
+            now: e.now,
+            moved: e.moved,
+            done: e.done,
+            cpu: e.cpu,
+            connections: e
+                .connections
+                .iter()
+                .map(|c| (c.connection, c.clone()))
+                .collect(),
+            lanes: e.lanes.iter().map(|l| (l.lane, *l)).collect(),
+        })?;
+        let over = e.now.saturating_duration_since(last.now).as_secs_f64();
+        if over <= 0.0 {
+            return None;
+        }
+        let rate = e.moved.saturating_sub(last.moved) as f64 / over;
+        let done = e.done.saturating_sub(last.done) as f64 / over;
+        let mut figures = Figures {
+            work: rate + done * JOB,
+            ..Figures::default()
+        };
+        let min_rtt = self.min_rtt.unwrap_or_default();
+        figures.shown = LimiterEvidence {
+            rate,
+            connections: e.connections.len() as u32,
+            lanes: e.lanes.len() as u32,
+            min_rtt,
+            cpu: e.cpu.saturating_sub(last.cpu).as_secs_f64() / over,
+            idle: e.idle,
+            ..LimiterEvidence::default()
+        };
+        figures.take_connections(direction, e, &last);
+        figures.take_lanes(e, &last, over);
+        Some(figures)
+    }
+
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt
+    }
+}
+
+impl Figures {
+    fn take_connections(&mut self, direction: Direction, e: &Evidence, last: &Last) {
+        let (mut sent, mut again, mut rtts) = (0u64, 0u64, Vec::new());
+        let (mut busy, mut rwnd, mut sndbuf) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        for c in &e.connections {
+            let (Some(tcp), Some(then)) = (c.tcp, last.connections.get(&c.connection)) else {
+                continue;
+            };
+            let Some(was) = then.tcp else { continue };
+            rtts.push(match direction {
+                Direction::Down if tcp.rcv_rtt > Duration::ZERO => tcp.rcv_rtt.min(tcp.rtt),
+                _ => tcp.rtt,
+            });
+            busy += tcp.busy.saturating_sub(was.busy);
+            rwnd += tcp.rwnd_limited.saturating_sub(was.rwnd_limited);
+            sndbuf += tcp.sndbuf_limited.saturating_sub(was.sndbuf_limited);
+            match direction {
+                Direction::Up => {
+                    sent += tcp.segments.saturating_sub(was.segments);
+                    again += tcp.retransmitted.saturating_sub(was.retransmitted);
+                    self.slow_start |= tcp.slow_start && tcp.cwnd > was.cwnd + was.cwnd / 8;
+                }
+                Direction::Down => {
+                    sent += c.bytes.saturating_sub(then.bytes) / 1400;
+                    again += tcp.out_of_order.saturating_sub(was.out_of_order);
+                }
+            }
+        }
+        let share = |part: Duration| match busy.is_zero() {
+            true => 0.0,
+            false => part.as_secs_f64() / busy.as_secs_f64(),
+        };
+        self.shown.rwnd_limited = share(rwnd);
+        self.shown.sndbuf_limited = share(sndbuf);
+        self.shown.loss = again as f64 / sent.max(1) as f64;
+        if !rtts.is_empty() {
+            self.shown.rtt = rtts.iter().sum::<Duration>() / rtts.len() as u32;
+            let each = self.shown.rate / rtts.len() as f64;
+            self.shown.per_connection = (each * self.shown.rtt.as_secs_f64()) as u64;
+        }
+    }
+
+    fn take_lanes(&mut self, e: &Evidence, last: &Last, over: f64) {
+        let (mut blocked, mut stalls, mut counted) = (0.0, 0, 0u32);
+        let mut latency = Duration::ZERO;
+        for lane in &e.lanes {
+            let Some(then) = last.lanes.get(&lane.lane) else {
+                continue;
+            };
+            let waited = lane.window_blocked.saturating_sub(then.window_blocked);
+            blocked += (waited.as_secs_f64() / over).min(1.0);
+            stalls += lane.stalls_disk.saturating_sub(then.stalls_disk);
+            latency += lane.latency;
+            counted += 1;
+        }
+        if counted == 0 {
+            return;
+        }
+        self.shown.window_blocked = blocked / f64::from(counted);
+        self.shown.disk_stalls = stalls as f64 / over;
+        let latency = latency / counted;
+        self.shown.server = latency.saturating_sub(self.shown.rtt.max(self.shown.min_rtt));
+        self.server_share =
+            self.shown.server.as_secs_f64() / latency.as_secs_f64().max(f64::MIN_POSITIVE);
+    }
+
+    /// The path's queue fills: what is sent more only waits longer. On 1 Gbit/s and 114 ms five
+    /// connections held back by their send buffers stood at 1.4 times the empty path's round trip
+    /// and 97 % of its rate; five more brought losses of 19 % and nothing else.
+    pub(super) fn queueing(&self) -> bool {
+        let rtt = self.shown.rtt;
+        rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
+    }
+
+    pub(super) fn lossy(&self) -> bool {
+        self.shown.loss > 0.0005
+    }
+}

@@ -1,0 +1,262 @@
+//! How many connections and channels a transfer should have.
+
+mod choose;
+mod evidence;
+mod figures;
+mod learned;
+mod limiter;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use self::figures::{Figures, Measure};
+use self::trial::Trial;
+use crate::{ConnectionId, LaneId};
+
+pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
+pub use learned::Learned;
+pub use limiter::{Limiter, LimiterEvidence};
+
+/// What a [`Growth`] goes by beside the evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GrowthConfig {
+    /// Which way the bytes go.
+    pub direction: Direction,
+    /// The user fixed the number of connections.
+    pub connections: Option<u32>,
+    /// The user fixed the number of channels on each.
+    pub channels: Option<u32>,
+    /// Never more connections than this.
+    pub most_connections: u32,
+    /// Never more channels on one: OpenSSH's MaxSessions is 10.
+    pub most_channels: u32,
+    /// Each login costs the user a touch, a code or a password: one connection only.
+    pub interactive: bool,
+    /// Processors of this machine.
+    pub processors: u32,
+    /// What a TCP buffer of this end may grow to: the last figure of `net.ipv4.tcp_wmem` (up) or
+    /// `tcp_rmem` (down).
+    pub buffer: Option<u64>,
+    /// Bytes a second that the user allows.
+    pub limit: Option<u64>,
+    /// What an earlier run learned, and how many seconds since 1970 it is now.
+    pub learned: Option<(Learned, u64)>,
+}
+
+impl GrowthConfig {
+    /// The defaults.
+    pub fn new(direction: Direction) -> Self {
+        Self {
+            direction,
+            connections: None,
+            channels: None,
+            most_connections: 16,
+            most_channels: 10,
+            interactive: false,
+            processors: 2,
+            buffer: None,
+            limit: None,
+            learned: None,
+        }
+    }
+}
+
+/// What is to be done about lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Open one more connection, with one lane. Answer with [`Growth::connection_opened`] or
+    /// [`Growth::refused`].
+    AddConnection,
+    /// Open one more lane on this connection. [`Growth::refused`] if the server does not.
+    AddChannel(ConnectionId),
+    /// Give this connection no more work, and close it when it has none.
+    RetireConnection(ConnectionId),
+    /// The same for a lane.
+    RetireLane(LaneId),
+}
+
+/// Why there is no more of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The connection was closed or reset before the login: MaxStartups, a penalty, a firewall.
+    Connection,
+    /// The login was refused.
+    Login,
+    /// The channel was refused: MaxSessions.
+    Channel(ConnectionId),
+}
+
+/// Decides from evidence how many connections and channels there should be.
+///
+/// Pure, and asked about every [`Growth::interval`]: it begins with the one connection there is,
+/// adds where something other than the path holds the transfer back, looks whether that paid, and
+/// gives back what did not. In doubt about the evidence, the goodput decides.
+#[derive(Debug)]
+pub struct Growth {
+    config: GrowthConfig,
+    measure: Measure,
+    began: Option<Instant>,
+    next: Option<Instant>,
+    /// Work of the last intervals, the latest first.
+    rates: Vec<f64>,
+    figures: Figures,
+    trial: Option<Trial>,
+    /// Connections asked for and not answered, with when.
+    opening: Vec<Instant>,
+    /// How many may be opening: doubles when all of a batch came, one after a refusal.
+    at_once: u32,
+    opened: u32,
+    refusals: u32,
+    /// No connection before this.
+    not_before: Option<Instant>,
+    no_connections: bool,
+    /// A channel was refused: so many a connection has, and gets no more.
+    channels_refused: Option<u32>,
+    /// How many there shall be without trying, and channels on each.
+    planned: (u32, u32),
+    backoff: Duration,
+    /// No trial before this.
+    rest_until: Option<Instant>,
+    /// The last trial showed that more brings nothing.
+    sated: bool,
+    best: f64,
+    counts: (u32, u32),
+    channels: BTreeMap<ConnectionId, u32>,
+}
+
+/// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten.
+const AT_ONCE: u32 = 4;
+const MOST_AT_ONCE: u32 = 8;
+/// Refusals after which no connection is tried again.
+const MOST_REFUSALS: u32 = 2;
+const REFUSAL_REST: Duration = Duration::from_secs(3);
+const BACKOFF: Duration = Duration::from_secs(8);
+
+impl Growth {
+    /// Nothing is known but the settings.
+    pub fn new(config: GrowthConfig) -> Self {
+        Self {
+            config,
+            measure: Measure::default(),
+            began: None,
+            next: None,
+            rates: Vec::new(),
+            figures: Figures::default(),
+            trial: None,
+            opening: Vec::new(),
+            at_once: AT_ONCE,
+            opened: 0,
+            refusals: 0,
+            not_before: None,
+            no_connections: config.interactive,
+            channels_refused: None,
+            planned: (1, 1),
+            backoff: BACKOFF,
+            rest_until: None,
+            sated: false,
+            best: 0.0,
+            counts: (1, 1),
+            channels: BTreeMap::new(),
+        }
+    }
+
+    /// How often to call [`Growth::sample`]: two round trips, a tenth of a second at least.
+    pub fn interval(&self) -> Duration {
+        let rtt = self.measure.min_rtt().unwrap_or_default();
+        (2 * rtt).clamp(Duration::from_millis(100), Duration::from_millis(1200))
+    }
+
+    /// When that is next; `None` is at once.
+    pub fn next_sample(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Looks at the evidence; the first time when the first connection is authenticated.
+    pub fn sample(&mut self, evidence: &Evidence) -> Vec<Change> {
+        let now = evidence.now;
+        let figures = self.measure.take(self.config.direction, evidence);
+        self.next = Some(now + self.interval());
+        self.count(evidence);
+        let Some(figures) = figures else {
+            self.began.get_or_insert(now);
+            self.plan(evidence);
+            return self.carry_out(evidence);
+        };
+        self.figures = figures;
+        self.rates.insert(0, figures.work);
+        self.rates.truncate(16);
+        self.best = self.best.max(figures.work);
+        let mut changes = self.carry_out(evidence);
+        if changes.is_empty() {
+            changes = match self.trial.take() {
+                Some(trial) => self.judge(trial, evidence),
+                None => self.choose(evidence),
+            };
+        }
+        changes
+    }
+
+    /// A connection that was asked for is authenticated.
+    pub fn connection_opened(&mut self, now: Instant) {
+        self.opening.pop();
+        self.opened += 1;
+        if self.opening.is_empty() && self.refusals == 0 {
+            self.at_once = MOST_AT_ONCE;
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.began = now;
+        }
+    }
+
+    /// Something that was asked for will not be.
+    pub fn refused(&mut self, now: Instant, refusal: Refusal) {
+        match refusal {
+            Refusal::Channel(connection) => {
+                let had = self.channels.get(&connection).copied().unwrap_or(1);
+                let least = self.channels_refused.map_or(had, |n| n.min(had));
+                self.channels_refused = Some(least.max(1));
+            }
+            Refusal::Connection => {
+                self.opening.pop();
+                self.refusals += 1;
+                self.at_once = 1;
+                self.not_before = Some(now + REFUSAL_REST * self.refusals);
+                self.no_connections |= self.refusals >= MOST_REFUSALS;
+            }
+            // Another try would be a penalty, or the user's account locked.
+            Refusal::Login => {
+                self.opening.pop();
+                self.refusals += 1;
+                self.no_connections = true;
+            }
+        }
+    }
+
+    /// What is worth knowing the next time, at `now` seconds since 1970.
+    pub fn learned(&self, now: u64) -> Option<Learned> {
+        let rtt = self.measure.min_rtt()?;
+        let (connections, channels) = self.counts;
+        let over = self.rates.len() >= 3;
+        over.then(|| Learned {
+            direction: self.config.direction,
+            connections,
+            channels,
+            rate: self.figures.shown.rate as u64,
+            rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
+            at: now,
+        })
+    }
+
+    fn count(&mut self, evidence: &Evidence) {
+        self.channels.clear();
+        for lane in &evidence.lanes {
+            *self.channels.entry(lane.lane.connection).or_default() += 1;
+        }
+        let connections = evidence.connections.len() as u32;
+        let most = self.channels.values().copied().max().unwrap_or(1);
+        self.counts = (connections.max(1), most.max(1));
+    }
+}

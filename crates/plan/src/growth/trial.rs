@@ -1,0 +1,135 @@
+use std::time::{Duration, Instant};
+
+use super::{BACKOFF, Change, Evidence, Growth};
+use crate::{ConnectionId, LaneId};
+
+/// A change whose worth is being measured.
+#[derive(Debug)]
+pub(super) struct Trial {
+    /// When the last of it was there.
+    pub(super) began: Instant,
+    asked: Instant,
+    /// Work a second before.
+    before: f64,
+    connections: u32,
+    /// Connections there were.
+    had: u32,
+    channels: Vec<ConnectionId>,
+}
+
+/// What it must bring to be kept.
+const PAYS: f64 = 1.05;
+/// Of what would be in proportion: then the next step is as bold.
+const PROPORTION: f64 = 0.5;
+/// A connection that does not come.
+const LONGEST: Duration = Duration::from_secs(20);
+const MOST_BACKOFF: Duration = Duration::from_secs(120);
+
+impl Trial {
+    pub(super) fn new(now: Instant, changes: &[Change], before: f64, had: u32) -> Self {
+        let mut trial = Self {
+            began: now,
+            asked: now,
+            before,
+            connections: 0,
+            had,
+            channels: Vec::new(),
+        };
+        for change in changes {
+            match change {
+                Change::AddConnection => trial.connections += 1,
+                Change::AddChannel(connection) => trial.channels.push(*connection),
+                Change::RetireConnection(_) | Change::RetireLane(_) => {}
+            }
+        }
+        trial
+    }
+
+    /// How many connections were added beyond what brought the gain, less one to be sure.
+    fn surplus(&self, gain: f64) -> u32 {
+        let needed = (f64::from(self.had) * gain).ceil() as u32 + 1;
+        (self.had + self.connections).saturating_sub(needed)
+    }
+}
+
+/// The newest go first, and one stays.
+fn retire(evidence: &Evidence, count: u32) -> Vec<Change> {
+    let spare = evidence.connections.len().saturating_sub(1);
+    let newest = evidence.connections.iter().rev();
+    let those = newest.take((count as usize).min(spare));
+    those
+        .map(|c| Change::RetireConnection(c.connection))
+        .collect()
+}
+
+impl Growth {
+    /// Looks whether what was added pays; puts the trial back where it is too early to tell.
+    pub(super) fn judge(&mut self, trial: Trial, evidence: &Evidence) -> Vec<Change> {
+        let now = evidence.now;
+        let rtt = self.measure.min_rtt().unwrap_or_default();
+        let late = now.saturating_duration_since(trial.asked) > LONGEST;
+        if !self.opening.is_empty() && !late {
+            self.trial = Some(trial);
+            return Vec::new();
+        }
+        let since = now.saturating_duration_since(trial.began);
+        // A connection has to begin slowly; a channel on one that is fast is fast at once.
+        let (least, most) = match trial.connections {
+            0 => (4 * rtt, 8 * rtt),
+            _ => (6 * rtt, 16 * rtt),
+        };
+        let floor = Duration::from_millis(300);
+        let early = since < least.max(floor) || (!self.is_level() && since < most.max(2 * floor));
+        let work = self.work();
+        let gain = match trial.before > 0.0 {
+            true => work / trial.before,
+            false => 1.0,
+        };
+        let had = match trial.connections {
+            0 => evidence
+                .lanes
+                .len()
+                .saturating_sub(trial.channels.len())
+                .max(1) as f64,
+            _ => f64::from(trial.had.max(1)),
+        };
+        let added = f64::from(trial.connections) + trial.channels.len() as f64;
+        let proportional = gain >= 1.0 + PROPORTION * added / had;
+        if early && !proportional {
+            self.trial = Some(trial);
+            return Vec::new();
+        }
+        if gain >= PAYS {
+            self.sated = false;
+            self.backoff = BACKOFF;
+            self.rest_until = None;
+            let surplus = trial.surplus(gain);
+            if !proportional && surplus > 0 {
+                // The path is full with fewer than that.
+                self.sated = true;
+                self.rest_until = Some(now + self.backoff);
+                return retire(evidence, surplus);
+            }
+            return self.choose(evidence);
+        }
+        self.sated = true;
+        self.rest_until = Some(now + self.backoff);
+        self.backoff = (self.backoff * 2).min(MOST_BACKOFF);
+        self.give_back(&trial, evidence)
+    }
+
+    fn give_back(&mut self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
+        let mut changes = retire(evidence, trial.connections);
+        let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
+        for connection in &trial.channels {
+            let mut of = lanes.iter().rposition(|l| l.connection == *connection);
+            if lanes.iter().filter(|l| l.connection == *connection).count() < 2 {
+                of = None;
+            }
+            if let Some(at) = of {
+                changes.push(Change::RetireLane(lanes.remove(at)));
+            }
+        }
+        changes
+    }
+}

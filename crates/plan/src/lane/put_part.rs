@@ -1,0 +1,154 @@
+//! What an upload over several lanes does differently on each.
+
+use super::core::Core;
+use super::put::{Part, Put, Target};
+use crate::{Attributes, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Span, Temp};
+
+use wire::Block;
+
+impl Put {
+    /// Creates the temporary and writes the first bytes.
+    pub(super) fn head(
+        id: JobId,
+        file: JobId,
+        target: Vec<u8>,
+        (attributes, len): (Attributes, u64),
+        options: PutOptions,
+    ) -> Self {
+        let part = Part::Head {
+            file,
+            attributes,
+            len,
+            announced: false,
+        };
+        Self::new(id, part, target, options)
+    }
+
+    /// Writes some bytes of it.
+    pub(super) fn range(
+        id: JobId,
+        file: JobId,
+        attributes: Attributes,
+        temp: Vec<u8>,
+        span: Span,
+    ) -> Self {
+        let part = Part::Range {
+            file,
+            attributes,
+            span,
+        };
+        let options = PutOptions {
+            fresh: true,
+            ..PutOptions::default()
+        };
+        Self::new(id, part, temp, options)
+    }
+
+    /// Gives it its attributes and its name.
+    pub(super) fn finish(
+        id: JobId,
+        temp: Temp,
+        attributes: Attributes,
+        cut: Option<u64>,
+        options: PutOptions,
+    ) -> Self {
+        let part = Part::Finish { attributes, cut };
+        let mut put = Self::new(id, part, temp.target.0, options);
+        put.target = match temp.replaces {
+            true => Target::Existing(temp.mode),
+            false => Target::New,
+        };
+        put.attempt.temp = Some(temp.temp.0);
+        put
+    }
+
+    /// Whether the parts of a file are divided over jobs, and this is not the one that names it.
+    pub(super) fn is_piece(&self) -> bool {
+        matches!(self.part, Part::Head { .. } | Part::Range { .. })
+    }
+
+    /// Where this part ends, unless the source does before.
+    pub(super) fn limit(&self) -> Option<u64> {
+        match &self.part {
+            Part::Head { len, .. } => Some(*len),
+            Part::Range { span, .. } => span.end(),
+            Part::Whole { .. } | Part::Finish { .. } => None,
+        }
+    }
+
+    /// The source is there to be read.
+    pub(super) fn on_joined(&mut self, core: &mut Core) {
+        let (attributes, offset) = match &self.part {
+            Part::Head { attributes, .. } => (*attributes, 0),
+            Part::Range {
+                attributes, span, ..
+            } => (*attributes, span.offset),
+            Part::Whole { .. } | Part::Finish { .. } => return,
+        };
+        let a = &mut self.attempt;
+        a.meta = FileMeta {
+            attributes,
+            stream: false,
+        };
+        a.next_read = offset;
+        a.first = Some(Block::default());
+        a.source_open = true;
+        if !self.given_up() {
+            core.openers.push_back(self.id);
+        }
+    }
+
+    /// Attributes that need a handle are set through one; else only the name is missing.
+    pub(super) fn start_finish(&mut self, core: &mut Core) {
+        let Part::Finish { attributes, cut } = &self.part else {
+            return;
+        };
+        let end = cut.or(attributes.size).unwrap_or(0);
+        self.attempt.meta.attributes = *attributes;
+        self.attempt.end = Some(end);
+        let opens = cut.is_some()
+            || (self.options.fsync && core.server.fsync)
+            || (self.options.preserve && (attributes.mode, attributes.times) != (None, None));
+        if opens {
+            self.attempt.first = Some(Block::default());
+            core.openers.push_back(self.id);
+        } else {
+            self.attempt.closing = true;
+            self.attempt.closed = true;
+            let _ = self.name(core);
+        }
+    }
+
+    /// Tells of the temporary once it exists and nothing asks for another course.
+    pub(super) fn announce(&mut self, core: &mut Core) {
+        let Part::Head { announced, .. } = &mut self.part else {
+            return;
+        };
+        let (replaces, mode) = match self.target {
+            Target::New => (false, None),
+            Target::Existing(mode) => (true, mode),
+            Target::Unknown | Target::Direct(_) => return,
+        };
+        if *announced || !self.attempt.opened {
+            return;
+        }
+        // From here on it is not this job's to remove.
+        if let Some(temp) = self.attempt.temp.take() {
+            *announced = true;
+            let temp = Temp {
+                temp: RemotePath(temp),
+                target: RemotePath(self.path.clone()),
+                replaces,
+                mode,
+            };
+            core.event(LaneEvent::Temp(self.id, temp));
+        }
+    }
+
+    /// The source has ended at `end`, as far as this part read it.
+    pub(super) fn tell_end(&self, core: &mut Core, end: u64) {
+        if self.is_piece() && self.limit().is_none_or(|limit| end < limit) {
+            core.event(LaneEvent::Ended(self.id, end));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use std::collections::BTreeMap;
+
+use super::LaneId;
+use crate::{JobId, JobKind};
+
+/// Directories that are being made. What goes into one before its answer came must follow it on
+/// the same lane, whose server takes one request after the other.
+#[derive(Debug, Default)]
+pub(super) struct Dirs {
+    making: BTreeMap<Vec<u8>, (JobId, LaneId)>,
+}
+
+impl Dirs {
+    pub(super) fn begin(&mut self, path: &[u8], job: JobId, lane: LaneId) {
+        self.making.insert(trimmed(path).to_vec(), (job, lane));
+    }
+
+    /// It was made, or will not be, or its lane was lost.
+    pub(super) fn end(&mut self, path: &[u8], job: JobId) {
+        let path = trimmed(path);
+        if self.making.get(path).is_some_and(|(id, _)| *id == job) {
+            self.making.remove(path);
+        }
+    }
+
+    /// Where the nearest directory above `path` is being made.
+    pub(super) fn above(&self, path: &[u8]) -> Option<LaneId> {
+        if self.making.is_empty() {
+            return None;
+        }
+        let mut path = trimmed(path);
+        while let Some(at) = path.iter().rposition(|b| *b == b'/') {
+            path = path.get(..at).unwrap_or_default();
+            if let Some((_, lane)) = self.making.get(path) {
+                return Some(*lane);
+            }
+        }
+        None
+    }
+}
+
+fn trimmed(mut path: &[u8]) -> &[u8] {
+    while let [rest @ .., b'/'] = path {
+        path = rest;
+    }
+    path
+}
+
+/// Where a job puts something.
+pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
+    match kind {
+        JobKind::Put { target, .. } | JobKind::CreateTemp { target, .. } => Some(&target.0),
+        JobKind::MakeDir { path, .. }
+        | JobKind::SetAttributes { path, .. }
+        | JobKind::MakeSymlink { path, .. } => Some(&path.0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_directory_follows_it() {
+        let lane = LaneId::default();
+        let mut dirs = Dirs::default();
+        assert_eq!(dirs.above(b"a/b/c"), None);
+        dirs.begin(b"a/b/", JobId(1), lane);
+        assert_eq!(dirs.above(b"a/b/c/d"), Some(lane));
+        assert_eq!(dirs.above(b"a/b"), None, "not itself");
+        assert_eq!(dirs.above(b"a/bc/d"), None);
+        dirs.end(b"a/b", JobId(2));
+        assert_eq!(dirs.above(b"a/b/c"), Some(lane), "another job's");
+        dirs.end(b"a/b", JobId(1));
+        assert_eq!(dirs.above(b"a/b/c"), None);
+    }
+}

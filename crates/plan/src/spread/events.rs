@@ -1,0 +1,213 @@
+//! What lanes tell, and what is left of those that are lost.
+
+use std::collections::BTreeMap;
+
+use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
+use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
+
+/// Whom an event is for.
+enum Of {
+    Whole,
+    Part(JobId),
+    Finish(JobId),
+    Clean(JobId),
+    Nobody,
+}
+
+impl Spread {
+    pub(super) fn on_lane(&mut self, lane: LaneId, event: LaneEvent) {
+        let id = event.job();
+        let Some((at, assigned)) = self.assigned.get(&id) else {
+            return;
+        };
+        // Of a lane that lost the job meanwhile.
+        if *at != lane {
+            return;
+        }
+        let of = match assigned {
+            Assigned::Whole(queued) => {
+                if let (true, JobKind::MakeDir { path, .. }) = (event.is_last(), &queued.job.kind) {
+                    self.dirs.end(&path.0, id);
+                }
+                Of::Whole
+            }
+            Assigned::Part(file) => Of::Part(*file),
+            Assigned::Finish(file) => Of::Finish(*file),
+            Assigned::Clean(file) => Of::Clean(*file),
+            Assigned::Remove(..) => Of::Nobody,
+        };
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            match event {
+                LaneEvent::Progress(_, n) => {
+                    state.moved(self.now, id, n);
+                    self.stats.moved += n;
+                }
+                _ if event.is_last() => state.ended(self.now, id),
+                _ => state.heard = self.now,
+            }
+        }
+        if event.is_last() {
+            self.dirty = true;
+            self.assigned.remove(&id);
+        }
+        match of {
+            Of::Whole => self.tell(event),
+            Of::Part(file) => self.on_part(file, id, event),
+            Of::Finish(file) => self.on_finish(file, event),
+            Of::Clean(file) => self.on_cleaned(file, event),
+            Of::Nobody => {}
+        }
+    }
+
+    pub(super) fn on_lost(
+        &mut self,
+        lane: LaneId,
+        temporaries: Vec<(JobId, RemotePath)>,
+        why: &str,
+    ) {
+        let Some(state) = self.lanes.by_id.remove(&lane) else {
+            return;
+        };
+        self.orders.retain(|order| !is_for(order, lane));
+        let owners: Vec<(JobId, RemotePath)> = temporaries
+            .into_iter()
+            .map(|(id, path)| match self.assigned.get(&id) {
+                Some((_, Assigned::Part(file))) => (*file, path),
+                _ => (id, path),
+            })
+            .collect();
+        // The highest first, so that they are in their old order at the front.
+        for id in state.jobs.keys().rev() {
+            let Some((_, assigned)) = self.assigned.remove(id) else {
+                continue;
+            };
+            match assigned {
+                Assigned::Whole(queued) => self.whole_lost(queued, why),
+                Assigned::Part(file) => self.part_lost(file, *id, why),
+                Assigned::Finish(file) => self.finish_lost(file),
+                Assigned::Clean(file) => self.clean(file),
+                Assigned::Remove(of, path) => self.remove(of, path),
+            }
+        }
+        for (of, path) in owners {
+            self.remove(of, path);
+        }
+    }
+
+    fn whole_lost(&mut self, mut queued: Queued, why: &str) {
+        let id = queued.job.id;
+        if let JobKind::MakeDir { path, .. } = &queued.job.kind {
+            self.dirs.end(&path.0, id);
+        }
+        queued.losses += 1;
+        if queued.hint.relayed || queued.losses >= MOST_LOSSES {
+            let fault = Fault {
+                what: why.to_owned(),
+                remote: true,
+            };
+            self.tell(LaneEvent::Failed(id, fault));
+        } else {
+            self.events.push_back(SpreadEvent::Restarted(id));
+            self.queue(queued, true);
+        }
+    }
+
+    fn part_lost(&mut self, id: JobId, part: JobId, why: &str) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.losses += 1;
+        let had = file.part_over(part, false);
+        if file.is_put() && file.temp.is_none() {
+            file.headed = false;
+        }
+        let began = had.is_some_and(|part| part.progress > 0);
+        if file.losses >= MOST_PART_LOSSES {
+            let fault = Fault {
+                what: why.to_owned(),
+                remote: true,
+            };
+            self.fail_file(id, fault);
+        } else if !file.seekable && began {
+            self.do_whole(id);
+        } else {
+            self.go_on(id);
+        }
+    }
+
+    fn finish_lost(&mut self, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.finish_lost = true;
+            self.send_finish(id);
+        }
+    }
+
+    fn remove(&mut self, of: JobId, path: RemotePath) {
+        let id = self.own_id();
+        let kind = JobKind::Remove { path: path.clone() };
+        self.urgent
+            .push_back((id, kind, Assigned::Remove(of, path)));
+    }
+
+    pub(super) fn fail_waiting(&mut self, fault: &Fault) {
+        let queues = [&mut self.waiting, &mut self.large, &mut self.lists];
+        let jobs: Vec<JobId> = queues
+            .into_iter()
+            .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
+            .collect();
+        for id in jobs {
+            self.tell(LaneEvent::Failed(id, fault.clone()));
+        }
+    }
+
+    pub(super) fn on_lose(&mut self, why: &str) {
+        let fault = Fault {
+            what: why.to_owned(),
+            remote: true,
+        };
+        let ids: Vec<LaneId> = self.lanes.by_id.keys().copied().collect();
+        for id in ids {
+            self.on_lost(id, Vec::new(), why);
+        }
+        self.orders.clear();
+        let mut left: BTreeMap<JobId, RemotePath> = BTreeMap::new();
+        for (_, _, what) in std::mem::take(&mut self.urgent) {
+            if let Assigned::Remove(of, path) = what {
+                left.insert(of, path);
+            }
+        }
+        let queues = [&mut self.waiting, &mut self.large, &mut self.lists];
+        let waiting: Vec<JobId> = queues
+            .into_iter()
+            .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
+            .collect();
+        for id in waiting {
+            self.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
+        }
+        for (id, file) in std::mem::take(&mut self.files) {
+            self.let_go(&file);
+            let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
+            let temporary = file.temporary();
+            let fault = leaving(&fault, temporary.as_ref().or(left.get(&id)));
+            self.tell(LaneEvent::Failed(id, fault));
+        }
+    }
+}
+
+fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
+    let mut fault = fault.clone();
+    if let Some(path) = temporary {
+        let name = sftp::printable(&path.0, 4096);
+        let text = format!("; {name} may be left at the far end");
+        fault.what.push_str(&text);
+    }
+    fault
+}
+
+fn is_for(order: &super::Order, lane: LaneId) -> bool {
+    match order {
+        super::Order::Push(to, _) | super::Order::Abandon(to, _) | super::Order::Close(to) => {
+            *to == lane
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What each lane gets next.
+
+use super::file::{Running, SplitFile, Stage};
+use super::lanes::LaneState;
+use super::{Assigned, LaneId, Order, Queued, Spread, dirs};
+use crate::{DiskRequest, Job, JobId, JobKind};
+
+use wire::Block;
+
+/// Files whose source or target the disk is opening.
+const OPENING: usize = 4;
+/// Into how many pieces for each lane the rest is cut.
+const PIECES: u64 = 3;
+
+impl Spread {
+    pub(super) fn give(&mut self) {
+        self.give_urgent();
+        self.give_lists();
+        self.give_jobs();
+        self.give_ranges();
+        if self.overtake() {
+            self.give_ranges();
+        }
+    }
+
+    fn give_urgent(&mut self) {
+        while !self.urgent.is_empty() {
+            let open = |l: &LaneState| l.is_open() && !l.listing;
+            let any = |l: &LaneState| l.is_open();
+            let lanes = &self.lanes;
+            let Some(lane) = lanes.best(self.now, open).or(lanes.best(self.now, any)) else {
+                return;
+            };
+            if let Some((id, kind, what)) = self.urgent.pop_front() {
+                self.assign(lane, Job { id, kind }, what, 0);
+            }
+        }
+    }
+
+    fn give_lists(&mut self) {
+        while !self.lists.is_empty() {
+            let Some(lane) = self.lanes.best(self.now, LaneState::takes_lists) else {
+                return;
+            };
+            if let Some(queued) = self.lists.pop_front() {
+                self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+            }
+        }
+    }
+
+    fn give_jobs(&mut self) {
+        while let Some(queued) = self.waiting.front() {
+            let lane = match dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t)) {
+                // Its directory is on its way: behind it, or not yet.
+                Some(lane) => match self.lanes.by_id.get(&lane) {
+                    Some(l) if l.report.in_order && !l.closing && l.report.wants > 0 => lane,
+                    _ => return,
+                },
+                None => match self.lanes.best(self.now, LaneState::takes_jobs) {
+                    Some(lane) => lane,
+                    None => return,
+                },
+            };
+            let Some(queued) = self.waiting.pop_front() else {
+                return;
+            };
+            if let JobKind::MakeDir { path, .. } = &queued.job.kind {
+                self.dirs.begin(&path.0, queued.job.id, lane);
+            }
+            let size = queued.hint.size.unwrap_or(0);
+            self.assign(lane, queued.job.clone(), Assigned::Whole(queued), size);
+        }
+    }
+
+    pub(super) fn give_ranges(&mut self) {
+        loop {
+            let Some(lane) = self.lanes.best(self.now, LaneState::has_room) else {
+                return;
+            };
+            let claimable = self.files.iter().find(|(_, file)| file.claimable());
+            let Some(id) = claimable.map(|(id, _)| *id) else {
+                self.begin_files();
+                return;
+            };
+            self.give_range(lane, id);
+        }
+    }
+
+    /// How large the next piece is: so that each lane gets several of what is left, and the last
+    /// ones are small, since whoever has the last keeps all the others waiting.
+    fn piece(&self, lane: LaneId) -> u64 {
+        let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
+        let left = queued.sum::<u64>() + self.files.values().map(SplitFile::left).sum::<u64>();
+        let lanes = self.lanes.working().max(1) as u64;
+        let depth = self.lanes.by_id.get(&lane).map_or(0, |l| l.report.depth);
+        let most = depth.clamp(self.options.most / 4, self.options.most);
+        let piece = (left / (lanes * PIECES)).clamp(self.options.least, most);
+        piece.next_multiple_of(self.options.unit.max(1))
+    }
+
+    fn give_range(&mut self, mut lane: LaneId, id: JobId) {
+        let piece = self.piece(lane);
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if !file.headed
+            && let Some(above) = dirs::target(&file.job.kind).and_then(|t| self.dirs.above(t))
+        {
+            lane = above;
+        }
+        let Some((from, mut to)) = file.claim(piece) else {
+            return;
+        };
+        if file.is_put() && !file.headed {
+            file.headed = true;
+            // The first part has a length; what is behind it is for others.
+            let until = to.min(file.size().max(1));
+            file.unclaimed.insert(until, to);
+            to = until;
+        }
+        let Some(kind) = file.part(from, to) else {
+            return;
+        };
+        let bytes = to.min(file.size()).saturating_sub(from);
+        let part = self.own_id();
+        let running = Running {
+            lane,
+            from,
+            to,
+            progress: 0,
+            overtaken: false,
+            abandoned: false,
+        };
+        if let Some(file) = self.files.get_mut(&id) {
+            file.running.insert(part, running);
+        }
+        let job = Job { id: part, kind };
+        self.assign(lane, job, Assigned::Part(id), bytes);
+    }
+
+    pub(super) fn assign(&mut self, lane: LaneId, job: Job, what: Assigned, bytes: u64) {
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.gets(self.now, job.id, bytes);
+        }
+        self.assigned.insert(job.id, (lane, what));
+        self.orders.push_back(Order::Push(lane, job));
+    }
+
+    /// Opens the next large files: their parts can be given out when the disk has answered.
+    fn begin_files(&mut self) {
+        let opening = |f: &&SplitFile| f.stage == Stage::Opening;
+        while self.files.values().filter(opening).count() < OPENING {
+            let Some(queued) = self.large.pop_front() else {
+                return;
+            };
+            self.begin_file(queued);
+        }
+    }
+
+    fn begin_file(&mut self, queued: Queued) {
+        let Queued { job, hint, .. } = queued;
+        let id = job.id;
+        let (request, attributes) = match &job.kind {
+            JobKind::Put { source, .. } => {
+                let first = Block::default();
+                let path = source.clone();
+                let job = id;
+                let open = DiskRequest::OpenSource { job, path, first };
+                (open, crate::Attributes::default())
+            }
+            JobKind::Get {
+                target,
+                known,
+                options,
+                ..
+            } => {
+                let known = known.unwrap_or_default();
+                let create = DiskRequest::CreateTarget {
+                    job: id,
+                    target: target.clone(),
+                    inplace: options.inplace,
+                    replace_link: options.replace_link,
+                    size: known.size,
+                };
+                (create, known)
+            }
+            _ => return,
+        };
+        let mut file = SplitFile::new(job, hint, attributes);
+        file.attributes.size = file.attributes.size.or(hint.size);
+        file.losses = queued.losses;
+        self.files.insert(id, file);
+        self.disk.push_back(request);
+    }
+}

@@ -1,0 +1,183 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::{LaneId, LaneReport};
+use crate::JobId;
+
+/// A lane as the spreader knows it.
+#[derive(Debug)]
+pub(super) struct LaneState {
+    pub(super) report: LaneReport,
+    /// Only listings.
+    pub(super) listing: bool,
+    /// Gets nothing more.
+    pub(super) retiring: bool,
+    /// It was asked to be closed.
+    pub(super) closing: bool,
+    /// What it was given and has not finished, with the bytes of each.
+    pub(super) jobs: BTreeMap<JobId, u64>,
+    /// What it still has to move, with the weight of each job.
+    load: u64,
+    /// Its ranges have been given to others as well.
+    pub(super) overtaken: BTreeSet<JobId>,
+    meter: Meter,
+    /// Since when it has nothing but parts that others have done.
+    pub(super) losing_since: Option<Instant>,
+    /// When it last told of anything, or got its first job.
+    pub(super) heard: Instant,
+}
+
+/// Bytes a second of late.
+#[derive(Debug)]
+struct Meter {
+    since: Instant,
+    bytes: u64,
+    rate: Option<f64>,
+}
+
+const METER: Duration = Duration::from_millis(250);
+/// What a job weighs beside its bytes.
+const WEIGHT: u64 = 16 << 10;
+/// Less than this is not worth a lane's while.
+const LEAST_DEPTH: u64 = 4 << 20;
+
+impl LaneState {
+    pub(super) fn new(now: Instant, listing: bool, report: LaneReport) -> Self {
+        Self {
+            report,
+            listing,
+            retiring: false,
+            closing: false,
+            jobs: BTreeMap::new(),
+            load: 0,
+            overtaken: BTreeSet::new(),
+            losing_since: None,
+            meter: Meter {
+                since: now,
+                bytes: 0,
+                rate: None,
+            },
+            heard: now,
+        }
+    }
+
+    pub(super) fn gets(&mut self, now: Instant, job: JobId, bytes: u64) {
+        if self.jobs.is_empty() {
+            self.heard = now;
+            self.meter.since = now;
+            self.meter.bytes = 0;
+        }
+        self.jobs.insert(job, bytes);
+        self.load += bytes + WEIGHT;
+        self.report.wants = self.report.wants.saturating_sub(1);
+    }
+
+    pub(super) fn moved(&mut self, now: Instant, job: JobId, bytes: u64) {
+        self.heard = now;
+        if let Some(left) = self.jobs.get_mut(&job) {
+            let taken = bytes.min(*left);
+            *left -= taken;
+            self.load -= taken;
+        }
+        self.meter.bytes += bytes;
+        let over = now.saturating_duration_since(self.meter.since);
+        if over >= METER {
+            let rate = self.meter.bytes as f64 / over.as_secs_f64();
+            let old = self.meter.rate.unwrap_or(rate);
+            self.meter.rate = Some((old + rate) / 2.0);
+            self.meter.since = now;
+            self.meter.bytes = 0;
+        }
+    }
+
+    /// A job is over, whichever way.
+    pub(super) fn ended(&mut self, now: Instant, job: JobId) {
+        self.heard = now;
+        self.overtaken.remove(&job);
+        if let Some(left) = self.jobs.remove(&job) {
+            self.load -= left + WEIGHT;
+            self.report.wants += 1;
+        }
+    }
+
+    /// How much it should have, so that it never waits for more: twice what may be in flight.
+    pub(super) fn budget(&self) -> u64 {
+        2 * self.report.depth.max(LEAST_DEPTH)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.retiring && !self.closing
+    }
+
+    /// Whether a range may be given to it.
+    pub(super) fn has_room(&self) -> bool {
+        self.is_open()
+            && !self.listing
+            && self.overtaken.is_empty()
+            && self.report.wants > 0
+            && self.load < self.budget()
+    }
+
+    /// Whether a whole job may be.
+    pub(super) fn takes_jobs(&self) -> bool {
+        self.is_open() && !self.listing && self.report.wants > 0
+    }
+
+    pub(super) fn takes_lists(&self) -> bool {
+        self.is_open() && !self.report.predicts && self.report.wants > 0
+    }
+
+    /// Bytes a second, now: what it last reached, less if it has been silent since.
+    pub(super) fn rate(&self, now: Instant) -> Option<f64> {
+        let rate = self.meter.rate?;
+        let silent = now.saturating_duration_since(self.heard).as_secs_f64();
+        let owed = (silent * rate).max(1.0);
+        // Silent for longer than its requests take: it is slower than it was.
+        match silent > 2.0 * self.report.latency.as_secs_f64() + 0.25 {
+            true => Some((rate * rate / owed).max(1.0)),
+            false => Some(rate),
+        }
+    }
+
+    /// How long what it has will take, and `more` on top.
+    pub(super) fn takes(&self, now: Instant, more: u64, usual: f64) -> Duration {
+        let rate = self.rate(now).unwrap_or(usual).max(1.0);
+        let bytes = (self.load + more) as f64;
+        let moving = Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::MAX);
+        moving.saturating_add(self.report.latency)
+    }
+}
+
+/// The lanes, and what is usual among them.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    pub(super) by_id: BTreeMap<LaneId, LaneState>,
+}
+
+/// What a lane is taken for of which nothing is known: what a stock window moves on a long path.
+const UNKNOWN_RATE: f64 = 10e6;
+
+impl Lanes {
+    pub(super) fn usual_rate(&self, now: Instant) -> f64 {
+        let rates: Vec<f64> = self.by_id.values().filter_map(|l| l.rate(now)).collect();
+        match rates.is_empty() {
+            true => UNKNOWN_RATE,
+            false => rates.iter().sum::<f64>() / rates.len() as f64,
+        }
+    }
+
+    /// The lane that would be done first, among those that `may`.
+    pub(super) fn best(&self, now: Instant, may: impl Fn(&LaneState) -> bool) -> Option<LaneId> {
+        let usual = self.usual_rate(now);
+        let candidates = self.by_id.iter().filter(|(_, lane)| may(lane));
+        candidates
+            .min_by_key(|(id, lane)| (lane.takes(now, 0, usual), lane.jobs.len(), **id))
+            .map(|(id, _)| *id)
+    }
+
+    /// Lanes that move files.
+    pub(super) fn working(&self) -> usize {
+        let works = |l: &&LaneState| l.is_open() && !l.listing;
+        self.by_id.values().filter(works).count()
+    }
+}

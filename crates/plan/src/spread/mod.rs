@@ -1,0 +1,449 @@
+//! Divides jobs over lanes.
+
+mod dirs;
+mod events;
+mod file;
+mod give;
+mod lanes;
+mod overtake;
+mod parts;
+mod spans;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use self::dirs::Dirs;
+use self::file::SplitFile;
+use self::lanes::{LaneState, Lanes};
+use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
+
+/// Names a connection for as long as a run lasts.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct ConnectionId(pub u32);
+
+/// Names a lane for as long as a run lasts; never used again for another.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct LaneId {
+    /// The connection it is on.
+    pub connection: ConnectionId,
+    /// Which of its lanes.
+    pub channel: u32,
+}
+
+/// What a lane can take now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaneReport {
+    /// [`Lane::wants_jobs`].
+    pub wants: usize,
+    /// [`Lane::predicts`].
+    pub predicts: bool,
+    /// [`Lane::works_in_order`].
+    pub in_order: bool,
+    /// Bytes that may be in flight ([`crate::LaneStats::bytes_depth`]).
+    pub depth: u64,
+    /// The lowest latency of a request; zero while unknown.
+    pub latency: Duration,
+}
+
+impl LaneReport {
+    /// What `lane` says.
+    pub fn of(lane: &Lane) -> Self {
+        let stats = lane.stats();
+        Self {
+            wants: lane.wants_jobs(),
+            predicts: lane.predicts(),
+            in_order: lane.works_in_order(),
+            depth: stats.bytes_depth,
+            latency: stats.latency.unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known of a job beside itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Bytes of the source, from the walk. A file of unknown size is not cut.
+    pub size: Option<u64>,
+    /// Its local file is a relay to another host: never cut, and not done again when its lane
+    /// is lost, but failed.
+    pub relayed: bool,
+}
+
+/// What the owner of the lanes has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// [`Lane::push`]; if it refuses, [`Spread::lane_refused`].
+    Push(LaneId, Job),
+    /// [`Lane::abandon`]. Its job still ends with an event.
+    Abandon(LaneId, JobId),
+    /// The lane has stalled while others work: close its channel, and as for every lane that
+    /// ends, [`Spread::lane_lost`].
+    Close(LaneId),
+}
+
+/// What became of the jobs that were pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpreadEvent {
+    /// As a single lane would tell it.
+    Lane(LaneEvent),
+    /// It is done again from its beginning; the progress told of it is void.
+    Restarted(JobId),
+}
+
+/// Choices of a [`Spread`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpreadOptions {
+    /// Cut files at all; not where there can only ever be one lane.
+    pub split: bool,
+    /// Smaller files go whole. A cut file costs one or two round trips more.
+    pub split_from: u64,
+    /// The smallest piece, towards the end.
+    pub least: u64,
+    /// The largest.
+    pub most: u64,
+    /// Pieces are multiples of this: the size of one WRITE.
+    pub unit: u64,
+}
+
+impl Default for SpreadOptions {
+    fn default() -> Self {
+        Self {
+            split: true,
+            split_from: 8 << 20,
+            least: 1 << 20,
+            most: 16 << 20,
+            unit: 63 * 4096,
+        }
+    }
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpreadStats {
+    /// Jobs pushed and not over.
+    pub jobs: usize,
+    /// Of them, those that no lane has.
+    pub waiting: usize,
+    /// Files that are cut and under way.
+    pub split: usize,
+    /// Parts that were given to a second lane.
+    pub overtaken: u64,
+    /// Bytes that receivers confirmed, with those that were done twice.
+    pub moved: u64,
+    /// Jobs done.
+    pub done: u64,
+}
+
+/// Divides the jobs of a session over its lanes: many files, one large file by offset, or both.
+///
+/// What comes out for a job is what one lane would have told, in the same order. The owner pushes
+/// jobs, reports what lanes can take and tells, drains [`Spread::poll_order`],
+/// [`Spread::poll_disk`] and [`Spread::poll_event`] after each, and calls
+/// [`Spread::handle_timeout`] at [`Spread::poll_timeout`].
+///
+/// Lanes come and go. One that ends is told by [`Spread::lane_lost`], when the disk has answered
+/// all that the lane asked of it; its work goes to others. Only when the owner has no lane left
+/// and will get none is the session lost: [`Spread::lose`].
+///
+/// Job ids from 2^63 on are its own.
+#[derive(Debug)]
+pub struct Spread {
+    options: SpreadOptions,
+    now: Instant,
+    lanes: Lanes,
+    waiting: VecDeque<Queued>,
+    large: VecDeque<Queued>,
+    lists: VecDeque<Queued>,
+    /// To be done before anything else: names, and temporaries to remove.
+    urgent: VecDeque<(JobId, JobKind, Assigned)>,
+    /// Who does what.
+    assigned: BTreeMap<JobId, (LaneId, Assigned)>,
+    files: BTreeMap<JobId, SplitFile>,
+    dirs: Dirs,
+    own: u64,
+    orders: VecDeque<Order>,
+    events: VecDeque<SpreadEvent>,
+    disk: VecDeque<DiskRequest>,
+    /// Something may be given out.
+    dirty: bool,
+    stats: SpreadStats,
+}
+
+/// A job as it was pushed.
+#[derive(Clone, Debug)]
+struct Queued {
+    job: Job,
+    hint: Hint,
+    /// Lanes that were lost with it.
+    losses: u32,
+    /// It is not cut: that was tried.
+    whole: bool,
+}
+
+/// What a lane's job is.
+#[derive(Clone, Debug)]
+enum Assigned {
+    Whole(Queued),
+    /// A part of this file.
+    Part(JobId),
+    /// The naming of this file.
+    Finish(JobId),
+    /// The removal of this file's temporary.
+    Clean(JobId),
+    /// The removal of what a lost lane left of this job.
+    Remove(JobId, RemotePath),
+}
+
+/// Ids of its own.
+const OWN: u64 = 1 << 63;
+/// A job with which so many lanes were lost is what loses them.
+const MOST_LOSSES: u32 = 4;
+/// The same for a cut file, whose parts are on all lanes.
+const MOST_PART_LOSSES: u32 = 40;
+
+impl Spread {
+    /// No lanes yet.
+    pub fn new(options: SpreadOptions, now: Instant) -> Self {
+        Self {
+            options,
+            now,
+            lanes: Lanes::default(),
+            waiting: VecDeque::new(),
+            large: VecDeque::new(),
+            lists: VecDeque::new(),
+            urgent: VecDeque::new(),
+            assigned: BTreeMap::new(),
+            files: BTreeMap::new(),
+            dirs: Dirs::default(),
+            own: 0,
+            orders: VecDeque::new(),
+            events: VecDeque::new(),
+            disk: VecDeque::new(),
+            dirty: false,
+            stats: SpreadStats::default(),
+        }
+    }
+
+    /// Takes a job; its events end in `Done` or `Failed`.
+    pub fn push(&mut self, now: Instant, job: Job, hint: Hint) {
+        self.at(now);
+        let queued = Queued {
+            job,
+            hint,
+            losses: 0,
+            whole: false,
+        };
+        self.queue(queued, false);
+    }
+
+    /// A lane is there. One for `listing` gets nothing else.
+    pub fn lane_opened(&mut self, now: Instant, lane: LaneId, listing: bool, report: LaneReport) {
+        self.at(now);
+        let state = LaneState::new(now, listing, report);
+        self.lanes.by_id.insert(lane, state);
+    }
+
+    /// What a lane can take has changed.
+    pub fn lane_reports(&mut self, now: Instant, lane: LaneId, report: LaneReport) {
+        self.at(now);
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.report = report;
+        }
+    }
+
+    /// A lane did not take a job (a listing where handles are predicted).
+    pub fn lane_refused(&mut self, now: Instant, lane: LaneId, job: JobId) {
+        self.at(now);
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.ended(now, job);
+        }
+        if let Some((_, Assigned::Whole(queued))) = self.assigned.remove(&job) {
+            self.queue(queued, true);
+        }
+    }
+
+    /// The lane gets no more jobs; see [`Spread::lane_is_free`].
+    pub fn retire(&mut self, lane: LaneId) {
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.retiring = true;
+        }
+    }
+
+    /// Nothing of the lane is unfinished: its channel may be closed without loss.
+    pub fn lane_is_free(&self, lane: LaneId) -> bool {
+        self.lanes
+            .by_id
+            .get(&lane)
+            .is_none_or(|l| l.jobs.is_empty())
+    }
+
+    /// Listings wait and no lane may do them.
+    pub fn needs_listing_lane(&self) -> bool {
+        let takes = |l: &LaneState| l.is_open() && !l.report.predicts;
+        !self.lists.is_empty() && !self.lanes.by_id.values().any(takes)
+    }
+
+    /// Whether another lane would have something to do.
+    pub fn has_use_for_more(&self) -> bool {
+        !self.waiting.is_empty()
+            || !self.large.is_empty()
+            || !self.lists.is_empty()
+            || self.files.values().any(|f| f.left() > 0)
+    }
+
+    /// No job is left.
+    pub fn is_idle(&self) -> bool {
+        self.stats.jobs == 0 && self.urgent.is_empty() && self.assigned.is_empty()
+    }
+
+    /// What is to be done with lanes next.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        if self.orders.is_empty() && std::mem::take(&mut self.dirty) {
+            self.give();
+        }
+        self.orders.pop_front()
+    }
+
+    /// What the disk is asked for next: in the name of the pushed jobs.
+    pub fn poll_disk(&mut self) -> Option<DiskRequest> {
+        self.disk.pop_front()
+    }
+
+    /// What became of jobs.
+    pub fn poll_event(&mut self) -> Option<SpreadEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Spread::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next_look()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.at(now);
+        self.look_for_stalls();
+    }
+
+    /// Takes what became of a request of [`Spread::poll_disk`].
+    pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
+        self.at(now);
+        self.on_disk(reply);
+    }
+
+    /// Takes an event of a lane.
+    pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
+        self.now = now;
+        self.on_lane(lane, event);
+    }
+
+    /// A lane has ended, whyever, with these temporaries left behind
+    /// ([`crate::Unfinished::temporaries`]). Its releases were asked of the disk, and the disk has
+    /// answered everything that was asked in its name.
+    pub fn lane_lost(
+        &mut self,
+        now: Instant,
+        lane: LaneId,
+        temporaries: Vec<(JobId, RemotePath)>,
+        why: &str,
+    ) {
+        self.at(now);
+        self.on_lost(lane, temporaries, why);
+    }
+
+    /// Fails every job with `reason`, cleaning up. Call [`Lane::cancel`] of every lane as well,
+    /// after this.
+    pub fn cancel(&mut self, now: Instant, reason: &str) {
+        self.at(now);
+        let fault = Fault {
+            what: reason.to_owned(),
+            remote: false,
+        };
+        self.fail_waiting(&fault);
+        let ids: Vec<JobId> = self.files.keys().copied().collect();
+        for id in ids {
+            self.fail_file(id, fault.clone());
+        }
+    }
+
+    /// There will be no lane any more, and all were told to be lost: fails what is left, with what may be left behind.
+    pub fn lose(&mut self, now: Instant, why: &str) {
+        self.at(now);
+        self.on_lose(why);
+    }
+
+    /// How it stands.
+    pub fn stats(&self) -> SpreadStats {
+        let mut stats = self.stats;
+        stats.waiting = self.waiting.len() + self.large.len() + self.lists.len();
+        stats.split = self.files.len();
+        stats
+    }
+
+    /// Bytes of pushed jobs that nobody has moved, as far as sizes are known.
+    pub fn remaining(&self) -> u64 {
+        let queued = self.waiting.iter().chain(&self.large);
+        let sizes: u64 = queued.map(|q| q.hint.size.unwrap_or(0)).sum();
+        let files = self.files.values().map(|f| f.size().saturating_sub(f.told));
+        let on_lanes = self.assigned.values().map(|(_, a)| match a {
+            Assigned::Whole(q) => q.hint.size.unwrap_or(0),
+            _ => 0,
+        });
+        sizes + files.sum::<u64>() + on_lanes.sum::<u64>()
+    }
+
+    fn at(&mut self, now: Instant) {
+        self.now = now;
+        self.dirty = true;
+    }
+
+    fn tell(&mut self, event: LaneEvent) {
+        if event.is_last() {
+            self.stats.jobs = self.stats.jobs.saturating_sub(1);
+            self.stats.done += u64::from(matches!(event, LaneEvent::Done(_)));
+        }
+        self.events.push_back(SpreadEvent::Lane(event));
+    }
+
+    fn own_id(&mut self) -> JobId {
+        self.own += 1;
+        JobId(OWN + self.own)
+    }
+
+    fn queue(&mut self, queued: Queued, again: bool) {
+        self.stats.jobs += usize::from(!again);
+        let split = self.is_split(&queued);
+        let queue = match queued.job.kind {
+            JobKind::List { .. } => &mut self.lists,
+            _ if split => &mut self.large,
+            _ => &mut self.waiting,
+        };
+        match again {
+            true => queue.push_front(queued),
+            false => queue.push_back(queued),
+        }
+    }
+
+    fn is_split(&self, queued: &Queued) -> bool {
+        let (inplace, known) = match &queued.job.kind {
+            JobKind::Put { options, .. } => (options.inplace, None),
+            JobKind::Get { options, known, .. } => (options.inplace, Some(known)),
+            _ => return false,
+        };
+        // A download's size must be that of a regular file.
+        let size = match known {
+            Some(known) => known
+                .filter(|k| k.kind() == crate::EntryKind::File)
+                .and_then(|k| k.size),
+            None => queued.hint.size,
+        };
+        let large = size.is_some_and(|size| size >= self.options.split_from);
+        self.options.split && large && !inplace && !queued.whole && !queued.hint.relayed
+    }
+}

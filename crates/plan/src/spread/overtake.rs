@@ -1,0 +1,169 @@
+//! Lanes that are slower than the others, or have stopped: what they have is done elsewhere.
+
+use std::time::{Duration, Instant};
+
+use super::file::Stage;
+use super::lanes::LaneState;
+use super::{Assigned, LaneId, Order, Spread};
+use crate::{JobId, JobKind};
+
+/// How often to compare lanes while one of them has nothing to do.
+const COMPARE: Duration = Duration::from_millis(50);
+/// How long a lane may be silent while others are heard.
+const SILENT: Duration = Duration::from_secs(30);
+/// The same where the server was asked to make data durable, which takes its time.
+const SYNCING: Duration = Duration::from_secs(300);
+/// The same while a whole file waits for its temporary.
+const CREATING: Duration = Duration::from_secs(8);
+/// How often to look for lanes that are silent.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a part that nobody needs may take to end, when its file waits for nothing else.
+const LOSER: Duration = Duration::from_secs(1);
+/// In units of what a lane's requests take.
+const LATENCIES: u32 = 20;
+
+impl Spread {
+    /// Gives idle lanes what others will not have done soon; true if there is something to give.
+    pub(super) fn overtake(&mut self) -> bool {
+        let nothing = self.waiting.is_empty() && self.large.is_empty();
+        if !nothing
+            || self
+                .files
+                .values()
+                .any(|f| f.claimable() || f.stage == Stage::Opening)
+        {
+            return false;
+        }
+        let Some(fast) = self.lanes.best(self.now, LaneState::has_room) else {
+            return false;
+        };
+        let usual = self.lanes.usual_rate(self.now);
+        let Some(fast) = self.lanes.by_id.get(&fast) else {
+            return false;
+        };
+        let mut worst: Option<(Duration, JobId, JobId, LaneId)> = None;
+        for (id, file) in &self.files {
+            if file.stage != Stage::Moving
+                || !file.seekable
+                || (file.is_put() && file.temp.is_none())
+            {
+                continue;
+            }
+            for (part, running) in &file.running {
+                if running.overtaken || running.abandoned {
+                    continue;
+                }
+                let Some(slow) = self.lanes.by_id.get(&running.lane) else {
+                    continue;
+                };
+                let len = running.to.min(file.size()).saturating_sub(running.from);
+                let theirs = slow.takes(self.now, 0, usual);
+                // The whole of it again, and twice over for the estimate.
+                let ours = 2 * fast.takes(self.now, len, usual) + COMPARE;
+                if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
+                    worst = Some((theirs, *id, *part, running.lane));
+                }
+            }
+        }
+        let Some((_, id, part, lane)) = worst else {
+            return false;
+        };
+        if let Some(slow) = self.lanes.by_id.get_mut(&lane) {
+            slow.overtaken.insert(part);
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return false;
+        };
+        let Some(running) = file.running.get_mut(&part) else {
+            return false;
+        };
+        running.overtaken = true;
+        let (from, to) = (running.from, running.to.min(file.end.unwrap_or(u64::MAX)));
+        file.put_back(from, to);
+        self.stats.overtaken += 1;
+        file.claimable()
+    }
+
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let working = self.lanes.by_id.values().filter(|l| !l.jobs.is_empty());
+        working.clone().next()?;
+        let idle = |l: &LaneState| l.is_open() && !l.listing && l.jobs.is_empty();
+        let losers = self
+            .files
+            .values()
+            .any(|f| f.stage == Stage::Naming || f.is_complete());
+        let soon = losers || self.lanes.by_id.values().any(idle);
+        Some(self.now + if soon { COMPARE } else { LOOK })
+    }
+
+    pub(super) fn look_for_stalls(&mut self) {
+        let ids: Vec<LaneId> = self.lanes.by_id.keys().copied().collect();
+        for id in ids {
+            if self.has_stalled(id)
+                && let Some(lane) = self.lanes.by_id.get_mut(&id)
+            {
+                lane.closing = true;
+                self.orders.push_back(Order::Close(id));
+            }
+        }
+    }
+
+    fn has_stalled(&mut self, id: LaneId) -> bool {
+        let now = self.now;
+        let Some(lane) = self.lanes.by_id.get(&id) else {
+            return false;
+        };
+        let losing = !lane.jobs.is_empty() && lane.jobs.keys().all(|job| self.is_lost_cause(*job));
+        let patience = self.patience(lane);
+        let latency = lane.report.latency.saturating_mul(LATENCIES);
+        // Without another lane that works there is nothing better.
+        let others = self.lanes.by_id.iter().any(|(other, l)| {
+            *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
+        });
+        let Some(lane) = self.lanes.by_id.get_mut(&id) else {
+            return false;
+        };
+        let losing_since = losing.then(|| lane.losing_since.unwrap_or(now));
+        lane.losing_since = losing_since;
+        if lane.closing || lane.jobs.is_empty() || !others {
+            return false;
+        }
+        let silent = now.saturating_duration_since(lane.heard);
+        let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        silent > patience.max(latency) || lost > LOSER.max(latency / 2)
+    }
+
+    /// How long a lane may be silent.
+    fn patience(&self, lane: &LaneState) -> Duration {
+        let mut patience = SILENT;
+        for job in lane.jobs.keys() {
+            match self.assigned.get(job) {
+                Some((_, Assigned::Finish(_))) => return SYNCING,
+                Some((_, Assigned::Whole(queued))) => {
+                    if matches!(&queued.job.kind, JobKind::Put { options, .. } if options.fsync) {
+                        return SYNCING;
+                    }
+                }
+                // The whole file waits for its name.
+                Some((_, Assigned::Part(file))) => {
+                    let file = self.files.get(file);
+                    if file.is_some_and(|f| f.is_put() && f.temp.is_none()) {
+                        patience = CREATING;
+                    }
+                }
+                _ => {}
+            }
+        }
+        patience
+    }
+
+    /// A part whose file waits for nothing but its end.
+    fn is_lost_cause(&self, job: JobId) -> bool {
+        let Some((_, Assigned::Part(file))) = self.assigned.get(&job) else {
+            return false;
+        };
+        let file = self.files.get(file);
+        file.and_then(|f| f.running.get(&job))
+            .is_some_and(|r| r.abandoned)
+    }
+}

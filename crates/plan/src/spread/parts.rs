@@ -1,0 +1,372 @@
+//! The life of a file that is cut over lanes.
+
+use super::file::{SplitFile, Stage, Then};
+use super::spans::Spans;
+use super::{Assigned, Order, Queued, Spread, SpreadEvent};
+use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent};
+
+impl Spread {
+    pub(super) fn on_disk(&mut self, reply: DiskReply) {
+        let id = reply.job();
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match reply {
+            // It may be given up already.
+            DiskReply::Opened { .. } | DiskReply::Created { .. }
+                if file.stage != Stage::Opening => {}
+            DiskReply::Opened { meta, .. } => self.on_opened(id, meta),
+            DiskReply::Created { seekable, .. } => {
+                file.seekable = seekable;
+                self.state(id, FileState::Created);
+                self.begin_moving(id);
+            }
+            DiskReply::Finished { .. } => {
+                file.held = false;
+                self.on_named(id);
+            }
+            DiskReply::Released { .. } => {
+                file.held = false;
+                self.go_on(id);
+            }
+            DiskReply::Failed { fault, .. } => {
+                file.held = false;
+                self.fail_file(id, fault);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_opened(&mut self, id: JobId, meta: FileMeta) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.attributes = meta.attributes;
+        let small = file.size() < self.options.split_from;
+        if (small || meta.stream) && file.stage == Stage::Opening {
+            self.do_whole(id);
+        } else {
+            self.begin_moving(id);
+        }
+    }
+
+    fn begin_moving(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if file.stage == Stage::Opening {
+            file.stage = Stage::Moving;
+        }
+        self.go_on(id);
+    }
+
+    pub(super) fn on_part(&mut self, id: JobId, part: JobId, event: LaneEvent) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Progress(_, n) => {
+                if let Some(running) = file.running.get_mut(&part) {
+                    running.progress += n;
+                }
+                self.tell_news(id);
+            }
+            LaneEvent::Temp(_, temp) => {
+                file.temp = Some(temp);
+                self.state(id, FileState::Created);
+                self.go_on(id);
+            }
+            LaneEvent::Ended(_, at) => {
+                file.ends(at);
+                self.go_on(id);
+            }
+            LaneEvent::Attributes(_, seen) => {
+                let same = (file.attributes.size, file.attributes.times.map(|t| t.1))
+                    == (seen.size, seen.times.map(|t| t.1));
+                if !std::mem::replace(&mut file.seen, true) {
+                    file.attributes.size = seen.size.or(file.attributes.size);
+                    file.attributes.mode = seen.mode.or(file.attributes.mode);
+                    file.attributes.times = seen.times.or(file.attributes.times);
+                } else if !same && file.stage == Stage::Moving {
+                    // Parts of two states of a file are no file. One lane that opens it once
+                    // reads what is there.
+                    self.do_whole(id);
+                }
+            }
+            LaneEvent::Done(_) => {
+                file.part_over(part, true);
+                // The target is no place for a temporary.
+                if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
+                    file.safe = Spans::default();
+                    self.do_whole(id);
+                    return;
+                }
+                self.tell_news(id);
+                self.go_on(id);
+            }
+            LaneEvent::Failed(_, fault) => {
+                let abandoned = file
+                    .part_over(part, false)
+                    .is_some_and(|running| running.abandoned);
+                if abandoned || file.stage != Stage::Moving || file.is_complete() {
+                    self.go_on(id);
+                } else {
+                    self.fail_file(id, fault);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_news(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let news = match file.stage {
+            Stage::Moving => file.news(),
+            _ => 0,
+        };
+        if news > 0 {
+            self.tell(LaneEvent::Progress(id, news));
+        }
+    }
+
+    fn state(&mut self, id: JobId, state: FileState) {
+        self.tell(LaneEvent::State(id, state));
+    }
+
+    /// Takes a file to its next stage, if nothing is awaited any more.
+    pub(super) fn go_on(&mut self, id: JobId) {
+        self.dirty = true;
+        self.abandon_needless(id);
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if !file.running.is_empty() {
+            return;
+        }
+        match file.stage {
+            Stage::Moving if file.is_complete() => self.name(id),
+            Stage::GivingUp => self.clean(id),
+            Stage::Cleaning(then) if !file.held => self.over(id, then),
+            _ => {}
+        }
+    }
+
+    /// Parts that others have done, or that nobody wants any more.
+    fn abandon_needless(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let (end, moving) = (file.end, file.stage == Stage::Moving);
+        for (part, running) in &mut file.running {
+            let to = running.to.min(end.unwrap_or(u64::MAX));
+            // The last part alone knows where the file ends.
+            let needed = end.is_none() && running.to == u64::MAX;
+            let done = !needed && file.safe.contains(running.from, to);
+            if (done || !moving) && !running.abandoned {
+                running.abandoned = true;
+                self.orders.push_back(Order::Abandon(running.lane, *part));
+            }
+        }
+    }
+
+    /// All bytes are there and every part has ended.
+    fn name(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.stage = Stage::Naming;
+        let end = file.end.unwrap_or(0);
+        let news = file.tell_up_to(end);
+        let (put, shrank) = (file.is_put(), end < file.size());
+        if news > 0 {
+            self.tell(LaneEvent::Progress(id, news));
+        }
+        if shrank {
+            let text = "the file shrank while it was read".to_owned();
+            self.tell(LaneEvent::Warning(id, text));
+        }
+        if put {
+            self.state(id, FileState::Written);
+            self.state(id, FileState::Closed);
+            self.release(id);
+            self.send_finish(id);
+            return;
+        }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
+        let options = file.options();
+        self.disk.push_back(DiskRequest::FinishTarget {
+            job: id,
+            size: end,
+            attributes: options.kept(file.attributes),
+            preserve: options.preserve,
+            fsync: options.fsync,
+        });
+    }
+
+    pub(super) fn send_finish(&mut self, id: JobId) {
+        let Some(kind) = self.files.get(&id).and_then(SplitFile::finish) else {
+            return;
+        };
+        let own = self.own_id();
+        self.urgent.push_back((own, kind, Assigned::Finish(id)));
+    }
+
+    pub(super) fn on_finish(&mut self, id: JobId, event: LaneEvent) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::State(_, state) if state >= FileState::Synced => self.state(id, state),
+            LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
+            LaneEvent::Done(_) => {
+                self.files.remove(&id);
+                self.tell(LaneEvent::Done(id));
+            }
+            LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => {
+                // The lost one may have renamed it, or not: nothing but doing it again tells.
+                file.finish_lost = false;
+                file.temp = None;
+                file.stage = Stage::Cleaning(Then::Again);
+                self.go_on(id);
+            }
+            LaneEvent::Failed(_, fault) => {
+                // The temporary is gone, or the text tells of it.
+                file.temp = None;
+                file.fault.get_or_insert(fault);
+                file.stage = Stage::Cleaning(Then::Fail);
+                self.go_on(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// The local file has its name.
+    fn on_named(&mut self, id: JobId) {
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        self.state(id, FileState::Written);
+        self.state(id, FileState::Closed);
+        if file.options().fsync {
+            self.state(id, FileState::Synced);
+        }
+        self.state(id, FileState::Renamed);
+        self.tell(LaneEvent::Done(id));
+    }
+
+    pub(super) fn fail_file(&mut self, id: JobId, fault: Fault) {
+        if let Some(file) = self.files.get_mut(&id) {
+            let naming = file.stage == Stage::Naming;
+            file.fail(fault);
+            // Once the name is on its way, only its answer tells.
+            if naming && !file.is_put() && !file.held {
+                file.stage = Stage::Cleaning(Then::Fail);
+            } else if let Stage::Cleaning(then) = &mut file.stage {
+                *then = Then::Fail;
+            }
+            self.go_on(id);
+        }
+    }
+
+    /// One lane shall do it.
+    pub(super) fn do_whole(&mut self, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unclaimed = Spans::default();
+            file.stage = Stage::GivingUp;
+            self.go_on(id);
+        }
+    }
+
+    /// Nothing of it is under way: the temporary goes, and the disk lets go.
+    pub(super) fn clean(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let then = match file.fault {
+            Some(_) => Then::Fail,
+            None => Then::Whole,
+        };
+        file.stage = Stage::Cleaning(then);
+        if let Some(path) = file.temporary() {
+            let own = self.own_id();
+            let kind = JobKind::Remove { path };
+            self.urgent.push_back((own, kind, Assigned::Clean(id)));
+        }
+        self.release(id);
+        self.go_on(id);
+    }
+
+    /// The temporary was removed, or could not be.
+    pub(super) fn on_cleaned(&mut self, id: JobId, event: LaneEvent) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Done(_) => {}
+            LaneEvent::Failed(_, why) => {
+                let name = file.temporary().unwrap_or(crate::RemotePath(Vec::new()));
+                let name = sftp::printable(&name.0, 4096);
+                let text = format!("the temporary {name} could not be removed: {}", why.what);
+                match &mut file.fault {
+                    Some(fault) => fault.what.push_str(&format!("; {text}")),
+                    None => self.tell(LaneEvent::Warning(id, text)),
+                }
+            }
+            _ => return,
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.temp = None;
+        }
+        self.go_on(id);
+    }
+
+    /// Asks the disk to let go of what it has open.
+    fn release(&mut self, id: JobId) {
+        if let Some(file) = self.files.get(&id)
+            && file.held
+        {
+            let request = match file.is_put() {
+                true => DiskRequest::CloseSource { job: id },
+                false => DiskRequest::Discard { job: id },
+            };
+            self.disk.push_back(request);
+        }
+    }
+
+    /// The same where nobody waits for it.
+    pub(super) fn let_go(&mut self, file: &SplitFile) {
+        let job = file.job.id;
+        self.disk.push_back(match file.is_put() {
+            true => DiskRequest::CloseSource { job },
+            false => DiskRequest::Discard { job },
+        });
+    }
+
+    fn over(&mut self, id: JobId, then: Then) {
+        if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
+            return;
+        }
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        if let (Then::Fail, Some(fault)) = (then, file.fault) {
+            self.tell(LaneEvent::Failed(id, fault));
+            return;
+        }
+        if file.told > 0 || then == Then::Again {
+            self.events.push_back(SpreadEvent::Restarted(id));
+        }
+        let queued = Queued {
+            job: file.job,
+            hint: file.hint,
+            losses: file.losses.min(1),
+            whole: then == Then::Whole,
+        };
+        self.queue(queued, true);
+    }
+}

@@ -1,0 +1,5 @@
+//! How many lanes there come to be on paths of all kinds, and how fast, in virtual time.
+
+mod path;
+mod paths;
+mod refusals;

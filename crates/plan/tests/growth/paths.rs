@@ -1,0 +1,224 @@
+use plan::{Direction, GrowthConfig, Learned, Limiter};
+
+use crate::path::{Outcome, Path, Run, transatlantic};
+
+const GIB: f64 = (1u64 << 30) as f64;
+const MIB: f64 = (1 << 20) as f64;
+
+fn config(path: &Path) -> GrowthConfig {
+    let mut config = GrowthConfig::new(path.direction);
+    config.buffer = Some(match path.direction {
+        Direction::Up => (path.sndbuf / 0.75) as u64,
+        Direction::Down => (path.rcvbuf * 2.0) as u64,
+    });
+    config
+}
+
+fn automatic(path: Path, total: f64) -> Outcome {
+    Run::new(path, config(&path), total, 5).run()
+}
+
+/// The best rate that any fixed setting keeps up.
+fn best(path: Path, total: f64) -> (f64, u32, u32) {
+    let mut best = (0.0, 0, 0);
+    for connections in [1, 2, 3, 4, 6, 8, 12, 16] {
+        for channels in [1, 2, 4, 10] {
+            let mut config = config(&path);
+            config.connections = Some(connections);
+            config.channels = Some(channels);
+            let out = Run::new(path, config, total, 5).run();
+            if out.steady > best.0 {
+                best = (out.steady, connections, channels);
+            }
+            if path.direction == Direction::Down {
+                break;
+            }
+        }
+    }
+    best
+}
+
+/// Runs long enough to be steady; prints what came out.
+fn compare(name: &str, path: Path, seconds: f64) -> Outcome {
+    let (fixed, connections, channels) = best(path, path.rate.min(path.cpu) * seconds);
+    // As long as the best setting takes.
+    let total = fixed * seconds;
+    let out = automatic(path, total);
+    println!(
+        "{name}: {:.1} MB/s steady, {:.1} mean, {} x {} lanes, {:?}; best {:.1} with {connections} x {channels}",
+        out.steady / 1e6,
+        out.mean / 1e6,
+        out.connections,
+        out.channels,
+        out.limiter,
+        fixed / 1e6,
+    );
+    assert!(
+        out.steady >= 0.95 * fixed,
+        "{name}: {} of {fixed}",
+        out.steady
+    );
+    out
+}
+
+fn tuned(direction: Direction) -> Path {
+    Path {
+        sndbuf: 64.0 * MIB,
+        rcvbuf: 64.0 * MIB,
+        ..transatlantic(direction)
+    }
+}
+
+fn satellite(direction: Direction) -> Path {
+    Path {
+        rate: 37.5e6,
+        rtt: 0.6,
+        queue: 6e6,
+        ..transatlantic(direction)
+    }
+}
+
+fn lossy(direction: Direction) -> Path {
+    Path {
+        rtt: 0.1,
+        loss: 0.01,
+        ..transatlantic(direction)
+    }
+}
+
+fn loopback(direction: Direction) -> Path {
+    Path {
+        rate: 5e9,
+        rtt: 0.000_05,
+        cpu: 800e6,
+        cpu_each: 800e6,
+        ..transatlantic(direction)
+    }
+}
+
+fn lan(direction: Direction) -> Path {
+    Path {
+        rate: 1.15e9,
+        rtt: 0.0003,
+        queue: 1e6,
+        cpu: 4e9,
+        cpu_each: 450e6,
+        ..transatlantic(direction)
+    }
+}
+
+#[test]
+fn the_best_setting_is_found_on_each_path() {
+    for direction in [Direction::Up, Direction::Down] {
+        let name = |what: &str| format!("{what} {direction:?}");
+        compare(&name("transatlantic"), transatlantic(direction), 30.0);
+        compare(&name("tuned"), tuned(direction), 30.0);
+        compare(&name("satellite"), satellite(direction), 90.0);
+        compare(&name("lan"), lan(direction), 20.0);
+        let out = compare(&name("lossy"), lossy(direction), 40.0);
+        assert_eq!(out.limiter, Limiter::Loss);
+        let out = compare(&name("loopback"), loopback(direction), 8.0);
+        assert_eq!((out.connections, out.channels), (1, 1));
+        assert_eq!(out.limiter, Limiter::LocalCpu);
+    }
+}
+
+#[test]
+fn a_gigabyte_crosses_the_ocean_at_nearly_the_paths_rate() {
+    for direction in [Direction::Up, Direction::Down] {
+        let path = transatlantic(direction);
+        let out = automatic(path, GIB);
+        println!(
+            "1 GiB {direction:?}: {:.2} s, {:.1} MB/s",
+            out.took,
+            out.mean / 1e6
+        );
+        assert!(
+            out.mean > 90e6,
+            "{direction:?}: {} in {} s",
+            out.mean,
+            out.took
+        );
+        // The second time it is known where to begin.
+        let mut config = config(&path);
+        let learned = Learned {
+            direction,
+            connections: out.connections as u32,
+            channels: out.channels,
+            rate: out.steady as u64,
+            rtt_us: 114_000,
+            at: 1000,
+        };
+        config.learned = Some((learned, 2000));
+        let again = Run::new(path, config, GIB, 5).run();
+        println!("again: {:.2} s, {:.1} MB/s", again.took, again.mean / 1e6);
+        assert!(again.mean >= 0.97 * out.mean);
+    }
+}
+
+#[test]
+fn a_satellite_is_filled() {
+    for direction in [Direction::Up, Direction::Down] {
+        let out = automatic(satellite(direction), GIB);
+        println!(
+            "satellite {direction:?}: {:.1} s, {:.1} MB/s, {:.1} steady",
+            out.took,
+            out.mean / 1e6,
+            out.steady / 1e6
+        );
+        assert!(out.mean >= 0.6 * 37.5e6 && out.steady >= 0.75 * 37.5e6);
+    }
+}
+
+#[test]
+fn losses_are_met_with_many_connections() {
+    let alone = {
+        let path = lossy(Direction::Up);
+        let mut config = config(&path);
+        config.connections = Some(1);
+        config.channels = Some(1);
+        Run::new(path, config, 32.0 * MIB, 5).run()
+    };
+    let out = automatic(lossy(Direction::Up), 32.0 * MIB);
+    println!(
+        "1 % loss, 32 MiB: {:.1} s alone, {:.1} s with {} connections",
+        alone.took, out.took, out.connections
+    );
+    assert!(alone.took / out.took > 4.0);
+    assert!(out.connections >= 8);
+}
+
+#[test]
+fn lanes_that_do_not_pay_are_given_back() {
+    // One connection fills it, and nothing in the evidence says so but the goodput.
+    let path = Path {
+        rate: 10e6,
+        queue: 1.5e6,
+        ..transatlantic(Direction::Down)
+    };
+    let mut config = config(&path);
+    config.buffer = None;
+    let out = Run::new(path, config, 600e6, 5).run();
+    assert_eq!(out.connections, 1);
+    assert!(out.steady > 9.5e6);
+}
+
+#[test]
+fn nothing_is_opened_for_what_is_over_soon() {
+    for path in [transatlantic(Direction::Up), lan(Direction::Down)] {
+        let out = automatic(path, 2.0 * MIB);
+        assert_eq!((out.connections, out.channels), (1, 1), "{path:?}");
+    }
+}
+
+#[test]
+fn the_users_limit_is_no_reason_to_grow() {
+    let path = transatlantic(Direction::Up);
+    let mut config = config(&path);
+    config.buffer = None;
+    config.limit = Some(5_000_000);
+    let slow = Path { rate: 5e6, ..path };
+    let out = Run::new(slow, config, 100e6, 5).run();
+    assert_eq!(out.connections, 1);
+    assert_eq!(out.limiter, Limiter::UserLimit);
+}

@@ -1,0 +1,133 @@
+//! Lanes that end in the middle.
+
+use std::time::Duration;
+
+use plan::PutOptions;
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, Inject};
+
+use crate::world::{World, bytes};
+
+const MB: usize = 1 << 20;
+
+/// A file each way over four lanes, of which one dies then.
+fn lose_at(ms: u64, which: usize, zombies: bool, seed: u64) {
+    let mut w = World::with_lanes(4);
+    w.zombies = zombies;
+    let (up, down) = (bytes(3 * MB, seed), bytes(3 * MB, seed + 1));
+    w.place("down", &down, 0o644);
+    w.place("up", b"old", 0o644);
+    let put = w.put(up.clone(), "up", PutOptions::default());
+    let get = w.get("down");
+    let small: Vec<_> = (0..20)
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(ms));
+    let lane = w.lanes.keys().nth(which).copied();
+    w.lose(lane.expect("four lanes"));
+    w.run();
+    assert!(w.done(put), "{ms} ms: {:?}", w.failed(put));
+    assert!(w.done(get), "{ms} ms: {:?}", w.failed(get));
+    assert!(
+        w.fs.data("up") == Some(&up),
+        "{ms} ms, lane {which}: up is wrong"
+    );
+    assert!(
+        w.got("down") == Some(&down),
+        "{ms} ms, lane {which}: down is wrong"
+    );
+    assert_eq!(w.progress(put), up.len() as u64, "{ms} ms, lane {which}");
+    assert_eq!(w.progress(get), down.len() as u64, "{ms} ms, lane {which}");
+    for (n, job) in small.iter().enumerate() {
+        assert!(w.done(*job));
+        assert!(w.fs.data(&format!("s{n}")) == Some(&bytes(5000, n as u64)));
+    }
+    w.assert_clean();
+}
+
+#[test]
+fn a_lane_may_die_at_any_moment() {
+    for ms in (0..900).step_by(17) {
+        lose_at(ms, (ms / 17 % 4) as usize, false, ms);
+    }
+}
+
+#[test]
+fn what_it_had_sent_may_still_be_carried_out() {
+    for ms in (0..900).step_by(23) {
+        lose_at(ms, (ms / 23 % 4) as usize, true, ms);
+    }
+}
+
+#[test]
+fn lanes_may_die_one_after_the_other_until_the_last() {
+    let mut w = World::with_lanes(5);
+    let data = bytes(6 * MB, 5);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    for _ in 0..4 {
+        w.run_for(Duration::from_millis(230));
+        let first = w.lanes.keys().next().copied().unwrap_or_default();
+        w.lose(first);
+    }
+    w.run();
+    assert!(w.done(job) && w.fs.data("up") == Some(&data));
+    w.assert_clean();
+}
+
+#[test]
+fn lanes_may_come_while_a_file_is_under_way() {
+    let mut w = World::with_lanes(1);
+    let data = bytes(8 * MB, 6);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(350));
+    for _ in 0..3 {
+        w.lane(crate::world::link(100, 10_000_000), true);
+    }
+    w.run();
+    assert!(w.done(job) && w.fs.data("up") == Some(&data));
+    assert_eq!(w.lanes_with_parts().len(), 4);
+}
+
+#[test]
+fn without_any_lane_everything_fails_once() {
+    let mut w = World::with_lanes(2);
+    let put = w.put(bytes(9 * MB, 5), "up", PutOptions::default());
+    w.place("down", &bytes(9 * MB, 6), 0o644);
+    let get = w.get("down");
+    w.run_for(Duration::from_millis(420));
+    w.lose_all("the connection is gone");
+    w.run();
+    let why = w.failed(put).unwrap();
+    let left = w.temporaries();
+    assert!(why.starts_with("the connection is gone"), "{why}");
+    assert!(left.iter().all(|name| why.contains(name)), "{why} {left:?}");
+    assert!(w.failed(get).is_some());
+    assert_eq!((w.disk.open_sources(), w.disk.targets()), (0, 0));
+}
+
+#[test]
+fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
+    for kind in ["WRITE", "OPEN", "CLOSE", "posix-rename@openssh.com"] {
+        for nth in 0..6 {
+            let mut w = World::with_lanes(3);
+            w.place("up", b"old", 0o644);
+            let data = bytes(3 * MB, 5);
+            let job = w.put(data.clone(), "up", PutOptions::default());
+            for lane in w.lanes.keys().copied().collect::<Vec<_>>() {
+                let act = Act::Status(StatusCode::PERMISSION_DENIED);
+                let kind = Some(kind);
+                w.inject(lane, Inject { kind, nth, act });
+            }
+            w.run();
+            let stands = w.fs.data("up");
+            match w.failed(job) {
+                Some(why) => {
+                    assert!(why.contains("ermission"), "{kind} {nth}: {why}");
+                    assert!(stands == Some(b"old"), "{kind} {nth}: the old file is gone");
+                }
+                None => assert!(w.done(job) && stands == Some(&data), "{kind} {nth}"),
+            }
+            w.assert_clean();
+        }
+    }
+}

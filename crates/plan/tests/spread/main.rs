@@ -1,0 +1,10 @@
+//! One file, and many, over several lanes, in virtual time.
+
+#[path = "../lane/disk.rs"]
+#[allow(dead_code, reason = "the lane's own tests use the rest")]
+mod disk;
+mod files;
+mod losses;
+mod slow;
+mod sources;
+mod world;

@@ -1,0 +1,118 @@
+//! Lanes that are slow, or stop.
+
+use std::time::Duration;
+
+use plan::{LaneEvent, PutOptions};
+
+use crate::world::{World, bytes, link, small};
+
+const MB: usize = 1 << 20;
+
+/// Four lanes, one of them so much slower.
+fn uneven(factor: u64) -> World {
+    let mut w = World::new(small(), 9);
+    for n in 0..4 {
+        let rate = 8_000_000 / if n == 1 { factor } else { 1 };
+        w.lane(link(60, rate), true);
+    }
+    w
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_slow_lane() {
+    let time = |factor| {
+        let mut w = uneven(factor);
+        let data = bytes(20 * MB, 1);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.fs.data("up") == Some(&data));
+        assert_eq!(w.progress(job), data.len() as u64);
+        w.assert_clean();
+        w.at(&LaneEvent::Done(job)).unwrap().as_secs_f64()
+    };
+    let (even, slow) = (time(1), time(40));
+    // Three lanes instead of four; the slow lane's window still has to drain.
+    assert!(
+        slow < even * 4.0 / 3.0 + 2.5,
+        "{even} s, with a slow lane {slow} s"
+    );
+}
+
+#[test]
+fn a_lane_that_stops_is_overtaken_and_then_closed() {
+    for ms in [100, 300, 500, 700] {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data), "after {ms} ms");
+        assert_eq!(w.progress(job), data.len() as u64);
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(8), "stopped after {ms} ms: {at:?}");
+        // Not where it had begun nothing yet.
+        assert!(w.closed.is_empty() || w.closed == [lane]);
+        assert!(ms < 200 || w.closed == [lane], "after {ms} ms");
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn a_download_overtakes_as_well() {
+    for ms in [150, 400, 800] {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 3);
+        w.place("down", &data, 0o644);
+        let job = w.get("down");
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(1).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.got("down") == Some(&data), "after {ms} ms");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(8), "stopped after {ms} ms: {at:?}");
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn small_files_on_a_lane_that_stopped_are_done_elsewhere() {
+    let mut w = uneven(1);
+    let jobs: Vec<_> = (0..400)
+        .map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(130));
+    let lane = w.lanes.keys().next().copied().unwrap_or_default();
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run();
+    assert!(jobs.iter().all(|job| w.done(*job)));
+    w.assert_clean();
+}
+
+#[test]
+fn a_lane_that_is_alone_is_left_alone() {
+    let mut w = World::new(small(), 9);
+    let lane = w.lane(link(60, 0), true);
+    let job = w.put(bytes(MB, 1), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(200));
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run_for(Duration::from_secs(100));
+    assert!(w.closed.is_empty() && !w.done(job));
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = false;
+    }
+    w.run();
+    assert!(w.done(job));
+}

@@ -1,0 +1,81 @@
+use bytes::Bytes;
+use wire::{Field, Reader};
+
+use crate::message::Expect;
+use crate::reply::strings;
+use crate::{Error, Handle, Limits, Name, Reply, Response, Status, Statvfs, printable};
+
+/// A request without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) name: &'static str,
+    pub(crate) expects: Expect,
+    /// For READ: how much may come.
+    pub(crate) len: u32,
+}
+
+/// The reply in the shape its request expects.
+pub(crate) fn fit(
+    pending: &Pending,
+    response: Response<'_>,
+    malformed: impl Fn(wire::WireError) -> Error,
+) -> Result<Reply, Error> {
+    let number = response.number();
+    Ok(match (pending.expects, response) {
+        (expects, Response::Status { code, text }) => {
+            let status = Status {
+                code,
+                message: printable(text.message, 256),
+            };
+            if status.is_ok() && expects != Expect::Status {
+                return Err(wrong(pending, number));
+            }
+            Reply::Status(status)
+        }
+        (Expect::Handle, Response::Handle { handle }) => {
+            if handle.len() > Handle::MAX {
+                return Err(Error::LongHandle(handle.len()));
+            }
+            Reply::Handle(Handle(Bytes::copy_from_slice(handle)))
+        }
+        (Expect::Names, Response::Name { names }) => Reply::Names(
+            names
+                .0
+                .into_iter()
+                .map(|name| Name {
+                    filename: name.filename.to_vec(),
+                    attrs: name.attrs,
+                })
+                .collect(),
+        ),
+        (Expect::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
+        (Expect::Statvfs, Response::ExtendedReply { body }) => {
+            Reply::Statvfs(whole::<Statvfs>(body.0).map_err(malformed)?)
+        }
+        (Expect::Limits, Response::ExtendedReply { body }) => {
+            Reply::Limits(whole::<Limits>(body.0).map_err(malformed)?)
+        }
+        (Expect::UsersGroups, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let users = r.string().and_then(strings).map_err(&malformed)?;
+            let groups = r.string().and_then(strings).map_err(&malformed)?;
+            r.finish().map_err(malformed)?;
+            Reply::UsersGroups { users, groups }
+        }
+        _ => return Err(wrong(pending, number)),
+    })
+}
+
+fn wrong(pending: &Pending, reply: u8) -> Error {
+    Error::WrongReply {
+        request: pending.name,
+        reply,
+    }
+}
+
+fn whole<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, wire::WireError> {
+    let mut r = Reader::new(bytes);
+    let value = T::read(&mut r)?;
+    r.finish()?;
+    Ok(value)
+}

@@ -1,0 +1,131 @@
+//! What packets of the transport layer do, once they are opened.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use wire::{PacketBuf, Reader};
+
+use super::{Opened, Output, Transport, TransportEvent};
+use crate::error::{Error, PeerMisbehaved};
+use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
+
+/// Packets that may wait to be written while the peer causes more.
+const MAX_ANSWERS: usize = 1024;
+/// Bytes of them; one PONG can have 256 KiB (CVE-2025-26466).
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
+const MAX_EXTENSIONS: u32 = 64;
+
+impl Transport {
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Instant,
+        opened: Opened,
+    ) -> Result<Option<Bytes>, Error> {
+        let payload = self.inbound.inflate(opened.payload)?;
+        let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;
+        if opened.sequence == u32::MAX && self.keys_since.is_none() {
+            return Err(PeerMisbehaved::SequenceWrapped.into());
+        }
+        msg::legal(number, self.phase(), self.role.other())?;
+        if self.strict_first() && number == KexInit::NUMBER && opened.sequence != 0 {
+            return Err(PeerMisbehaved::StrictKex(number).into());
+        }
+        match number {
+            Disconnect::NUMBER => {
+                let m = Disconnect::decode(&payload)?;
+                return Err(Error::disconnected(m.reason, m.description));
+            }
+            msg::Ignore::NUMBER => {}
+            Debug::NUMBER => {
+                let m = Debug::decode(&payload)?;
+                if m.always_display {
+                    let text = crate::text::escape(m.text);
+                    self.events.push_back(TransportEvent::Debug(text));
+                }
+            }
+            Unimplemented::NUMBER => {
+                let m = Unimplemented::decode(&payload)?;
+                return Err(PeerMisbehaved::Unimplemented(m.sequence).into());
+            }
+            Ping::NUMBER => {
+                let pong = Pong {
+                    data: Ping::decode(&payload)?.data,
+                }
+                .to_bytes();
+                self.ping_answer(&pong)?;
+            }
+            Pong::NUMBER => self.events.push_back(TransportEvent::Pong),
+            ExtInfo::NUMBER => self.handle_ext_info(&payload)?,
+            20..=49 => self.handle_exchange(now, number, payload)?,
+            _ if msg::lookup(number).is_none() => {
+                self.bound_answers()?;
+                let answer = Unimplemented {
+                    sequence: opened.sequence,
+                };
+                self.send_message(&answer.to_bytes())?;
+            }
+            _ => return Ok(Some(payload)),
+        }
+        Ok(None)
+    }
+
+    /// Where the peer is in the protocol, for the message table.
+    fn phase(&self) -> Phase {
+        // The first exchange lasts until the peer's NEWKEYS: behind its KEX_ECDH_REPLY there is a
+        // session id already, but what comes is still in the clear.
+        match (self.keys_since, self.exchange.peer_bound()) {
+            (None, _) if self.strict => Phase::StrictKeyExchange,
+            (None, _) => Phase::KeyExchange,
+            (Some(_), true) => Phase::Rekey,
+            (Some(_), false) if self.authenticated => Phase::Connection,
+            (Some(_), false) => Phase::Auth,
+        }
+    }
+
+    fn strict_first(&self) -> bool {
+        self.strict && self.keys_since.is_none()
+    }
+
+    /// As OpenSSH (packet.c, ssh_packet_read_poll2): no answer before authentication is done nor
+    /// during a key exchange, and none later to what was asked then.
+    fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
+        self.bound_answers()?;
+        if self.authenticated && self.may_send() {
+            self.send(PacketBuf::from_payload(pong))?;
+        }
+        Ok(())
+    }
+
+    /// A peer that makes us answer without reading the answers would fill our memory.
+    fn bound_answers(&self) -> Result<(), Error> {
+        let bytes: usize = self.ready.iter().map(Output::len).sum();
+        match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {
+            true => Err(PeerMisbehaved::TooMany("pings without reading the answers").into()),
+            false => Ok(()),
+        }
+    }
+
+    fn handle_ext_info(&mut self, payload: &[u8]) -> Result<(), Error> {
+        let m = ExtInfo::decode(payload)?;
+        if m.count > MAX_EXTENSIONS {
+            return Err(PeerMisbehaved::TooMany("extensions").into());
+        }
+        let mut r = Reader::new(m.pairs.0);
+        for _ in 0..m.count {
+            let (name, value) = (r.string()?, r.string()?);
+            match name {
+                b"server-sig-algs" => {
+                    let list = std::str::from_utf8(value).unwrap_or_default();
+                    self.extensions.sig_algs = Some(list.split(',').map(str::to_owned).collect());
+                }
+                b"publickey-hostbound@openssh.com" => self.extensions.hostbound = value == b"0",
+                b"ping@openssh.com" => self.extensions.ping = value == b"0",
+                _ => {}
+            }
+        }
+        r.finish()?;
+        self.events.push_back(TransportEvent::Extensions);
+        Ok(())
+    }
+}

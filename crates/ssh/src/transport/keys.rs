@@ -1,0 +1,128 @@
+//! New keys: derived at the end of a key exchange, taken into use at NEWKEYS (RFC 4253 sections
+//! 7.2 and 7.3).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use wire::PacketBuf;
+
+use super::exchange::Exchange;
+use super::proposal::Negotiated;
+use super::{Direction, Transport, TransportEvent};
+use crate::Role;
+use crate::cipher::{OpeningKey, SealingKey};
+use crate::error::{Error, Local};
+use crate::kex::{self, SharedSecret};
+use crate::key::HOST_KEY_ALGORITHMS;
+use crate::msg::{ExtInfo, NewKeys};
+
+/// The keys of one exchange.
+pub(super) struct KeySet {
+    pub(super) seal: SealingKey,
+    pub(super) open: OpeningKey,
+}
+
+impl Transport {
+    pub(super) fn derive(
+        &mut self,
+        chosen: &Negotiated,
+        secret: &SharedSecret,
+        hash: &[u8],
+    ) -> Result<KeySet, Error> {
+        let session_id = self
+            .session_id
+            .clone()
+            .unwrap_or_else(|| Bytes::copy_from_slice(hash));
+        let (out, inn) = self.directions(chosen);
+        let (to_peer, to_us) = match self.role {
+            Role::Client => (kex::Direction::ToServer, kex::Direction::ToClient),
+            Role::Server => (kex::Direction::ToClient, kex::Direction::ToServer),
+        };
+        let keys = |to, d: Direction| {
+            kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
+        };
+        let seal =
+            SealingKey::new(out.cipher, out.mac, &keys(to_peer, out)).map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &keys(to_us, inn)).map_err(Local::Seal)?;
+        // The owner must not see a session id before the host key is approved, but the next
+        // derivation needs it: it is only ever used together with the keys made here.
+        self.session_id = Some(session_id);
+        self.rekey_limit = out
+            .cipher
+            .rekey_after
+            .min(inn.cipher.rekey_after)
+            .min(self.config.rekey_bytes.unwrap_or(u64::MAX));
+        self.negotiated = Some(chosen.clone());
+        Ok(KeySet { seal, open })
+    }
+
+    /// Sends NEWKEYS and takes the outgoing keys into use.
+    pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<Exchange, Error> {
+        let first = self.keys_since.is_none();
+        let job = self.outbound.job(
+            PacketBuf::from_payload(&NewKeys {}.to_bytes()),
+            &mut *self.random,
+        )?;
+        self.ready.push_back(super::Output::Packet(job));
+        self.outbound.rekey(keys.seal, self.strict);
+        if !first {
+            // RFC 4253 section 6.2: compression starts anew with each key exchange.
+            self.outbound.stop_compression();
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).0.compress)
+            {
+                self.outbound.start_compression();
+            }
+        } else if self.role == Role::Server && self.peer_takes_ext_info {
+            self.send_ext_info()?;
+        }
+        Ok(Exchange::AwaitNewKeys(keys.open))
+    }
+
+    /// A server's EXT_INFO, right behind its first NEWKEYS (RFC 8308 section 2.4).
+    fn send_ext_info(&mut self) -> Result<(), Error> {
+        let plain = HOST_KEY_ALGORITHMS.iter().filter(|a| !a.is_certificate());
+        let signatures: Vec<_> = plain.map(|a| a.name).collect();
+        let mut pairs = Vec::new();
+        for (name, value) in [
+            ("server-sig-algs", signatures.join(",").as_str()),
+            ("publickey-hostbound@openssh.com", "0"),
+            ("ping@openssh.com", "0"),
+        ] {
+            wire::Field::write(&name.as_bytes(), &mut pairs);
+            wire::Field::write(&value.as_bytes(), &mut pairs);
+        }
+        self.send_message(
+            &ExtInfo {
+                count: 3,
+                pairs: wire::Rest(&pairs),
+            }
+            .to_bytes(),
+        )
+    }
+
+    pub(super) fn handle_newkeys(
+        &mut self,
+        now: Instant,
+        open: OpeningKey,
+    ) -> Result<Exchange, Error> {
+        self.inbound.rekey(open, self.strict);
+        let first = self.keys_since.replace(now).is_none();
+        if !first {
+            self.inbound.stop_compression();
+            if self.authenticated
+                && self
+                    .negotiated
+                    .as_ref()
+                    .is_some_and(|n| self.directions(n).1.compress)
+            {
+                self.inbound.start_compression();
+            }
+        }
+        self.events.push_back(TransportEvent::Keys { first });
+        Ok(Exchange::Idle)
+    }
+}

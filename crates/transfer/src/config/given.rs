@@ -1,0 +1,117 @@
+//! Lists of algorithms on the command line (`-c`, `-o Ciphers=...`).
+//!
+//! `ssh -G` is not told of them: it refuses names that the installed ssh does not know, and ours
+//! may be newer or older than its.
+
+use ssh::cipher::{CIPHERS, MACS};
+use ssh::kex::KEX_METHODS;
+use ssh::key::HOST_KEY_ALGORITHMS;
+
+use super::{Algorithms, ConfigError, Query};
+use crate::escape;
+use crate::known_hosts::matches_pattern;
+
+/// What OpenSSH 7.0 to 10.5 knows and we do not: left out quietly, since lists with it are in use
+/// (`HostKeyAlgorithms=+ssh-rsa`). `*` and `?` match as in its own lists.
+const LEFT_OUT: &[&str] = &[
+    "3des-cbc",
+    "aes*-cbc*",
+    "rijndael-cbc@lysator.liu.se",
+    "blowfish-cbc",
+    "cast128-cbc",
+    "arcfour*",
+    "none",
+    "hmac-md5*",
+    "hmac-sha1*",
+    "hmac-ripemd160*",
+    "umac-*@openssh.com",
+    "diffie-hellman-group*",
+    "sntrup4591761x25519-sha512@tinyssh.org",
+    "mlkem*",
+    "ssh-rsa*",
+    "ssh-dss*",
+    "rsa-sha2-*",
+    "sk-*",
+    "webauthn-sk-*",
+    "ssh-mldsa*",
+];
+
+/// The value of `keyword` (in lower case), if the command line gives one: the first holds.
+pub(super) fn value_of(query: &Query, keyword: &str) -> Option<String> {
+    if keyword == "ciphers"
+        && let Some(cipher) = &query.cipher
+    {
+        return Some(cipher.clone());
+    }
+    let given = query.options.iter().filter_map(|option| split(option));
+    given
+        .filter(|(name, _)| canonical(name) == keyword)
+        .map(|(_, value)| value.to_owned())
+        .next()
+}
+
+/// Whether an option of the command line is a list of algorithms, which is read here.
+pub(super) fn is_list(option: &str) -> bool {
+    split(option).is_some_and(|(name, _)| supported(canonical(&name)).is_some())
+}
+
+/// `list` as OpenSSH reads it (kex_assemble_names), on the base of what we offer by ourselves.
+pub(super) fn read(
+    keyword: &str,
+    option: &'static str,
+    list: &str,
+) -> Result<Algorithms, ConfigError> {
+    let ours = supported(keyword).unwrap_or_default();
+    let sign = list.chars().next().filter(|c| "+-^".contains(*c));
+    let list = &list[usize::from(sign.is_some())..];
+    let mut names: Vec<String> = Vec::new();
+    for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        let meant: Vec<&str> = ours
+            .iter()
+            .copied()
+            .filter(|o| matches_pattern(o, name))
+            .collect();
+        let left_out = |l: &str| matches_pattern(name, l) || matches_pattern(l, name);
+        if meant.is_empty() && sign != Some('-') && !LEFT_OUT.iter().any(|l| left_out(l)) {
+            return Err(ConfigError::new(format!(
+                "{option}: {} is no algorithm that is known here; supported are {}",
+                escape::name(name.as_bytes()),
+                ours.join(",")
+            )));
+        }
+        names.extend(meant.into_iter().map(str::to_owned));
+    }
+    Ok(Algorithms::given(option, sign, names, ours))
+}
+
+/// What we have for a keyword that takes a list of algorithms.
+fn supported(keyword: &str) -> Option<Vec<&'static str>> {
+    let signatures = || HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
+    match keyword {
+        "ciphers" => Some(CIPHERS.iter().map(|c| c.name).collect()),
+        "macs" => Some(MACS.iter().map(|m| m.name).collect()),
+        "kexalgorithms" => Some(KEX_METHODS.iter().map(|k| k.name).collect()),
+        "hostkeyalgorithms" | "pubkeyacceptedalgorithms" | "casignaturealgorithms" => {
+            Some(signatures())
+        }
+        _ => None,
+    }
+}
+
+/// 8.4 and older call it PubkeyAcceptedKeyTypes.
+fn canonical(keyword: &str) -> &str {
+    match keyword {
+        "pubkeyacceptedkeytypes" => "pubkeyacceptedalgorithms",
+        other => other,
+    }
+}
+
+/// Keyword in lower case, and value: `Name=value`, `Name value`, `Name = "value"`.
+fn split(option: &str) -> Option<(String, &str)> {
+    let option = option.trim();
+    let end = option.find(|c: char| c.is_whitespace() || c == '=')?;
+    let (name, rest) = option.split_at(end);
+    let rest = rest.trim_start();
+    let value = rest.strip_prefix('=').unwrap_or(rest).trim();
+    Some((name.to_ascii_lowercase(), value.trim_matches('"')))
+}

@@ -1,0 +1,93 @@
+//! More connections to a host that one leads to already.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use zeroize::Zeroizing;
+
+use super::host::{Beside, Surroundings, connect_to, start};
+use super::ssh_link::{Facts, SshLink};
+use crate::config::HostConfig;
+use crate::prompt::{Kind, Prompt, PromptError};
+use crate::session::{Link, NoMore, Reach};
+
+/// Connects to a host; further connections to it come from the [`Again`].
+///
+/// Where everything that is needed has been learned on an earlier visit, the link comes back
+/// before the host has answered, so that the first requests can leave in one flight with
+/// authentication; it fails later if it must. Otherwise it comes back authenticated.
+pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Again), String> {
+    let first = Arc::new(OnceLock::new());
+    let again = Again {
+        config: config.clone(),
+        around: around.clone(),
+        first: Arc::clone(&first),
+    };
+    let opened = Arc::clone(&around.opened);
+    let around = Surroundings {
+        opened: Arc::new(move |facts: Facts| {
+            let _ = first.set(facts.clone());
+            opened(facts);
+        }),
+        ..around.clone()
+    };
+    Ok((connect_to(config, &around)?, again))
+}
+
+/// How more connections to the same host are made, without asking anybody anything.
+pub struct Again {
+    config: HostConfig,
+    around: Surroundings,
+    /// Of the first connection, once it is authenticated.
+    first: Arc<OnceLock<Facts>>,
+}
+
+impl Reach for Again {
+    fn is_open(&self) -> bool {
+        self.first.get().is_some_and(|facts| !facts.person)
+    }
+
+    fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+        let Some(first) = self.first.get().filter(|facts| !facts.person) else {
+            let why = "another login would need the person again".to_owned();
+            return Err(NoMore::Login(why));
+        };
+        let address: Option<std::net::SocketAddr> =
+            first.address.as_ref().and_then(|a| a.parse().ok());
+        let around = Surroundings {
+            prompt: Arc::new(Mutex::new(Nobody)),
+            opened: Arc::new(|_| {}),
+            forward_agent: false,
+            beside: Some(Beside {
+                address: address.map(|a| a.ip()),
+                host_key: first.host_key_blob.clone(),
+            }),
+            ..self.around.clone()
+        };
+        connect_authenticated(self.config.clone(), &around)
+    }
+}
+
+/// It must not be counted on before the server has let it in: MaxStartups counts those that it
+/// has not.
+fn connect_authenticated(
+    config: HostConfig,
+    around: &Surroundings,
+) -> Result<Box<dyn Link>, NoMore> {
+    let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
+    match link.establish(false) {
+        Ok(()) => Ok(Box::new(link)),
+        Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),
+        Err(e) => Err(NoMore::Connection(e.0)),
+    }
+}
+
+/// Nobody is asked, and nothing that was shown for the first connection is shown again.
+struct Nobody;
+
+impl Prompt for Nobody {
+    fn ask(&mut self, _: &str, _: Kind) -> Result<Zeroizing<String>, PromptError> {
+        Err(PromptError::Unavailable("nobody is asked a second time"))
+    }
+
+    fn show(&mut self, _: &str) {}
+}

@@ -1,0 +1,99 @@
+//! The encryption that OpenSSL gave PEM files before PKCS#8 had one (PEM_write(3), "PEM
+//! ENCRYPTION FORMAT"), and that `ssh-keygen -m PEM` still gives them.
+
+use aws_lc_rs::cipher::{
+    AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey,
+    UnboundCipherKey,
+};
+use aws_lc_rs::iv::FixedLength;
+use md5::{Digest as _, Md5};
+use ssh::key::PrivateKey;
+use zeroize::Zeroizing;
+
+const CIPHERS: &[(&str, usize, &Algorithm)] = &[
+    ("AES-128-CBC", 16, &AES_128),
+    ("AES-192-CBC", 24, &AES_192),
+    ("AES-256-CBC", 32, &AES_256),
+];
+const BLOCK: usize = 16;
+
+/// An encrypted key, as it was read.
+pub(super) struct Sealed {
+    cipher: &'static Algorithm,
+    key_len: usize,
+    iv: [u8; BLOCK],
+    der: Zeroizing<Vec<u8>>,
+    read: fn(&[u8]) -> Result<PrivateKey, ssh::key::KeyError>,
+}
+
+impl Sealed {
+    /// From the value of DEK-Info, the contents, and how to read them once they are decrypted.
+    pub(super) fn new(
+        dek_info: &str,
+        der: Zeroizing<Vec<u8>>,
+        read: fn(&[u8]) -> Result<PrivateKey, ssh::key::KeyError>,
+    ) -> Result<Self, String> {
+        let (name, iv) = dek_info.trim().split_once(',').unwrap_or((dek_info, ""));
+        let known = CIPHERS.iter().find(|c| c.0.eq_ignore_ascii_case(name));
+        let Some((_, key_len, cipher)) = known else {
+            let name = crate::escape::name(name.as_bytes());
+            return Err(format!(
+                "is encrypted in the old PEM way with {name}, which is not supported; ssh-keygen \
+                 -p -f KEY rewrites it in OpenSSH's own format"
+            ));
+        };
+        let damaged = || "is damaged: its DEK-Info or its length is wrong".to_owned();
+        let iv = unhex(iv.trim()).ok_or_else(damaged)?;
+        if der.is_empty() || !der.len().is_multiple_of(BLOCK) {
+            return Err(damaged());
+        }
+        Ok(Self {
+            cipher,
+            key_len: *key_len,
+            iv,
+            der,
+            read,
+        })
+    }
+
+    /// The key, or `None` when the passphrase is wrong.
+    pub(super) fn unlock(&self, passphrase: &str) -> Option<PrivateKey> {
+        let key = derive(passphrase.as_bytes(), &self.iv, self.key_len);
+        let key = UnboundCipherKey::new(self.cipher, &key).ok()?;
+        let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
+        let mut plain = self.der.clone();
+        let iv = DecryptionContext::Iv128(FixedLength::from(&self.iv));
+        let plain = key.decrypt(&mut plain, iv).ok()?;
+        // Padding that was right by chance has no key in front of it.
+        (self.read)(plain).ok()
+    }
+}
+
+/// EVP_BytesToKey(3) with MD5, one iteration, and the start of the IV as salt.
+fn derive(passphrase: &[u8], iv: &[u8; BLOCK], len: usize) -> Zeroizing<Vec<u8>> {
+    // Room at once: a vector that grows leaves copies behind.
+    let mut key = Zeroizing::new(Vec::with_capacity(len + BLOCK));
+    let mut last = Zeroizing::new(Vec::with_capacity(BLOCK));
+    while key.len() < len {
+        let digest = Md5::new()
+            .chain_update(&*last)
+            .chain_update(passphrase)
+            .chain_update(&iv[..8])
+            .finalize();
+        last.clear();
+        last.extend_from_slice(&digest);
+        key.extend_from_slice(&digest);
+    }
+    key.truncate(len);
+    key
+}
+
+fn unhex(text: &str) -> Option<[u8; BLOCK]> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let bytes: Vec<u8> = digits?
+        .chunks_exact(2)
+        .map(|pair| (pair[0] << 4 | pair[1]) as u8)
+        .collect();
+    let whole = text.len() == 2 * BLOCK;
+    bytes.try_into().ok().filter(|_| whole)
+}

@@ -1,0 +1,140 @@
+use std::io;
+use std::time::Instant;
+
+use mio::Token;
+use plan::ConnectionId;
+
+use super::driver::{Driver, first_token};
+use super::{ChannelId, Command, Link, NoMore};
+
+/// Tokens that a link may use.
+pub(super) const TOKENS: usize = 64;
+
+/// A connection to the host with the lanes on it.
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) link: Box<dyn Link>,
+    /// Lanes that were opened on it so far.
+    pub(super) opened: u32,
+    /// The link refused a channel for listings, or carries one channel only.
+    pub(super) one_channel: bool,
+    /// Closed as soon as its lanes have nothing left.
+    pub(super) retiring: bool,
+}
+
+impl Connection {
+    pub(super) fn has_token(&self, token: Token) -> bool {
+        let first = first_token(self.id.0).0;
+        (first..first + TOKENS).contains(&token.0)
+    }
+}
+
+impl Driver {
+    /// Takes a connection into the loop.
+    pub(super) fn adopt(&mut self, mut link: Box<dyn Link>) -> io::Result<ConnectionId> {
+        let id = ConnectionId(self.next_connection);
+        link.register(self.poll.registry(), first_token(id.0))?;
+        self.next_connection += 1;
+        if let Some(rate) = self.options.limit {
+            // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
+            // and its debt be forgotten where it was the last.
+            let most = usize::try_from(rate / 50).unwrap_or(usize::MAX);
+            link.limit_receive(most.clamp(1024, 1 << 20));
+        }
+        self.connections.push(Connection {
+            id,
+            link,
+            opened: 0,
+            one_channel: false,
+            retiring: false,
+        });
+        Ok(id)
+    }
+
+    pub(super) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|on| on.id == id)
+    }
+
+    /// A further connection has come about, or not.
+    pub(super) fn joined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMore>) {
+        let adopted = match link {
+            Ok(link) => self
+                .adopt(link)
+                .map_err(|e| NoMore::Connection(e.to_string())),
+            Err(why) => Err(why),
+        };
+        let opened = match adopted {
+            Ok(id) if self.open_lane(now, id, self.predict, false).is_some() => Ok(()),
+            Ok(id) => {
+                self.connections.retain(|on| on.id != id);
+                Err(NoMore::Connection("it carries no SFTP channel".to_owned()))
+            }
+            Err(why) => Err(why),
+        };
+        self.note_joined(now, opened);
+    }
+
+    /// Asks for one more connection, from a thread of its own.
+    pub(super) fn reach_out(&mut self, now: Instant) {
+        let Some(reach) = self.options.reach.clone() else {
+            let none = NoMore::Login("this session has one connection only".to_owned());
+            return self.note_joined(now, Err(none));
+        };
+        let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
+        let thread = std::thread::Builder::new().name("connect".to_owned());
+        let spawned = thread.spawn(move || {
+            // Nobody waits for it any more when the session has ended; the link is dropped then.
+            let _ = orders.send(Command::Joined(reach.another()));
+            bell.ring();
+        });
+        if let Err(e) = spawned {
+            self.note_joined(now, Err(NoMore::Connection(e.to_string())));
+        }
+    }
+
+    /// A connection is gone: what its lanes had to do is done by others, if there are any.
+    pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, why: String) {
+        let others = self
+            .connections
+            .iter()
+            .any(|on| on.id != id && !on.retiring);
+        if !others {
+            return self.lose(why);
+        }
+        tracing::info!("a connection was lost: {why}; the others go on");
+        while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
+            self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
+        }
+        self.connections.retain(|on| on.id != id);
+        self.recover(now);
+    }
+
+    /// Closes what was retired and has nothing left to do.
+    pub(super) fn close_what_is_free(&mut self, now: Instant) {
+        let free = |on: &super::lanes::LaneOnChannel, spread: &plan::Spread| {
+            on.retiring && on.lane.is_idle() && spread.lane_is_free(on.id)
+        };
+        while let Some(at) = self.lanes.iter().position(|on| free(on, &self.spread)) {
+            let on = self.lanes.remove(at);
+            let (id, channel) = (on.id, on.channel);
+            self.spread.lane_lost(now, id, Vec::new(), "given back");
+            if let Some(on) = self.connection(id.connection) {
+                on.link.close_channel(channel);
+            }
+        }
+        let lanes = &self.lanes;
+        let unused =
+            |on: &Connection| on.retiring && !lanes.iter().any(|lane| lane.id.connection == on.id);
+        if let Some(at) = self.connections.iter().position(unused) {
+            self.connections.remove(at).link.finish();
+        }
+    }
+
+    /// The lane on `channel` of `connection`.
+    pub(super) fn lane_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
+        let on = |on: &super::lanes::LaneOnChannel| {
+            on.id.connection == connection && on.channel == channel
+        };
+        self.lanes.iter().position(on)
+    }
+}

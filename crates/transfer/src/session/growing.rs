@@ -1,0 +1,275 @@
+//! How many connections and channels there should be: what is measured for [`plan::Growth`], and
+//! what it decides, carried out.
+
+use std::fs;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use plan::{
+    Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
+    JobKind, LaneSample, Refusal, TcpSample,
+};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::{debug, trace};
+
+use super::driver::Driver;
+use super::{LinkSample, NoMore};
+
+/// What the loop keeps for it.
+#[derive(Debug, Default)]
+pub(super) struct Growing {
+    growth: Option<Growth>,
+    /// Which way the bytes go, once a file told.
+    direction: Option<Direction>,
+    /// Idle and all ticks of this machine's processors at the last look.
+    ticks: Option<(u64, u64)>,
+}
+
+impl Growing {
+    /// A job was pushed.
+    pub(super) fn note(&mut self, job: &Job) {
+        let direction = match job.kind {
+            JobKind::Put { .. } => Direction::Up,
+            JobKind::Get { .. } => Direction::Down,
+            _ => return,
+        };
+        self.direction.get_or_insert(direction);
+    }
+
+    /// What of this machine's processors was idle since the last look, 0 to 1.
+    fn idle(&mut self) -> Option<f64> {
+        let now = ticks()?;
+        let (idle, all) = self.ticks.replace(now)?;
+        let all = now.1.checked_sub(all).filter(|all| *all > 0)?;
+        Some(now.0.saturating_sub(idle) as f64 / all as f64)
+    }
+}
+
+/// Idle ticks and all of them, of /proc/stat (proc(5)).
+fn ticks() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let fields = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace();
+    let ticks: Vec<u64> = fields.filter_map(|f| f.parse().ok()).collect();
+    // idle and iowait
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some((idle, ticks.iter().take(8).sum()))
+}
+
+/// What a TCP buffer of this end may grow to.
+fn buffer(direction: Direction) -> Option<u64> {
+    let name = match direction {
+        Direction::Up => "/proc/sys/net/ipv4/tcp_wmem",
+        Direction::Down => "/proc/sys/net/ipv4/tcp_rmem",
+    };
+    let text = fs::read_to_string(name).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| d.as_secs())
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
+}
+
+impl Driver {
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let growth = self.growing.growth.as_ref()?;
+        growth.next_sample().filter(|_| !self.spread.is_idle())
+    }
+
+    /// Looks at the evidence, and adds or gives back what it speaks for.
+    pub(super) fn look(&mut self, now: Instant) {
+        let Some(direction) = self.growing.direction else {
+            return;
+        };
+        let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
+        let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        if self.spread.is_idle() || !authenticated {
+            return;
+        }
+        if self.growing.growth.is_none() {
+            self.growing.growth = Some(Growth::new(self.growth_config(direction)));
+        }
+        let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
+        if !self.growing.growth.as_ref().is_some_and(due) {
+            return;
+        }
+        let evidence = self.evidence(now, direction);
+        let Some(growth) = &mut self.growing.growth else {
+            return;
+        };
+        let changes = growth.sample(&evidence);
+        trace!(
+            "{:?} left, {:.0} bytes a second",
+            evidence.remaining,
+            growth.limiter_evidence().rate
+        );
+        if !changes.is_empty() {
+            debug!("{changes:?}: {:?}", growth.limiter_evidence());
+        }
+        for change in changes {
+            self.change(now, change);
+        }
+    }
+
+    fn growth_config(&self, direction: Direction) -> GrowthConfig {
+        let reach = self.options.reach.as_deref();
+        let learned = reach.and_then(|r| r.learned(direction));
+        GrowthConfig {
+            connections: self.options.connections,
+            channels: self.options.channels,
+            interactive: !reach.is_some_and(|r| r.is_open()),
+            processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            buffer: buffer(direction),
+            limit: self.options.limit,
+            learned: learned.map(|l| (l, seconds())),
+            ..GrowthConfig::new(direction)
+        }
+    }
+
+    fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
+        let stats = self.spread.stats();
+        let mut connections = Vec::new();
+        for on in self.connections.iter().filter(|on| !on.retiring) {
+            let sample = on.link.sample();
+            connections.push(ConnectionSample {
+                connection: on.id,
+                bytes: match direction {
+                    Direction::Up => sample.sent,
+                    Direction::Down => sample.received,
+                },
+                tcp: tcp_sample(&sample),
+            });
+        }
+        let mut lanes = Vec::new();
+        for on in self.lanes.iter().filter(|on| !on.listing && !on.retiring) {
+            let connection = on.id.connection;
+            let link = self.connections.iter_mut().find(|c| c.id == connection);
+            let window = link.map_or(0, |link| link.link.send_window(on.channel).largest);
+            let since = on.blocked_since.map(|at| now.saturating_duration_since(at));
+            let stats = on.lane.stats();
+            lanes.push(LaneSample {
+                lane: on.id,
+                bytes: on.bytes,
+                window,
+                window_blocked: on.blocked + since.unwrap_or_default(),
+                in_flight: stats.bytes_in_flight,
+                depth: stats.bytes_depth,
+                latency: stats.latency.unwrap_or_default(),
+                stalls_disk: stats.stalls_disk,
+                stalls_depth: stats.stalls_depth,
+            });
+        }
+        Evidence {
+            now,
+            remaining: Some(self.spread.remaining()),
+            moved: stats.moved,
+            done: stats.done,
+            cpu: processor_time(),
+            idle: self.growing.idle(),
+            connections,
+            lanes,
+        }
+    }
+
+    fn change(&mut self, now: Instant, change: Change) {
+        match change {
+            Change::AddConnection => self.reach_out(now),
+            Change::AddChannel(connection) => {
+                if self
+                    .open_lane(now, connection, self.predict, false)
+                    .is_none()
+                {
+                    self.note_channel_refused(now, connection);
+                }
+            }
+            Change::RetireConnection(id) => {
+                if let Some(on) = self.connection(id) {
+                    on.retiring = true;
+                }
+                for on in self.lanes.iter_mut().filter(|on| on.id.connection == id) {
+                    on.retiring = true;
+                    self.spread.retire(on.id);
+                }
+            }
+            Change::RetireLane(id) => {
+                if let Some(at) = self.lane_at(id) {
+                    self.lanes[at].retiring = true;
+                    self.spread.retire(id);
+                }
+            }
+        }
+    }
+
+    /// A connection that was asked for has come, or not.
+    pub(super) fn note_joined(&mut self, now: Instant, result: Result<(), NoMore>) {
+        let Some(growth) = &mut self.growing.growth else {
+            return;
+        };
+        match result {
+            Ok(()) => growth.connection_opened(now),
+            Err(why) => {
+                debug!("no further connection: {why}");
+                growth.refused(
+                    now,
+                    match why {
+                        NoMore::Connection(_) => Refusal::Connection,
+                        NoMore::Login(_) => Refusal::Login,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The server takes no more channels on this connection (MaxSessions).
+    pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
+        debug!("no further channel on connection {}", connection.0);
+        if let Some(growth) = &mut self.growing.growth {
+            growth.refused(now, Refusal::Channel(connection));
+        }
+    }
+
+    /// Keeps what is worth knowing the next time.
+    pub(super) fn learn(&self) {
+        let learned = self
+            .growing
+            .growth
+            .as_ref()
+            .and_then(|g| g.learned(seconds()));
+        if let (Some(learned), Some(reach)) = (learned, &self.options.reach) {
+            reach.learn(learned);
+        }
+    }
+}
+
+fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
+    let tcp = sample.tcp.as_ref()?;
+    let mss = u64::from(tcp.snd_mss);
+    Some(TcpSample {
+        rtt: tcp.rtt,
+        min_rtt: tcp.min_rtt,
+        cwnd: u64::from(tcp.snd_cwnd) * mss,
+        slow_start: tcp.snd_cwnd < tcp.snd_ssthresh,
+        delivery_rate: tcp.delivery_rate,
+        segments: tcp.data_segs_out.into(),
+        retransmitted: tcp.total_retrans.into(),
+        busy: tcp.busy,
+        rwnd_limited: tcp.rwnd_limited,
+        sndbuf_limited: tcp.sndbuf_limited,
+        unacked: u64::from(tcp.unacked) * mss,
+        notsent: tcp.notsent_bytes.into(),
+        rcv_rtt: tcp.rcv_rtt,
+        out_of_order: tcp.rcv_ooopack.into(),
+        rcv_space: tcp.rcv_space.into(),
+    })
+}

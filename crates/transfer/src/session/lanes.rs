@@ -1,0 +1,201 @@
+use std::time::{Duration, Instant};
+
+use plan::{ConnectionId, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport};
+
+use super::ChannelId;
+use super::driver::Driver;
+
+/// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
+const PACKET: usize = 32 * 1024;
+
+/// What answers may hold beyond the depth: one READ more, and headers.
+const ANSWERS_BEYOND: u64 = 512 << 10;
+
+pub(super) struct LaneOnChannel {
+    pub(super) id: LaneId,
+    pub(super) channel: ChannelId,
+    pub(super) lane: Lane,
+    /// Only listings, beside a lane that predicts handles.
+    pub(super) listing: bool,
+    /// Gets nothing more, and is closed when it has nothing left.
+    pub(super) retiring: bool,
+    /// Bytes that receivers confirmed.
+    pub(super) bytes: u64,
+    /// Time that data waited for the channel's window, and since when they do.
+    pub(super) blocked: Duration,
+    pub(super) blocked_since: Option<Instant>,
+    reported: Option<LaneReport>,
+}
+
+impl Driver {
+    pub(super) fn lane_at(&self, id: LaneId) -> Option<usize> {
+        self.lanes.iter().position(|on| on.id == id)
+    }
+
+    /// Opens the first lane when there is something to do, and one for listings where it needs
+    /// one of its own.
+    pub(super) fn open_lanes(&mut self, now: Instant) {
+        if self.spread.is_idle() || self.over {
+            return;
+        }
+        if !self.lanes.iter().any(|on| !on.listing) {
+            self.open_data_lane(now);
+        }
+        self.report_lanes(now);
+        if !self.spread.needs_listing_lane() || self.lanes.is_empty() || self.over {
+            return;
+        }
+        let opened = self
+            .connections
+            .iter()
+            .find(|on| !on.one_channel)
+            .map(|on| on.id);
+        if let Some(id) = opened {
+            if self.open_lane(now, id, false, true).is_none()
+                && let Some(on) = self.connection(id)
+            {
+                on.one_channel = true;
+                self.changed = true;
+            }
+            return;
+        }
+        // Handles are predicted there and no other channel is to be had.
+        if let Some(at) = self.lanes.iter().position(|on| on.lane.predicts()) {
+            let surprise = "a directory has to be listed on the only channel";
+            self.lane_ended(now, at, LaneError::Surprise(surprise));
+        }
+    }
+
+    fn open_data_lane(&mut self, now: Instant) {
+        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        for id in ids {
+            if self.open_lane(now, id, self.predict, false).is_some() {
+                return;
+            }
+        }
+        if self.connections.iter().any(|on| on.link.peer().is_some()) {
+            let why = self.ended.as_ref().map(LaneError::to_string);
+            let none = || "the connection carries no SFTP channel".to_owned();
+            self.lose(why.unwrap_or_else(none));
+        }
+    }
+
+    pub(super) fn open_lane(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        predict: bool,
+        listing: bool,
+    ) -> Option<LaneId> {
+        let on = self.connection(connection)?;
+        let peer = on.link.peer()?;
+        let channel = on.link.open_channel()?;
+        let id = LaneId {
+            connection,
+            channel: on.opened,
+        };
+        on.opened += 1;
+        let random = Box::new(|bytes: &mut [u8]| {
+            // Names of temporaries: O_EXCL decides, randomness only makes meetings rare.
+            let _ = aws_lc_rs::rand::fill(bytes);
+        });
+        let mut config = LaneConfig::new(on.link.pool(), random);
+        config.openssh = peer.openssh;
+        config.remembered = peer.remembered;
+        config.predict = predict && peer.openssh;
+        let lane = Lane::new(config, now);
+        let report = LaneReport::of(&lane);
+        self.spread.lane_opened(now, id, listing, report);
+        self.changed = true;
+        self.lanes.push(LaneOnChannel {
+            id,
+            channel,
+            lane,
+            listing,
+            retiring: false,
+            bytes: 0,
+            blocked: Duration::ZERO,
+            blocked_since: None,
+            reported: Some(report),
+        });
+        Some(id)
+    }
+
+    /// Tells the spreader what lanes can take, where that has changed.
+    pub(super) fn report_lanes(&mut self, now: Instant) {
+        for on in &mut self.lanes {
+            let report = LaneReport::of(&on.lane);
+            if on.reported != Some(report) {
+                on.reported = Some(report);
+                self.spread.lane_reports(now, on.id, report);
+            }
+        }
+    }
+
+    /// Takes from the lanes what they have for links, disk and spreader.
+    pub(super) fn drain_lanes(&mut self, now: Instant) {
+        for at in 0..self.lanes.len() {
+            self.drain_events(now, at);
+            let on = &mut self.lanes[at];
+            let connection = on.id.connection;
+            let Some(link) = self.connections.iter_mut().find(|c| c.id == connection) else {
+                continue;
+            };
+            let link = &mut link.link;
+            while let Some(request) = on.lane.poll_disk() {
+                self.owed.asked(&request, Some(on.id));
+                self.disk.submit(request);
+            }
+            let mut room = link.room(on.channel);
+            if let Some(throttle) = &mut self.throttle {
+                let credit = throttle.credit(Instant::now());
+                self.throttled |= credit < room;
+                // A lane sends whole packets: with less room than that it would wait for room
+                // that nothing announces. What is sent on credit is paid back before the next.
+                room = match credit {
+                    0 => 0,
+                    credit => room.min(credit.max(PACKET)),
+                };
+            }
+            on.lane.set_output_room(room);
+            let depth = on.lane.stats().bytes_depth;
+            // Answers come with headers; the lane runs a little beyond its depth.
+            link.expect(on.channel, depth + depth / 64 + ANSWERS_BEYOND);
+            while let Some(output) = on.lane.poll_output() {
+                if let Some(throttle) = &mut self.throttle {
+                    throttle.spend(output.len());
+                }
+                link.send(on.channel, output);
+            }
+        }
+    }
+
+    pub(super) fn drain_events(&mut self, now: Instant, at: usize) {
+        let on = &mut self.lanes[at];
+        while let Some(event) = on.lane.poll_event() {
+            if let LaneEvent::Progress(_, n) = event {
+                on.bytes += n;
+            }
+            self.spread.handle_lane(now, on.id, event);
+        }
+    }
+
+    /// Notes which channels' windows hold data back.
+    pub(super) fn note_stalls(&mut self, now: Instant) {
+        for on in &mut self.lanes {
+            let connection = on.id.connection;
+            let Some(link) = self.connections.iter_mut().find(|c| c.id == connection) else {
+                continue;
+            };
+            let stalled = link.link.send_window(on.channel).stalled;
+            match (on.blocked_since, stalled) {
+                (None, true) => on.blocked_since = Some(now),
+                (Some(since), _) => {
+                    on.blocked += now.saturating_duration_since(since);
+                    on.blocked_since = stalled.then_some(now);
+                }
+                (None, false) => {}
+            }
+        }
+    }
+}
