@@ -258,6 +258,7 @@ impl Run {
                     let kind = JobKind::MakeDir {
                         path: remote(&path),
                         mode: 0o755,
+                        follow: true,
                     };
                     let job = self.w.job(kind, None);
                     self.all.push(job);
