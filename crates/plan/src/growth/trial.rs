@@ -99,6 +99,7 @@ impl Growth {
             self.trial = Some(trial);
             return Vec::new();
         }
+        self.bold = proportional;
         if gain >= PAYS {
             self.sated = false;
             self.backoff = BACKOFF;
