@@ -58,7 +58,7 @@ fn path() -> (&'static [&'static str], &'static str) {
     let options = &["--path", "transatlantic", "--tcp", "stock", "--cc", "cubic"];
     (
         options,
-        "the transatlantic path: 114 ms, 1 Gbit/s, untouched TCP buffers, cubic",
+        "the transatlantic path: 114 ms, 1 Gbit/s, untouched TCP, cubic",
     )
 }
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use longhaul_tests::{longhaul, remote};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Seed;
-use testkit::tree::{Compare, Tree, differences, write_file};
+use testkit::tree::{Compare, differences, write_file};
 
 use crate::chart::{self, Row, Time};
 
-/// scp needs 19 s for the tree at 114 ms. The whole demo is to take less than a minute.
+/// scp needs 18 s for the tree at 114 ms. The whole demo is to take less than a minute.
 const LIMIT: Duration = Duration::from_secs(25);
 
 /// Where the race takes place.
@@ -34,17 +34,22 @@ pub(crate) struct Ground {
 /// How much is copied.
 pub(crate) struct Sizes {
     bytes: usize,
-    files: usize,
+    folders: usize,
+    files_in_each: usize,
 }
 
 impl Sizes {
     pub(crate) fn new(quick: bool) -> Self {
-        let (bytes, files) = if quick {
-            (1_000_000, 3)
+        let (bytes, folders, files_in_each) = if quick {
+            (1_000_000, 1, 3)
         } else {
-            (64_000_000, 20)
+            (64_000_000, 4, 8)
         };
-        Self { bytes, files }
+        Self {
+            bytes,
+            folders,
+            files_in_each,
+        }
     }
 }
 
@@ -67,7 +72,8 @@ fn cases(sizes: &Sizes) -> [Case; 4] {
         }
     };
     let file = format!("{} MB in one file", sizes.bytes / 1_000_000);
-    let tree = format!("{} small files", sizes.files);
+    let files = sizes.folders * sizes.files_in_each;
+    let tree = format!("{files} files of 4 kB");
     [
         case("1 kB in one file".to_owned(), &[], "tiny", true),
         case(tree, &["-r"], "tree", true),
@@ -87,7 +93,7 @@ pub(crate) fn run(ground: &Ground, sizes: &Sizes) -> Result<bool, Box<dyn std::e
         &ground.folder.join("file"),
         &Seed::new(1).bytes(sizes.bytes),
     );
-    Tree::small_files(2, sizes.files).make(&ground.folder.join("tree"));
+    make_tree(&ground.folder.join("tree"), sizes)?;
     println!("scp and longhaul, {}", ground.about);
     let mut good = true;
     let mut rows = Vec::new();
@@ -115,6 +121,18 @@ pub(crate) fn run(ground: &Ground, sizes: &Sizes) -> Result<bool, Box<dyn std::e
             .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(good)
+}
+
+fn make_tree(root: &Path, sizes: &Sizes) -> io::Result<()> {
+    let mut seed = Seed::new(2);
+    for folder in 0..sizes.folders {
+        let folder = root.join(format!("folder-{folder}"));
+        fs::create_dir_all(&folder)?;
+        for file in 0..sizes.files_in_each {
+            write_file(&folder.join(format!("file-{file}")), &seed.bytes(4_000));
+        }
+    }
+    Ok(())
 }
 
 /// https://no-color.org
@@ -177,7 +195,10 @@ fn one(ground: &Ground, case: &Case, program: &str, limit: Duration) -> io::Resu
     match time {
         // Its own lines are there to be seen.
         Time::Took(_) if live => {}
-        Time::Took(took) => println!("{:6.2} s  {}", took.as_secs_f64(), last_line(&said)),
+        Time::Took(took) => {
+            let line = format!("{:6.2} s  {}", took.as_secs_f64(), last_line(&said));
+            println!("{}", line.trim_end());
+        }
         Time::Stopped(after) => println!(
             "{}stopped after {} s",
             if live { "\n  " } else { "" },
