@@ -122,6 +122,8 @@ pub struct Growth {
     rest_until: Option<Instant>,
     /// The last trial showed that more brings nothing.
     sated: bool,
+    /// The last trial brought its share.
+    bold: bool,
     best: f64,
     counts: (u32, u32),
     channels: BTreeMap<ConnectionId, u32>,
@@ -157,6 +159,7 @@ impl Growth {
             backoff: BACKOFF,
             rest_until: None,
             sated: false,
+            bold: false,
             best: 0.0,
             counts: (1, 1),
             channels: BTreeMap::new(),
