@@ -244,7 +244,9 @@ fn a_shell_has_the_terminal() {
     };
     let lab = lab.args(["-q", "--shell"]).in_terminal();
     // `script` runs what SHELL names, too.
-    let mut running = lab.env("SHELL", bash).spawn();
+    // Without anybody's ~/.bashrc, which may take its time.
+    let lab = lab.env("SHELL", bash).env("HOME", temporary.path());
+    let mut running = lab.spawn();
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
     // Ctrl-C is for the command, not for the shell that still reads the line; the quotes keep the
