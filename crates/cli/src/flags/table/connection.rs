@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
-use crate::flags::dscp::Dscp;
+use lab::path::Dscp;
+
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
 
