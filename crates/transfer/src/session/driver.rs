@@ -16,6 +16,7 @@ use super::telling::Telling;
 use super::throttle::Throttle;
 use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
+use crate::report::SessionReport;
 
 pub(super) const WAKER: Token = Token(0);
 
@@ -52,6 +53,8 @@ pub(super) struct Driver {
     pub(super) predict: bool,
     pub(super) restarts: u32,
     pub(super) throttle: Option<Throttle>,
+    /// The lane that is served first in a throttled turn.
+    pub(super) first_served: usize,
     /// Something waits for the throttle.
     pub(super) throttled: bool,
     /// How the last channel ended.
@@ -85,6 +88,7 @@ impl Driver {
             predict: options.predict,
             restarts: 0,
             throttle: options.limit.map(|l| Throttle::new(l, now)),
+            first_served: 0,
             throttled: false,
             ended: None,
             over: false,
@@ -94,7 +98,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self) -> Option<SessionReport> {
         let mut events = Events::with_capacity(64);
         let mut at_once = true;
         while !self.over {
@@ -121,10 +125,12 @@ impl Driver {
             }
         }
         self.learn();
+        let account = self.account();
         drop(self.lanes);
         for on in self.connections {
             on.link.finish();
         }
+        account
     }
 
     /// How long answers may be left to gather, as a network card gathers packets before it
