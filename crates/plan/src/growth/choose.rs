@@ -34,9 +34,11 @@ impl Growth {
             if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
                 // What one connection can reach at most, and how long the rest takes then.
                 let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+                // One is enough for what the user allows.
+                let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
                 let lasts = left as f64 / cap;
                 let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-                if lasts > 2.0 * costs {
+                if lasts > 2.0 * costs && !enough {
                     connections = ((lasts / costs) as u32).min(SPECULATIVE);
                 }
                 let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;

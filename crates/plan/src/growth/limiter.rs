@@ -49,10 +49,7 @@ const WORDS: [(Limiter, &str); 14] = [
     (Limiter::LocalCpu, "this machine's processor"),
     (Limiter::LocalDisk, "this machine's disk"),
     (Limiter::SendBuffer, "this machine's TCP send buffer"),
-    (
-        Limiter::FarReceiveBuffer,
-        "the server's TCP receive buffer",
-    ),
+    (Limiter::FarReceiveBuffer, "the server's TCP receive buffer"),
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
     (Limiter::UserLimit, "the rate that was set"),

@@ -17,6 +17,9 @@ pub struct SessionReport {
     pub connections: u32,
     /// Channels on each of them.
     pub channels: u32,
+    /// Their number was set, not found.
+    #[serde(skip)]
+    pub fixed: bool,
     /// What held it back for most of the last half.
     pub limiter: Limiter,
     /// From the first measurement to the last.

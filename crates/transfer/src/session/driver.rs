@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{LaneError, Order, Spread, SpreadEvent, SpreadOptions};
+use plan::{ConnectionId, LaneError, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
@@ -233,17 +233,23 @@ impl Driver {
     }
 
     fn receive(&mut self, now: Instant) -> bool {
-        if self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0) {
-            self.throttled = true;
-            return false;
-        }
+        let mut ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        // The rate that was set may not suffice for all: each turn another is the first.
+        let first = self.first_served % ids.len().max(1);
+        ids.rotate_left(first);
         let mut more = false;
-        let mut at = 0;
-        while at < self.connections.len() && !self.over {
+        for id in ids {
+            if self.over {
+                break;
+            }
+            let spent = self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0);
+            self.throttled |= spent;
+            let Some(on) = self.connection(id) else {
+                continue;
+            };
             let mut received = Vec::new();
-            let on = &mut self.connections[at];
-            let id = on.id;
             let result = match on.link.handle_timeout(now) {
+                Ok(()) if spent => Ok(false),
                 Ok(()) => on.link.receive(now, &mut received),
                 Err(e) => Err(e),
             };
@@ -252,11 +258,6 @@ impl Driver {
                 Ok(again) => more |= again,
                 Err(e) => self.connection_lost(now, id, e.0),
             }
-            // Unless it was taken out, the next one is behind it.
-            at = match self.connections.get(at) {
-                Some(on) if on.id == id => at + 1,
-                _ => at,
-            };
         }
         more
     }
@@ -264,7 +265,7 @@ impl Driver {
     fn handle_received(
         &mut self,
         now: Instant,
-        connection: plan::ConnectionId,
+        connection: ConnectionId,
         received: Vec<LinkEvent>,
     ) {
         for event in received {

@@ -249,6 +249,7 @@ impl Driver {
             direction: self.growing.direction?,
             connections: evidence.connections,
             channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
+            fixed: self.options.connections.is_some() || self.options.channels.is_some(),
             limiter,
             measured: self.growing.log.lasted(),
             evidence,
