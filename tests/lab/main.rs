@@ -4,6 +4,7 @@
 //! (examples/lab_truth.rs).
 
 mod ends;
+mod lanes;
 mod servers;
 mod truth;
 mod user;

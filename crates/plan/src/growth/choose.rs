@@ -138,7 +138,7 @@ impl Growth {
             .config
             .limit
             .is_some_and(|limit| self.figures.shown.rate >= 0.9 * limit as f64);
-        if resting || limited || !self.opening.is_empty() || !self.has_cpu() {
+        if resting || limited || self.throttled || !self.opening.is_empty() || !self.has_cpu() {
             return changes;
         }
         let lasts = self.lasts(evidence);
@@ -206,11 +206,8 @@ impl Growth {
         if self.rates.len() < 2 {
             return Limiter::Unknown;
         }
-        if self
-            .config
-            .limit
-            .is_some_and(|l| shown.rate >= 0.9 * l as f64)
-        {
+        let set = self.config.limit;
+        if self.throttled || set.is_some_and(|l| shown.rate >= 0.9 * l as f64) {
             return Limiter::UserLimit;
         }
         if !self.has_cpu() {

@@ -187,6 +187,9 @@ impl Driver {
         self.close_what_is_free(now);
         more |= self.flush(now);
         more |= std::mem::take(&mut self.changed);
+        if let Some(throttle) = &mut self.throttle {
+            throttle.note(now, self.throttled);
+        }
         more && !self.over
     }
 
