@@ -2,6 +2,7 @@
 
 mod files;
 mod json;
+mod lanes;
 mod like_scp;
 mod lying_server;
 mod output;

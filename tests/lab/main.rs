@@ -5,6 +5,7 @@
 
 mod demo;
 mod ends;
+mod lanes;
 mod servers;
 mod truth;
 mod user;

@@ -5,4 +5,5 @@ pub(crate) mod docs;
 pub(crate) mod flag;
 pub(crate) mod high;
 pub(crate) mod low;
+pub(crate) mod rate;
 pub(crate) mod table;

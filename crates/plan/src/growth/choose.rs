@@ -46,9 +46,11 @@ impl Growth {
                 Direction::Down => buffer.min(STOCK_SEND_BUFFER),
             };
             let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+            // One is enough for what the user allows.
+            let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
             let lasts = left as f64 / cap;
             let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-            if lasts > 2.0 * costs {
+            if lasts > 2.0 * costs && !enough {
                 connections = ((lasts / costs) as u32).min(SPECULATIVE);
             }
             let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
@@ -155,7 +157,7 @@ impl Growth {
             .config
             .limit
             .is_some_and(|limit| self.figures.shown.rate >= 0.9 * limit as f64);
-        if resting || limited || !self.opening.is_empty() || !self.has_cpu() {
+        if resting || limited || self.throttled || !self.opening.is_empty() || !self.has_cpu() {
             return changes;
         }
         let lasts = self.lasts(evidence);
@@ -235,11 +237,8 @@ impl Growth {
         if self.rates.len() < 2 {
             return Limiter::Unknown;
         }
-        if self
-            .config
-            .limit
-            .is_some_and(|l| shown.rate >= 0.9 * l as f64)
-        {
+        let set = self.config.limit;
+        if self.throttled || set.is_some_and(|l| shown.rate >= 0.9 * l as f64) {
             return Limiter::UserLimit;
         }
         if !self.has_cpu() {

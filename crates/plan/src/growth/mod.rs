@@ -6,6 +6,7 @@ mod figures;
 mod learned;
 mod limiter;
 mod trial;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use crate::{ConnectionId, LaneId};
 pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
 pub use learned::Learned;
 pub use limiter::{Limiter, LimiterEvidence};
+pub use trial::Tried;
+pub use verdict::LimiterLog;
 
 /// What a [`Growth`] goes by beside the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +129,10 @@ pub struct Growth {
     bold: bool,
     best: f64,
     counts: (u32, u32),
+    /// The rate that the user set held data back for most of the last interval.
+    throttled: bool,
+    /// What the last trial brought.
+    tried: Option<Tried>,
     channels: BTreeMap<ConnectionId, u32>,
 }
 
@@ -162,6 +169,8 @@ impl Growth {
             bold: false,
             best: 0.0,
             counts: (1, 1),
+            throttled: false,
+            tried: None,
             channels: BTreeMap::new(),
         }
     }
@@ -236,6 +245,22 @@ impl Growth {
                 self.no_connections = true;
             }
         }
+    }
+
+    /// Whether the rate that the user set held data back for most of the time since the last
+    /// look. To be told before [`Growth::sample`].
+    pub fn set_throttled(&mut self, throttled: bool) {
+        self.throttled = throttled;
+    }
+
+    /// The last addition is on trial.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    /// What the last addition that was judged has brought.
+    pub fn tried(&self) -> Option<Tried> {
+        self.tried
     }
 
     /// What is worth knowing the next time, at `now` seconds since 1970.

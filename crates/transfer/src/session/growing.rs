@@ -6,18 +6,23 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, Refusal, TcpSample,
+    JobKind, LaneSample, Learned, LimiterLog, Refusal, TcpSample,
 };
 use rustix::time::{ClockId, clock_gettime};
-use tracing::{debug, trace};
+use tracing::{debug, info, trace};
 
 use super::driver::Driver;
-use super::{LinkSample, NoMore};
+use super::{LinkSample, NoMore, SessionEvent, decisions};
+use crate::report::{Name, SessionReport};
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     growth: Option<Growth>,
+    /// What an earlier run has left.
+    learned: Option<Learned>,
+    /// What held the transfer back at each look.
+    log: LimiterLog,
     /// Which way the bytes go, once a file told.
     direction: Option<Direction>,
     /// Idle and all ticks of this machine's processors at the last look.
@@ -98,7 +103,10 @@ impl Driver {
             return;
         }
         if self.growing.growth.is_none() {
-            self.growing.growth = Some(Growth::new(self.growth_config(direction)));
+            let config = self.growth_config(direction);
+            self.growing.learned = config.learned.map(|(learned, _)| learned);
+            self.warn_of_one_connection(&config);
+            self.growing.growth = Some(Growth::new(config));
         }
         let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
         if !self.growing.growth.as_ref().is_some_and(due) {
@@ -108,17 +116,34 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
+        let throttle = self.throttle.as_mut();
+        growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
+        let learned = self.growing.learned;
         let changes = growth.sample(&evidence);
         trace!(
             "{:?} left, {:.0} bytes a second",
             evidence.remaining,
             growth.limiter_evidence().rate
         );
+        let limiter = growth.limiter();
+        self.growing
+            .log
+            .add(now, limiter, growth.limiter_evidence());
         if !changes.is_empty() {
-            debug!("{changes:?}: {:?}", growth.limiter_evidence());
+            info!("{}", decisions::in_words(growth, &changes, learned));
+            trace!("{:?}", growth.limiter_evidence());
         }
         for change in changes {
             self.change(now, change);
+        }
+    }
+
+    /// Of more than one, each would have to be let in by the person.
+    fn warn_of_one_connection(&mut self, config: &GrowthConfig) {
+        let several = config.connections.is_some_and(|n| n > 1);
+        if several && config.interactive {
+            let line = "each further login would need you again: it stays at one connection";
+            self.telling.tell(SessionEvent::Says(line.to_owned()));
         }
     }
 
@@ -239,8 +264,30 @@ impl Driver {
         }
     }
 
-    /// Keeps what is worth knowing the next time.
+    /// How it went, once it is over.
+    pub(super) fn account(&self) -> Option<SessionReport> {
+        let (limiter, evidence) = self.growing.log.verdict()?;
+        Some(SessionReport {
+            // Known to whoever connected.
+            host: Name::default(),
+            direction: self.growing.direction?,
+            connections: evidence.connections,
+            channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
+            fixed: self.options.connections.is_some() || self.options.channels.is_some(),
+            limiter,
+            measured: self.growing.log.lasted(),
+            evidence,
+            tried: self.growing.growth.as_ref().and_then(Growth::tried),
+        })
+    }
+
+    /// Keeps what is worth knowing the next time: what was set is no knowledge.
     pub(super) fn learn(&self) {
+        let options = &self.options;
+        let set = options.connections.is_some() || options.channels.is_some();
+        if set || options.limit.is_some() {
+            return;
+        }
         let learned = self
             .growing
             .growth
