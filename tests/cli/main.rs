@@ -1,7 +1,10 @@
 //! The command line, as a person or a script meets it.
 
+mod far;
 mod files;
 mod json;
+mod lanes;
+mod lanes_files;
 mod like_scp;
 mod lying_server;
 mod output;
