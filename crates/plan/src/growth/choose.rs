@@ -12,6 +12,8 @@ const SLOW_START: f64 = 8.0;
 const SPECULATIVE: u32 = 5;
 /// What a buffer is good for: the kernel counts its own overhead in.
 const USABLE: f64 = 0.6;
+/// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
+const STOCK_SEND_BUFFER: u64 = 4 << 20;
 /// The window that OpenSSH gives a channel.
 const STOCK_WINDOW: u64 = 2 << 20;
 /// Below this a channel's window holds nothing back.
@@ -30,19 +32,24 @@ impl Growth {
             (connections, channels) = (learned.connections, learned.channels);
             // It was welcome the last time.
             self.at_once = super::MOST_AT_ONCE;
-        } else if rtt >= LONG {
-            if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
-                // What one connection can reach at most, and how long the rest takes then.
-                let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
-                let lasts = left as f64 / cap;
-                let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-                if lasts > 2.0 * costs {
-                    connections = ((lasts / costs) as u32).min(SPECULATIVE);
-                }
-                let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
-                if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
-                    channels = full.clamp(1, 3);
-                }
+        } else if let (Some(buffer), Some(left), true) =
+            (self.config.buffer, evidence.remaining, rtt >= LONG)
+        {
+            // What one connection can reach at most, and how long the rest takes then. What the
+            // far end sends from is its own affair, and hardly anybody's is larger.
+            let buffer = match self.config.direction {
+                Direction::Up => buffer,
+                Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+            };
+            let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+            let lasts = left as f64 / cap;
+            let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
+            if lasts > 2.0 * costs {
+                connections = ((lasts / costs) as u32).min(SPECULATIVE);
+            }
+            let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
+            if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
+                channels = full.clamp(1, 3);
             }
         }
         self.planned = (
@@ -149,6 +156,9 @@ impl Growth {
         let channel_pays = lasts > 6 * rtt + Duration::from_millis(50);
         if bound == Limiter::ServerWindow && channel_pays {
             self.more_channels(evidence, &mut changes);
+        }
+        if self.figures.queueing() {
+            return changes;
         }
         let costs = rtt.mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300);
         let connects = self.config.connections.is_none() && self.may_connect(evidence);

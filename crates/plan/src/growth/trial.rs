@@ -118,7 +118,7 @@ impl Growth {
         self.give_back(&trial, evidence)
     }
 
-    fn give_back(&mut self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
+    fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
         let mut changes = retire(evidence, trial.connections);
         let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
         for connection in &trial.channels {

@@ -42,6 +42,8 @@ pub(super) struct Get {
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
     pub(super) fault: Option<Fault>,
+    /// Another lane has done it.
+    pub(super) abandoned: bool,
 }
 
 impl Get {
@@ -78,6 +80,7 @@ impl Get {
             pending: 0,
             disk_pending: 0,
             fault: None,
+            abandoned: false,
         }
     }
 
@@ -113,7 +116,7 @@ impl Get {
 
     /// Its turn to open has come.
     pub(super) fn open(&mut self, core: &mut Core) {
-        if self.fault.is_some() || self.opening || self.handle.is_some() {
+        if self.given_up() || self.opening || self.handle.is_some() {
             return;
         }
         let path = self.source.clone();
@@ -156,14 +159,15 @@ impl Get {
             What::Look => self.on_look(core, &reply),
             What::Open => self.on_open(core, &reply)?,
             What::Fstat => {
-                if let Reply::Attrs(attrs) = &reply {
-                    let seen = attributes(attrs);
-                    if seen.size.is_some() {
-                        self.attrs = Some(seen);
-                    }
-                    if self.part.is_some() {
-                        core.event(LaneEvent::Attributes(self.id, seen));
-                    }
+                let seen = match &reply {
+                    Reply::Attrs(attrs) => attributes(attrs),
+                    _ => Attributes::default(),
+                };
+                if seen.size.is_some() {
+                    self.attrs = Some(seen);
+                }
+                if self.part.is_some() {
+                    core.event(LaneEvent::Attributes(self.id, seen));
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
@@ -204,11 +208,11 @@ impl Get {
                 }
                 if self.handle.is_none() {
                     self.handle = Some(handle.clone());
-                    if self.fault.is_none() {
+                    if !self.given_up() {
                         self.begin(core);
                     }
                 }
-                if !self.created && self.fault.is_none() {
+                if !self.created && !self.given_up() {
                     self.created = true;
                     let job = self.id;
                     let request = match self.part {
@@ -267,7 +271,7 @@ impl Get {
     }
 
     pub(super) fn settle(&mut self, core: &mut Core) -> Step {
-        if self.fault.is_some() {
+        if self.given_up() {
             return self.give_up(core);
         }
         let covered = self.end.is_some() || self.limit().is_some_and(|l| self.next >= l);
@@ -344,10 +348,15 @@ impl Get {
             self.ask_disk(core, DiskRequest::Discard { job: self.id });
             return Step::Goes;
         }
-        if let Some(fault) = self.fault.take() {
-            core.event(LaneEvent::Failed(self.id, fault));
-        }
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Abandoned(self.id),
+        });
         Step::Over
+    }
+
+    pub(super) fn given_up(&self) -> bool {
+        self.fault.is_some() || self.abandoned
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

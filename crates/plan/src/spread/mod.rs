@@ -268,7 +268,9 @@ impl Spread {
         }
     }
 
-    /// The lane gets no more jobs; see [`Spread::lane_is_free`].
+    /// The lane gets no more jobs; see [`Spread::lane_is_free`]. Also to be called when a lane has
+    /// ended and the disk still works on what it asked for, until [`Spread::lane_lost`]; orders
+    /// that come for it meanwhile are void.
     pub fn retire(&mut self, lane: LaneId) {
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.retiring = true;

@@ -9,7 +9,7 @@ use plan::{
     JobKind, LaneSample, Refusal, TcpSample,
 };
 use rustix::time::{ClockId, clock_gettime};
-use tracing::debug;
+use tracing::{debug, trace};
 
 use super::driver::Driver;
 use super::{LinkSample, NoMore};
@@ -92,7 +92,9 @@ impl Driver {
         let Some(direction) = self.growing.direction else {
             return;
         };
-        if self.spread.is_idle() || !self.lanes.iter().any(|on| on.lane.server_info().is_some()) {
+        let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
+        let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        if self.spread.is_idle() || !authenticated {
             return;
         }
         if self.growing.growth.is_none() {
@@ -107,6 +109,11 @@ impl Driver {
             return;
         };
         let changes = growth.sample(&evidence);
+        trace!(
+            "{:?} left, {:.0} bytes a second",
+            evidence.remaining,
+            growth.limiter_evidence().rate
+        );
         if !changes.is_empty() {
             debug!("{changes:?}: {:?}", growth.limiter_evidence());
         }
