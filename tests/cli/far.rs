@@ -64,6 +64,7 @@ impl Far {
     pub(crate) fn with_many(self) -> Self {
         for n in 0..1500_u64 {
             let path = self.scene.path(&format!("from/d{}/f{n}", n % 20));
+            fs::create_dir_all(path.parent().expect("a folder")).expect("our folder");
             write_file(&path, &Seed::new(n).bytes((n as usize * 37) % 9000));
         }
         self
@@ -77,9 +78,14 @@ impl Far {
         }
     }
 
-    /// `cp -r FLAGS from/. to`.
+    /// So many connections, which nothing on this machine's own network would pay for.
+    pub(crate) fn cp(&self, connections: u32) -> Run {
+        self.scene.client.cp().env("LONGHAUL_CONNECTIONS", connections.to_string())
+    }
+
+    /// `cp -r FLAGS from/. to`, over four connections.
     pub(crate) fn run(&self, to: To, flags: &[&str]) -> Run {
-        let run = self.scene.client.cp().arg("-r").args(flags);
+        let run = self.cp(4).arg("-r").args(flags);
         run.arg(self.operand("from/.", to == To::Here))
             .arg(self.operand("to", to == To::There))
             .timeout(Duration::from_secs(100))
@@ -134,6 +140,14 @@ impl Far {
         }
         files.sort();
         files
+    }
+
+    /// What is said beside the closing line.
+    #[track_caller]
+    pub(crate) fn assert_one_error(&self, outcome: &Outcome) {
+        let said = outcome.err();
+        let errors = said.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(errors.count(), 1, "one sentence: {outcome}");
     }
 
     /// No temporary stays.

@@ -17,6 +17,9 @@ use super::throttle::Throttle;
 use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 
+/// Why a lane is closed at this end.
+const STALLED: &str = "it stood still while others moved";
+
 pub(super) const WAKER: Token = Token(0);
 
 /// Most that answers may wait for company before they are looked at, and the least worth it.
@@ -319,7 +322,7 @@ impl Driver {
                 }
                 Order::Close(lane) => {
                     if let Some(at) = self.lane_at(lane) {
-                        let why = LaneError::Closed("it stood still".to_owned());
+                        let why = LaneError::Closed(STALLED.to_owned());
                         self.lane_ended(now, at, why);
                     }
                 }

@@ -92,6 +92,8 @@ pub struct SshLink {
     other_method: bool,
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
+    /// Times that it was begun anew.
+    restarts: u32,
     rtt_asked: Option<Instant>,
     /// Bytes through the socket.
     sent_bytes: u64,
@@ -138,6 +140,7 @@ impl SshLink {
             signed: None,
             other_method: false,
             step_by_step: false,
+            restarts: 0,
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -242,6 +245,7 @@ impl SshLink {
         info!("{}: {why}; connecting again step by step", self.config.name);
         self.gate.forget();
         self.step_by_step = true;
+        self.restarts += 1;
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }
