@@ -80,7 +80,7 @@ impl Far {
 
     /// So many connections, which nothing on this machine's own network would pay for.
     pub(crate) fn cp(&self, connections: u32) -> Run {
-        self.scene.client.cp().env("LONGHAUL_CONNECTIONS", connections.to_string())
+        self.scene.client.cp().arg(format!("--connections={connections}"))
     }
 
     /// `cp -r FLAGS from/. to`, over four connections.

@@ -137,7 +137,7 @@ fn no_space_for_all_of_it() {
                 let longhaul = longhaul_tests::longhaul();
                 let script = format!("{limited} \"$0\" \"$@\"");
                 let run = far.scene.client.dir.run("/bin/sh").args(["-c", &script]);
-                let run = run.env("LONGHAUL_CONNECTIONS", "4").arg(longhaul).args(["cp", "-r", "-F"]);
+                let run = run.arg(longhaul).args(["cp", "--connections=4", "-r", "-F"]);
                 run.arg(far.scene.client.dir.config())
                     .arg(far.scene.remote("from/."))
                     .arg(far.scene.path("to"))

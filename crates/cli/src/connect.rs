@@ -42,8 +42,9 @@ impl Hosts {
 
     fn options(&self) -> SessionOptions {
         SessionOptions {
-            // scp's kbit has 1024 bits.
-            limit: self.flags.limit_kbit.map(|kbit| kbit * 1024 / 8),
+            limit: self.flags.limit(),
+            connections: self.flags.connections,
+            channels: self.flags.channels,
             ..SessionOptions::default()
         }
     }

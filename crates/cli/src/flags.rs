@@ -6,4 +6,5 @@ pub(crate) mod dscp;
 pub(crate) mod flag;
 pub(crate) mod high;
 pub(crate) mod low;
+pub(crate) mod rate;
 pub(crate) mod table;

@@ -3,6 +3,7 @@
 pub(crate) mod closing;
 pub(crate) mod console;
 pub(crate) mod json;
+pub(crate) mod limiter;
 pub(crate) mod rate;
 pub(crate) mod snapshot;
 pub(crate) mod ticker;
@@ -101,6 +102,9 @@ impl Output {
         let nothing = exit == Exit::NoConnection && summary.files == 0;
         if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
+            if let Some(line) = limiter::line(summary) {
+                self.console.line(&line);
+            }
         }
         self.event(&RunEvent::summary(exit, summary));
     }

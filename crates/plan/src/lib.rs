@@ -17,7 +17,7 @@ pub use depth::{Depth, DepthLimits, Stamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
 pub use growth::{
     Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
-    Limiter, LimiterEvidence, Refusal, TcpSample,
+    Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried,
 };
 pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath, Span,

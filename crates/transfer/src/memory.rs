@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use plan::{Direction, Learned};
 use serde::{Deserialize, Serialize};
 
 /// Older knowledge is dropped.
@@ -42,6 +43,23 @@ pub struct HostMemory {
     pub accepted_key: Option<AcceptedKey>,
     /// The SFTP extensions with their versions, in the server's order.
     pub sftp_extensions: Vec<(String, String)>,
+    /// How many connections and channels paid, at most one record for each direction.
+    #[serde(default)]
+    pub learned: Vec<Learned>,
+}
+
+impl HostMemory {
+    /// What was learned of transfers this way.
+    pub fn learned(&self, direction: Direction) -> Option<Learned> {
+        let this_way = |l: &&Learned| l.direction == direction;
+        self.learned.iter().find(this_way).copied()
+    }
+
+    /// Replaces what was known of that direction.
+    pub fn learn(&mut self, learned: Learned) {
+        self.learned.retain(|l| l.direction != learned.direction);
+        self.learned.push(learned);
+    }
 }
 
 /// A public key that was accepted.
@@ -208,6 +226,49 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
         memories.forget("h", 22, "u");
         assert_eq!(memories.load("h", 22, "u", now), None);
+    }
+
+    #[test]
+    fn what_was_learned_is_kept_for_each_direction() {
+        let dir = tempfile::tempdir().unwrap();
+        let memories = Memories::at(dir.path().into());
+        let now = SystemTime::now();
+        let record = |direction, connections| Learned {
+            direction,
+            connections,
+            channels: 2,
+            rate: 1,
+            rtt_us: 114_000,
+            at: 5,
+        };
+        let mut kept = memory();
+        assert_eq!(kept.learned(Direction::Up), None);
+        for learned in [
+            record(Direction::Up, 3),
+            record(Direction::Down, 8),
+            record(Direction::Up, 5),
+        ] {
+            kept.learn(learned);
+        }
+        memories.store("h", 22, "u", &kept, now).unwrap();
+        let kept = memories.load("h", 22, "u", now).unwrap();
+        assert_eq!(kept.learned.len(), 2);
+        assert_eq!(kept.learned(Direction::Up), Some(record(Direction::Up, 5)));
+        assert_eq!(
+            kept.learned(Direction::Down),
+            Some(record(Direction::Down, 8))
+        );
+    }
+
+    #[test]
+    fn a_memory_from_before_there_was_learning_is_one() {
+        let text = serde_json::to_string(&memory()).unwrap();
+        let before = text.replace(r#","learned":[]"#, "");
+        assert_ne!(text, before);
+        assert_eq!(
+            serde_json::from_str::<HostMemory>(&before).unwrap(),
+            memory()
+        );
     }
 
     #[test]

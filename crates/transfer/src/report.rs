@@ -1,6 +1,8 @@
 //! What a run tells while it goes and when it is over, as data: the command line turns it into
 //! bars, NDJSON and the closing line.
 
+mod session;
+
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,6 +14,8 @@ use base64::Engine;
 use plan::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+
+pub use session::SessionReport;
 
 /// Failures that a [`Summary`] keeps in full; more are only counted, and every one was an
 /// [`Event`].
@@ -160,6 +164,8 @@ pub struct Summary {
     /// From the start of the run, connecting included.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
+    /// How the bytes went, for each session in which files were copied long enough to measure.
+    pub sessions: Vec<SessionReport>,
 }
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -179,6 +185,7 @@ impl Default for Summary {
             state: None,
             synced: false,
             elapsed: Duration::ZERO,
+            sessions: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use clap::parser::ValueSource;
 use crate::flags::command::{COMMAND, OPERANDS, command};
 use crate::flags::dscp::Dscp;
 use crate::flags::flag::{Flag, Given, Takes};
+use crate::flags::rate::Rate;
 use crate::flags::table::{lab_rows, rows};
 
 /// What is to be done.
@@ -47,6 +48,9 @@ pub(crate) struct CopyArgs {
     pub(crate) ciphers: Option<String>,
     pub(crate) compress: bool,
     pub(crate) limit_kbit: Option<u64>,
+    pub(crate) limit: Option<Rate>,
+    pub(crate) connections: Option<u32>,
+    pub(crate) channels: Option<u32>,
     pub(crate) family: Family,
     pub(crate) batch: bool,
     pub(crate) forward_agent: bool,
@@ -179,7 +183,35 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     {
         return Err(usage("an operand is empty"));
     }
-    Ok(args)
+    match contradiction(&args) {
+        Some(what) => Err(usage(what)),
+        None => Ok(args),
+    }
+}
+
+/// Flags that can't be obeyed together.
+fn contradiction(args: &CopyArgs) -> Option<&'static str> {
+    let several = |n: Option<u32>| n.is_some_and(|n| n > 1);
+    let foreign = args.program.is_some() || args.sftp_server.is_some();
+    if args.limit.is_some() && args.limit_kbit.is_some() {
+        return Some("-l and --limit both set the rate: leave one out");
+    }
+    if foreign && (several(args.connections) || several(args.channels)) {
+        return Some(
+            "a program of -S or -D is one connection with one channel: leave --connections and \
+             --channels out",
+        );
+    }
+    None
+}
+
+impl CopyArgs {
+    /// The rate that was set, in bytes a second.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        // scp's kbit has 1024 bits.
+        let kbit = self.limit_kbit.map(|kbit| kbit * 1024 / 8);
+        self.limit.map(Rate::bytes).or(kbit)
+    }
 }
 
 fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {

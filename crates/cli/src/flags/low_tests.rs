@@ -35,6 +35,37 @@ fn letters_combine_and_values_attach_as_in_getopt() {
 }
 
 #[test]
+fn lanes_and_rate_are_bounded_and_may_not_contradict() {
+    let args = cp(&[
+        "--connections=64",
+        "--channels",
+        "10",
+        "--limit=8Mbit",
+        "a",
+        "b:",
+    ])
+    .unwrap();
+    assert_eq!((args.connections, args.channels), (Some(64), Some(10)));
+    assert_eq!(args.limit(), Some(1_000_000));
+    assert_eq!(cp(&["-l", "8", "a", "b:"]).unwrap().limit(), Some(1024));
+    assert_eq!(cp(&["a", "b:"]).unwrap().limit(), None);
+    for (wrong, says) in [
+        (vec!["--connections", "0"], "1 to 64"),
+        (vec!["--connections", "65"], "1 to 64"),
+        (vec!["--channels=11"], "1 to 10"),
+        (vec!["--channels=-1"], "1 to 10"),
+        (vec!["--limit", "fast"], "10MB"),
+        (vec!["-l", "8", "--limit", "1MB"], "-l and --limit"),
+        (vec!["-S", "ssh", "--connections", "2"], "-S"),
+        (vec!["-D", "sftp-server", "--channels", "2"], "-D"),
+    ] {
+        let error = cp(&[wrong.as_slice(), &["a", "b:"]].concat()).unwrap_err();
+        assert!(error.contains(says), "{wrong:?}: {error}");
+    }
+    assert!(cp(&["-S", "ssh", "--connections", "1", "a", "b:"]).is_ok());
+}
+
+#[test]
 fn flags_may_follow_operands_until_a_double_dash() {
     let args = cp(&["a", "-r", "b", "--", "-p", "h:"]).unwrap();
     assert!(args.recursive && !args.preserve);

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plan::FileState;
+use plan::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
-use transfer::report::{Event, Failure, Outcome};
+use transfer::report::{Event, Failure, Outcome, SessionReport};
 
 use super::*;
 
@@ -52,6 +52,8 @@ fn fits(kind: &str, value: &Value) -> bool {
         "array of names" => value
             .as_array()
             .is_some_and(|a| a.iter().all(|v| fits("name", v))),
+        "object" => value.is_object(),
+        "array of sessions" => value.is_array(),
         "array of failures" => value.as_array().is_some_and(|a| {
             a.iter()
                 .all(|v| fits("name", &v["path"]) && fits("string", &v["reason"]))
@@ -65,7 +67,16 @@ fn check(event: &Value, documented: &BTreeMap<String, Fields>) -> String {
     let own = documented
         .get(&name)
         .unwrap_or_else(|| panic!("{name} is not in docs/json.md"));
-    let all: BTreeMap<_, _> = own.iter().chain(&documented["Every event"]).collect();
+    let all = own.iter().chain(&documented["Every event"]);
+    check_fields(&name, event, &all.collect());
+    name
+}
+
+fn check_object(name: &str, object: &Value, documented: &BTreeMap<String, Fields>) {
+    check_fields(name, object, &documented[name].iter().collect());
+}
+
+fn check_fields(name: &str, event: &Value, all: &BTreeMap<&String, &String>) {
     for (field, value) in event.as_object().unwrap() {
         let kind = all
             .get(field)
@@ -77,7 +88,6 @@ fn check(event: &Value, documented: &BTreeMap<String, Fields>) -> String {
         let there = event.get(field).is_some() || kind.ends_with(", optional");
         assert!(there, "{name}.{field} is documented but missing");
     }
-    name
 }
 
 fn examples() -> Vec<String> {
@@ -122,6 +132,17 @@ fn examples() -> Vec<String> {
     let lost = Summary {
         outcome: Outcome::NoConnection("h: gone".to_owned()),
         elapsed: Duration::from_millis(1500),
+        sessions: vec![SessionReport {
+            host: name(),
+            direction: Direction::Down,
+            connections: 5,
+            channels: 2,
+            fixed: false,
+            limiter: Limiter::FarSendBuffer,
+            measured: Duration::from_millis(1200),
+            evidence: LimiterEvidence::default(),
+            tried: None,
+        }],
         state: Some(FileState::Closed),
         ..Summary::default()
     };
@@ -179,6 +200,21 @@ fn every_event_is_as_documented_and_every_documented_event_exists() {
         .iter()
         .map(|line| check(&serde_json::from_str(line).unwrap(), &documented))
         .collect();
+    for line in examples() {
+        let event: Value = serde_json::from_str(&line).unwrap();
+        for session in event["sessions"].as_array().into_iter().flatten() {
+            check_object("A session", session, &documented);
+            check_object("Evidence", &session["evidence"], &documented);
+            seen.extend(["A session".to_owned(), "Evidence".to_owned()]);
+        }
+    }
+    let limiters = &documented["Limiters"];
+    for limiter in Limiter::all() {
+        let name = serde_json::to_value(limiter).unwrap();
+        assert!(limiters.contains_key(name.as_str().unwrap()), "{name}");
+    }
+    assert_eq!(limiters.len(), Limiter::all().count());
+    seen.push("Limiters".to_owned());
     seen.push("Every event".to_owned());
     seen.sort();
     seen.dedup();
@@ -197,7 +233,7 @@ fn lines_look_as_they_did() {
     for wanted in [
         r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","synced":false}"#,
         r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
-        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"failed":0,"failures":[],"state":"closed","synced":false,"elapsed":1.5}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"failed":0,"failures":[],"state":"closed","synced":false,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0}}]}"#,
     ] {
         assert!(
             lines.iter().any(|line| line == wanted),

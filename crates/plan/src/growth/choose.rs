@@ -42,9 +42,11 @@ impl Growth {
                 Direction::Down => buffer.min(STOCK_SEND_BUFFER),
             };
             let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+            // One is enough for what the user allows.
+            let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
             let lasts = left as f64 / cap;
             let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-            if lasts > 2.0 * costs {
+            if lasts > 2.0 * costs && !enough {
                 connections = ((lasts / costs) as u32).min(SPECULATIVE);
             }
             let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;

@@ -6,7 +6,7 @@ use super::Direction;
 
 /// What a run learned of a destination: where the next one begins. Kept per destination and
 /// direction by the caller, and believed only as long as it is young and the path the same.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned {
     /// Which way.
     pub direction: Direction,

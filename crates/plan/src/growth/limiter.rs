@@ -1,9 +1,10 @@
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 /// What held a transfer back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
     /// Too little was moved to tell.
@@ -38,7 +39,37 @@ pub enum Limiter {
     Startup,
 }
 
+/// As the end of "limited by ..."; at the far end it is the server's.
+const WORDS: [(Limiter, &str); 14] = [
+    (Limiter::Unknown, "nothing that could be measured"),
+    (Limiter::Path, "the path"),
+    (Limiter::Loss, "packet loss"),
+    (Limiter::ServerWindow, "the server's channel windows"),
+    (Limiter::Server, "the server's processor or disk"),
+    (Limiter::LocalCpu, "this machine's processor"),
+    (Limiter::LocalDisk, "this machine's disk"),
+    (Limiter::SendBuffer, "this machine's TCP send buffer"),
+    (Limiter::FarReceiveBuffer, "the server's TCP receive buffer"),
+    (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
+    (Limiter::FarSendBuffer, "the server's TCP send buffer"),
+    (Limiter::UserLimit, "the rate that was set"),
+    (Limiter::Lanes, "the number of connections"),
+    (Limiter::Startup, "TCP's slow start"),
+];
+
+impl fmt::Display for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = WORDS.iter().find(|(limiter, _)| limiter == self);
+        f.write_str(words.map_or("", |(_, words)| words))
+    }
+}
+
 impl Limiter {
+    /// All.
+    pub fn all() -> impl Iterator<Item = Self> {
+        WORDS.iter().map(|(limiter, _)| *limiter)
+    }
+
     /// The setting that would lift it, and whether it is at the far end.
     pub fn sysctl(self) -> Option<(&'static str, bool)> {
         match self {

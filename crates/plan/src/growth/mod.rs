@@ -6,6 +6,7 @@ mod figures;
 mod learned;
 mod limiter;
 mod trial;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use crate::{ConnectionId, LaneId};
 pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
 pub use learned::Learned;
 pub use limiter::{Limiter, LimiterEvidence};
+pub use trial::Tried;
+pub use verdict::LimiterLog;
 
 /// What a [`Growth`] goes by beside the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,6 +127,8 @@ pub struct Growth {
     sated: bool,
     best: f64,
     counts: (u32, u32),
+    /// What the last trial brought.
+    tried: Option<Tried>,
     channels: BTreeMap<ConnectionId, u32>,
 }
 
@@ -159,6 +164,7 @@ impl Growth {
             sated: false,
             best: 0.0,
             counts: (1, 1),
+            tried: None,
             channels: BTreeMap::new(),
         }
     }
@@ -233,6 +239,11 @@ impl Growth {
                 self.no_connections = true;
             }
         }
+    }
+
+    /// What the last addition that was judged has brought.
+    pub fn tried(&self) -> Option<Tried> {
+        self.tried
     }
 
     /// What is worth knowing the next time, at `now` seconds since 1970.

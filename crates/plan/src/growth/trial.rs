@@ -17,6 +17,26 @@ pub(super) struct Trial {
     channels: Vec<ConnectionId>,
 }
 
+/// What came of an addition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tried {
+    /// Connections there were before.
+    pub had: u32,
+    /// Connections there were with it.
+    pub connections: u32,
+    /// Channels that were added to connections there were.
+    pub channels: u32,
+    /// Goodput with it, as a multiple of that before.
+    pub gain: f64,
+}
+
+impl Tried {
+    /// It brought enough to be kept.
+    pub fn paid(&self) -> bool {
+        self.gain >= PAYS
+    }
+}
+
 /// What it must bring to be kept.
 const PAYS: f64 = 1.05;
 /// Of what would be in proportion: then the next step is as bold.
@@ -99,6 +119,12 @@ impl Growth {
             self.trial = Some(trial);
             return Vec::new();
         }
+        self.tried = Some(Tried {
+            had: trial.had,
+            connections: trial.had + trial.connections,
+            channels: trial.channels.len() as u32,
+            gain,
+        });
         if gain >= PAYS {
             self.sated = false;
             self.backoff = BACKOFF;

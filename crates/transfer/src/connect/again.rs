@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::SystemTime;
 
+use plan::{Direction, Learned};
+use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::host_gate::SharedPrompt;
 use super::host::{Beside, Surroundings, connect_to, start};
+use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
 use crate::prompt::{Kind, Prompt, PromptError};
@@ -88,6 +92,29 @@ impl Reach for Again {
             ..self.around.clone()
         };
         connect_authenticated(self.config.clone(), &around)
+    }
+
+    fn learned(&self, direction: Direction) -> Option<Learned> {
+        let (host, port, user) = memory_name(&self.config);
+        let memories = self.around.memories.as_ref()?;
+        let memory = memories.load(host, port, user, SystemTime::now())?;
+        memory.learned(direction)
+    }
+
+    /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
+    fn learn(&self, learned: Learned) {
+        let (host, port, user) = memory_name(&self.config);
+        let Some(memories) = &self.around.memories else {
+            return;
+        };
+        let now = SystemTime::now();
+        let Some(mut memory) = memories.load(host, port, user, now) else {
+            return;
+        };
+        memory.learn(learned);
+        if let Err(e) = memories.store(host, port, user, &memory, now) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
+        }
     }
 }
 

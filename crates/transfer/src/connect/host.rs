@@ -91,10 +91,12 @@ pub(super) fn start(
             config.host
         ));
     }
-    for warning in &config.warnings {
+    // Beside another connection all of it was said before.
+    let again = around.beside.is_some();
+    for warning in config.warnings.iter().filter(|_| !again) {
         warn_user(&config, around, warning);
     }
-    for note in &config.notes {
+    for note in config.notes.iter().filter(|_| !again) {
         debug!("{note}");
     }
     let files = config
@@ -105,7 +107,7 @@ pub(super) fn start(
     if !config.revoked_host_keys.is_empty() {
         known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
     }
-    for warning in &known.warnings {
+    for warning in known.warnings.iter().filter(|_| !again) {
         warn_user(&config, around, warning);
     }
     let memory = around.memories.as_ref().and_then(|m| {

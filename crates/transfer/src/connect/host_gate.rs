@@ -126,6 +126,15 @@ impl HostGate {
         order.into_iter().filter(on).collect()
     }
 
+    /// What transfers have learned, unless another host answers under this name now.
+    fn known_of_the_path(&self) -> Vec<plan::Learned> {
+        let same = self
+            .memory
+            .as_ref()
+            .filter(|m| m.host_key == self.fingerprint);
+        same.map(|m| m.learned.clone()).unwrap_or_default()
+    }
+
     fn save(&self, memory: &HostMemory) {
         let Some(memories) = &self.memories else {
             return;
@@ -363,6 +372,8 @@ impl Gate for HostGate {
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
+            // Of the path, which is the same whatever the server was updated to.
+            learned: self.known_of_the_path(),
             ..HostMemory::default()
         };
         if self.memory.as_ref() != Some(&memory) {

@@ -169,8 +169,8 @@ impl<'a> Engine<'a> {
 
     /// Ends the sessions and tells what the run came to.
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
-        self.source = None;
-        self.target = None;
+        self.end(End::Source);
+        self.end(End::Target);
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.summary.outcome = match self.lost {
@@ -180,6 +180,21 @@ impl<'a> Engine<'a> {
             None => Outcome::Complete,
         };
         self.summary
+    }
+
+    /// Ends the session at `end`, if there is one.
+    pub(super) fn end(&mut self, end: End) {
+        let side = match end {
+            End::Source => self.source.take(),
+            End::Target => self.target.take(),
+        };
+        let Some(Side { session, name, .. }) = side else {
+            return;
+        };
+        if let Some(mut report) = session.finish() {
+            report.host = Name(name.into_bytes());
+            self.summary.sessions.push(report);
+        }
     }
 
     fn has_room(&self) -> bool {

@@ -79,7 +79,7 @@ impl Engine<'_> {
             let Some(resolved) = resolved else { return };
             self.avoid_target(&resolved, group.host, target_host);
             self.copy_group(group, &resolved);
-            self.source = None;
+            self.end(End::Source);
             target = Some(resolved);
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{LaneError, Order, Spread, SpreadEvent, SpreadOptions};
+use plan::{ConnectionId, LaneError, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
@@ -16,6 +16,7 @@ use super::telling::Telling;
 use super::throttle::Throttle;
 use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
+use crate::report::SessionReport;
 
 /// Why a lane is closed at this end.
 const STALLED: &str = "it stood still while others moved";
@@ -55,6 +56,8 @@ pub(super) struct Driver {
     pub(super) predict: bool,
     pub(super) restarts: u32,
     pub(super) throttle: Option<Throttle>,
+    /// The lane that is served first in a throttled turn.
+    pub(super) first_served: usize,
     /// Something waits for the throttle.
     pub(super) throttled: bool,
     /// How the last channel ended.
@@ -88,6 +91,7 @@ impl Driver {
             predict: options.predict,
             restarts: 0,
             throttle: options.limit.map(|l| Throttle::new(l, now)),
+            first_served: 0,
             throttled: false,
             ended: None,
             over: false,
@@ -97,7 +101,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self) -> Option<SessionReport> {
         let mut events = Events::with_capacity(64);
         let mut at_once = true;
         while !self.over {
@@ -124,10 +128,12 @@ impl Driver {
             }
         }
         self.learn();
+        let account = self.account();
         drop(self.lanes);
         for on in self.connections {
             on.link.finish();
         }
+        account
     }
 
     /// How long answers may be left to gather, as a network card gathers packets before it
@@ -230,17 +236,23 @@ impl Driver {
     }
 
     fn receive(&mut self, now: Instant) -> bool {
-        if self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0) {
-            self.throttled = true;
-            return false;
-        }
+        let mut ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        // The rate that was set may not suffice for all: each turn another is the first.
+        let first = self.first_served % ids.len().max(1);
+        ids.rotate_left(first);
         let mut more = false;
-        let mut at = 0;
-        while at < self.connections.len() && !self.over {
+        for id in ids {
+            if self.over {
+                break;
+            }
+            let spent = self.throttle.as_mut().is_some_and(|t| t.credit(now) == 0);
+            self.throttled |= spent;
+            let Some(on) = self.connection(id) else {
+                continue;
+            };
             let mut received = Vec::new();
-            let on = &mut self.connections[at];
-            let id = on.id;
             let result = match on.link.handle_timeout(now) {
+                Ok(()) if spent => Ok(false),
                 Ok(()) => on.link.receive(now, &mut received),
                 Err(e) => Err(e),
             };
@@ -249,11 +261,6 @@ impl Driver {
                 Ok(again) => more |= again,
                 Err(e) => self.connection_lost(now, id, e.0),
             }
-            // Unless it was taken out, the next one is behind it.
-            at = match self.connections.get(at) {
-                Some(on) if on.id == id => at + 1,
-                _ => at,
-            };
         }
         more
     }
@@ -261,7 +268,7 @@ impl Driver {
     fn handle_received(
         &mut self,
         now: Instant,
-        connection: plan::ConnectionId,
+        connection: ConnectionId,
         received: Vec<LinkEvent>,
     ) {
         for event in received {

@@ -6,18 +6,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, Refusal, TcpSample,
+    JobKind, LaneSample, LimiterLog, Refusal, TcpSample,
 };
 use rustix::time::{ClockId, clock_gettime};
-use tracing::{debug, trace};
+use tracing::{debug, info, trace};
 
 use super::driver::Driver;
-use super::{LinkSample, NoMore};
+use super::{LinkSample, NoMore, decisions};
+use crate::report::{Name, SessionReport};
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     growth: Option<Growth>,
+    /// What held the transfer back at each look.
+    log: LimiterLog,
     /// Which way the bytes go, once a file told.
     direction: Option<Direction>,
     /// Idle and all ticks of this machine's processors at the last look.
@@ -114,8 +117,13 @@ impl Driver {
             evidence.remaining,
             growth.limiter_evidence().rate
         );
+        let limiter = growth.limiter();
+        self.growing
+            .log
+            .add(now, limiter, growth.limiter_evidence());
         if !changes.is_empty() {
-            debug!("{changes:?}: {:?}", growth.limiter_evidence());
+            info!("{}", decisions::in_words(growth, &changes));
+            trace!("{:?}", growth.limiter_evidence());
         }
         for change in changes {
             self.change(now, change);
@@ -242,8 +250,30 @@ impl Driver {
         }
     }
 
-    /// Keeps what is worth knowing the next time.
+    /// How it went, once it is over.
+    pub(super) fn account(&self) -> Option<SessionReport> {
+        let (limiter, evidence) = self.growing.log.verdict()?;
+        Some(SessionReport {
+            // Known to whoever connected.
+            host: Name::default(),
+            direction: self.growing.direction?,
+            connections: evidence.connections,
+            channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
+            fixed: self.options.connections.is_some() || self.options.channels.is_some(),
+            limiter,
+            measured: self.growing.log.lasted(),
+            evidence,
+            tried: self.growing.growth.as_ref().and_then(Growth::tried),
+        })
+    }
+
+    /// Keeps what is worth knowing the next time: what was set is no knowledge.
     pub(super) fn learn(&self) {
+        let options = &self.options;
+        let set = options.connections.is_some() || options.channels.is_some();
+        if set || options.limit.is_some() {
+            return;
+        }
         let learned = self
             .growing
             .growth

@@ -134,7 +134,14 @@ impl Driver {
 
     /// Takes from the lanes what they have for links, disk and spreader.
     pub(super) fn drain_lanes(&mut self, now: Instant) {
-        for at in 0..self.lanes.len() {
+        // The rate that was set may not suffice for all: each turn another is the first.
+        let count = self.lanes.len();
+        self.first_served = match self.throttle {
+            Some(_) if count > 0 => (self.first_served + 1) % count,
+            _ => 0,
+        };
+        for turn in 0..count {
+            let at = (self.first_served + turn) % count;
             self.drain_events(now, at);
             let on = &mut self.lanes[at];
             let connection = on.id.connection;

@@ -4,6 +4,7 @@
 //! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
 
 mod connections;
+mod decisions;
 mod driver;
 mod growing;
 mod lanes;
@@ -30,6 +31,7 @@ use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::Relay;
+use crate::report::SessionReport;
 
 pub use link::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
@@ -111,7 +113,7 @@ pub struct Session {
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<SessionReport>>>,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
@@ -201,6 +203,18 @@ impl Session {
         self.server.get()
     }
 
+    /// Ends it, as dropping does, and tells how the bytes went, where files were copied long
+    /// enough to measure. The host's name is left to the caller.
+    pub fn finish(mut self) -> Option<SessionReport> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<SessionReport> {
+        let thread = self.thread.take()?;
+        self.command(Command::End);
+        thread.join().ok().flatten()
+    }
+
     fn command(&self, command: Command) {
         // A loop that has ended said so by an event.
         let _ = self.commands.send(command);
@@ -210,10 +224,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.command(Command::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 

@@ -1,11 +1,18 @@
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::flags::dscp::Dscp;
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
+use crate::flags::rate::Rate;
 
 /// The largest limit scp takes: 100 Gbit/s in kbit/s.
 const MAX_LIMIT: u64 = 100 * 1024 * 1024;
+
+fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
+    let number = text.parse::<u32>().ok().filter(|n| range.contains(n));
+    number.ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()))
+}
 
 /// How the host is reached.
 pub(super) const ROWS: &[Flag] = &[
@@ -118,11 +125,11 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: Some('l'),
-        long: Some("limit"),
+        long: None,
         takes: Takes::Value("KBIT"),
-        help: "Hold the rate to this many kbit/s",
+        help: "Hold the rate to this many kbit/s, as scp does; see --limit",
         doc: "Hold the rate of file data to this many kbit/s. A kbit is 1024 bits here, as scp \
-              counts it.",
+              counts it. --limit takes other units.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -131,6 +138,57 @@ pub(super) const ROWS: &[Flag] = &[
             let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
             args.limit_kbit =
                 Some(limit.ok_or_else(|| format!("is not a limit: 1 to {MAX_LIMIT} kbit/s"))?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("limit"),
+        takes: Takes::Value("RATE"),
+        help: "Hold the rate to this: 10MB, 10MiB, 80Mbit, ... a second",
+        doc: "Hold the rate of all connections together to this many bytes or bits a second: \
+              10MB, 9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000, Ki, Mi and Gi of \
+              1024; a bare number is bytes. Between two remote hosts it holds for each of the two \
+              ways, in and out of this machine. Not together with -l.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.limit = Some(given.text()?.parse::<Rate>()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("connections"),
+        takes: Takes::Value("N"),
+        help: "Use this many TCP connections, 1 to 64, not as many as pay",
+        doc: "Use this many TCP connections to each host, 1 to 64. Without it a copy begins with \
+              one, adds more while they bring something, gives back what brings nothing, and \
+              remembers for the next time what paid. Each is a login of its own; where a login \
+              takes a password, a code or a touch there is one connection only.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.connections = Some(number(&given.text()?, 1..=64)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("channels"),
+        takes: Takes::Value("N"),
+        help: "Use this many channels on each connection, 1 to 10",
+        doc: "Use this many SFTP channels on each connection, 1 to 10, which is the most that an \
+              sshd allows unless its MaxSessions was changed. Each has its own window and its own \
+              sftp-server. Without it there are as many as pay. A server that allows fewer gets \
+              fewer.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.channels = Some(number(&given.text()?, 1..=10)?);
             Ok(())
         },
     },

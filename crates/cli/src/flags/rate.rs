@@ -1,0 +1,109 @@
+use std::str::FromStr;
+
+/// A rate that was set, in bytes a second, from 1 to [`MOST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate(u64);
+
+/// A terabyte a second.
+const MOST: u64 = 1_000_000_000_000;
+
+/// Bits of each unit. Letters may be of either case, except where that is the difference between
+/// bits and bytes: those are `bit` and `B`.
+const UNITS: &[(&str, f64)] = &[
+    ("", 8.0),
+    ("B", 8.0),
+    ("k", 8e3),
+    ("kB", 8e3),
+    ("M", 8e6),
+    ("MB", 8e6),
+    ("G", 8e9),
+    ("GB", 8e9),
+    ("KiB", 8192.0),
+    ("MiB", 8_388_608.0),
+    ("GiB", 8_589_934_592.0),
+    ("bit", 1.0),
+    ("kbit", 1e3),
+    ("Mbit", 1e6),
+    ("Gbit", 1e9),
+];
+
+impl Rate {
+    /// Bytes a second.
+    pub(crate) fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "is not a rate such as 10MB, 9.5MiB or 80Mbit".to_owned();
+        let bare = text.strip_suffix("/s").unwrap_or(text);
+        let end = bare
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(bare.len());
+        let (number, unit) = bare.split_at(end);
+        if unit.ends_with('b') {
+            return Err("leaves open whether it means bits (Mbit) or bytes (MB)".to_owned());
+        }
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let same = |name: &str| name.eq_ignore_ascii_case(unit);
+        let unit = UNITS.iter().find(|(name, _)| same(name));
+        let (_, bits) = unit.ok_or_else(wrong)?;
+        let bytes = (number * bits / 8.0).round();
+        if !(1.0..=MOST as f64).contains(&bytes) {
+            return Err("is not between 1 byte and 1000 GB a second".to_owned());
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        for (text, bytes) in [
+            ("10MB", 10_000_000),
+            ("10M", 10_000_000),
+            ("10MB/s", 10_000_000),
+            ("10MiB", 10 << 20),
+            ("80Mbit", 10_000_000),
+            ("80mbit/s", 10_000_000),
+            ("1.5kB", 1500),
+            ("0.5GiB", 1 << 29),
+            ("1Gbit", 125_000_000),
+            ("800", 800),
+            ("1000GB", MOST),
+        ] {
+            assert_eq!(text.parse::<Rate>().unwrap().bytes(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in [
+            "",
+            "MB",
+            "-1MB",
+            "0",
+            "0MB",
+            "1bit",
+            "1.2.3MB",
+            "10 apples",
+            "1e6",
+            "infMB",
+            "NaN",
+            "1001GB",
+            "10Mb",
+            "10TB",
+            "10MB/min",
+        ] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        let error = "10Mb".parse::<Rate>().unwrap_err();
+        assert!(error.contains("Mbit") && error.contains("MB"), "{error}");
+    }
+}

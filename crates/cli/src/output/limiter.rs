@@ -1,0 +1,277 @@
+//! What held the copy back, in one sentence with what was measured.
+
+use std::time::Duration;
+
+use plan::Limiter;
+use transfer::report::{Outcome, SessionReport, Summary};
+
+/// A shorter copy was over before anything could be said.
+const SHORT: Duration = Duration::from_secs(2);
+
+type Detail = fn(&SessionReport) -> Option<String>;
+
+/// What is said after the name of each limiter.
+const DETAILS: &[(Limiter, Detail)] = &[
+    (Limiter::Path, |r| tried(r).or_else(|| queue(r))),
+    (Limiter::Loss, |r| {
+        Some(format!("{} of the packets", percent(r.evidence.loss)))
+    }),
+    (Limiter::ServerWindow, |r| {
+        let share = percent(r.evidence.window_blocked);
+        Some(format!("data waited for them {share} of the time"))
+    }),
+    (Limiter::Server, |r| {
+        let beyond = ms(r.evidence.server);
+        Some(format!("answers took {beyond} beyond the round trip"))
+    }),
+    (Limiter::LocalCpu, |r| {
+        let idle = percent(r.evidence.idle?);
+        Some(format!(
+            "{:.1} of its cores used here, {idle} idle",
+            r.evidence.cpu
+        ))
+    }),
+    (Limiter::LocalDisk, |_| None),
+    (Limiter::SendBuffer, sysctl),
+    (Limiter::FarReceiveBuffer, sysctl),
+    (Limiter::ReceiveBuffer, sysctl),
+    (Limiter::FarSendBuffer, sysctl),
+    (Limiter::UserLimit, |_| None),
+    (Limiter::Lanes, |r| {
+        let why = match r.fixed {
+            true => "as it was set",
+            false => "the server refused more, or each would need you to log in",
+        };
+        Some(why.to_owned())
+    }),
+    (Limiter::Startup, |_| {
+        Some("it was over before it was at full speed".to_owned())
+    }),
+];
+
+/// The line below the closing line; `None` where there is nothing that would hold.
+pub(crate) fn line(summary: &Summary) -> Option<String> {
+    let lost = matches!(summary.outcome, Outcome::NoConnection(_));
+    if summary.elapsed < SHORT || lost {
+        return None;
+    }
+    let known = |r: &&SessionReport| r.limiter != Limiter::Unknown;
+    // Between two hosts one waits for the other, which looks like a slow disk from there.
+    let rank = |r: &&SessionReport| (r.limiter != Limiter::LocalDisk, r.measured);
+    let report = summary.sessions.iter().filter(known).max_by_key(rank)?;
+    let mut text = format!("limited by {} ({})", report.limiter, lanes(report));
+    if summary.sessions.len() > 1 {
+        text.insert_str(0, &format!("{}: ", report.host));
+    }
+    let detail = DETAILS
+        .iter()
+        .find(|(limiter, _)| *limiter == report.limiter)
+        .and_then(|(_, detail)| detail(report));
+    if let Some(detail) = detail {
+        text.push_str(&format!(": {detail}"));
+    }
+    Some(text)
+}
+
+/// "5 connections, 2 channels each".
+fn lanes(r: &SessionReport) -> String {
+    match (r.connections, r.channels) {
+        (0 | 1, 0 | 1) => "1 connection".to_owned(),
+        (0 | 1, channels) => format!("1 connection, {channels} channels"),
+        (connections, 0 | 1) => format!("{connections} connections"),
+        (connections, channels) => format!("{connections} connections, {channels} channels each"),
+    }
+}
+
+fn tried(r: &SessionReport) -> Option<String> {
+    let tried = r.tried.filter(|t| !t.paid())?;
+    let more = tried.connections > r.connections;
+    more.then(|| format!("{} brought no more", tried.connections))
+}
+
+fn queue(r: &SessionReport) -> Option<String> {
+    let (least, now) = (r.evidence.min_rtt, r.evidence.rtt);
+    let grown = now > least.mul_f64(1.2) && now > least + Duration::from_millis(1);
+    grown.then(|| format!("the round trip rose from {} to {}", ms(least), ms(now)))
+}
+
+fn sysctl(r: &SessionReport) -> Option<String> {
+    let (name, far) = r.limiter.sysctl()?;
+    let place = match far {
+        true => format!(" on {}", r.host),
+        false => String::new(),
+    };
+    Some(format!("`sysctl {name}`{place} would lift it"))
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent < 9.95 {
+        true => format!("{percent:.1} %"),
+        false => format!("{percent:.0} %"),
+    }
+}
+
+fn ms(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1e3;
+    match ms < 9.95 {
+        true => format!("{ms:.1} ms"),
+        false => format!("{ms:.0} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::{Direction, LimiterEvidence, Tried};
+    use transfer::report::Name;
+
+    use super::*;
+
+    fn report(limiter: Limiter) -> SessionReport {
+        SessionReport {
+            host: Name(b"h\x07".to_vec()),
+            direction: Direction::Up,
+            connections: 4,
+            channels: 2,
+            fixed: false,
+            limiter,
+            measured: Duration::from_secs(9),
+            evidence: LimiterEvidence {
+                min_rtt: Duration::from_millis(114),
+                rtt: Duration::from_millis(180),
+                loss: 0.0102,
+                window_blocked: 0.71,
+                server: Duration::from_micros(4_200),
+                cpu: 1.9,
+                idle: Some(0.02),
+                ..LimiterEvidence::default()
+            },
+            tried: None,
+        }
+    }
+
+    fn after(sessions: Vec<SessionReport>) -> Option<String> {
+        line(&Summary {
+            elapsed: Duration::from_secs(10),
+            sessions,
+            ..Summary::default()
+        })
+    }
+
+    #[test]
+    fn every_limiter_has_its_sentence() {
+        let wanted = [
+            (
+                Limiter::Path,
+                "limited by the path (4 connections, 2 channels each): the round trip rose from \
+                 114 ms to 180 ms",
+            ),
+            (
+                Limiter::Loss,
+                "limited by packet loss (4 connections, 2 channels each): 1.0 % of the packets",
+            ),
+            (
+                Limiter::ServerWindow,
+                "limited by the server's channel windows (4 connections, 2 channels each): data \
+                 waited for them 71 % of the time",
+            ),
+            (
+                Limiter::Server,
+                "limited by the server's processor or disk (4 connections, 2 channels each): \
+                 answers took 4.2 ms beyond the round trip",
+            ),
+            (
+                Limiter::LocalCpu,
+                "limited by this machine's processor (4 connections, 2 channels each): 1.9 of its \
+                 cores used here, 2.0 % idle",
+            ),
+            (
+                Limiter::LocalDisk,
+                "limited by this machine's disk (4 connections, 2 channels each)",
+            ),
+            (
+                Limiter::SendBuffer,
+                "limited by this machine's TCP send buffer (4 connections, 2 channels each): \
+                 `sysctl net.ipv4.tcp_wmem` would lift it",
+            ),
+            (
+                Limiter::FarReceiveBuffer,
+                "limited by the server's TCP receive buffer (4 connections, 2 channels each): \
+                 `sysctl net.ipv4.tcp_rmem` on h\\x07 would lift it",
+            ),
+            (
+                Limiter::ReceiveBuffer,
+                "limited by this machine's TCP receive buffer (4 connections, 2 channels each): \
+                 `sysctl net.ipv4.tcp_rmem` would lift it",
+            ),
+            (
+                Limiter::FarSendBuffer,
+                "limited by the server's TCP send buffer (4 connections, 2 channels each): \
+                 `sysctl net.ipv4.tcp_wmem` on h\\x07 would lift it",
+            ),
+            (
+                Limiter::UserLimit,
+                "limited by the rate that was set (4 connections, 2 channels each)",
+            ),
+            (
+                Limiter::Lanes,
+                "limited by the number of connections (4 connections, 2 channels each): the \
+                 server refused more, or each would need you to log in",
+            ),
+            (
+                Limiter::Startup,
+                "limited by TCP's slow start (4 connections, 2 channels each): it was over before \
+                 it was at full speed",
+            ),
+        ];
+        for limiter in Limiter::all() {
+            let said = after(vec![report(limiter)]);
+            let want = wanted.iter().find(|(of, _)| *of == limiter);
+            assert_eq!(said.as_deref(), want.map(|(_, text)| *text), "{limiter:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_tried_in_vain_is_named() {
+        let mut tried = report(Limiter::Path);
+        tried.channels = 1;
+        tried.tried = Some(Tried {
+            had: 4,
+            connections: 5,
+            channels: 0,
+            gain: 1.01,
+        });
+        let said = "limited by the path (4 connections): 5 brought no more";
+        assert_eq!(after(vec![tried]).as_deref(), Some(said));
+        let mut fixed = report(Limiter::Lanes);
+        (fixed.connections, fixed.channels, fixed.fixed) = (1, 1, true);
+        let said = "limited by the number of connections (1 connection): as it was set";
+        assert_eq!(after(vec![fixed]).as_deref(), Some(said));
+    }
+
+    #[test]
+    fn between_two_hosts_the_one_that_waits_is_not_named() {
+        let said = after(vec![report(Limiter::LocalDisk), report(Limiter::Loss)]);
+        assert!(
+            said.is_some_and(|s| s.starts_with("h\\x07: limited by packet loss")),
+            "the other host"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_of_short_and_lost_copies() {
+        assert_eq!(after(Vec::new()), None);
+        let short = Summary {
+            elapsed: Duration::from_millis(1900),
+            sessions: vec![report(Limiter::Path)],
+            ..Summary::default()
+        };
+        assert_eq!(line(&short), None);
+        let lost = Summary {
+            outcome: Outcome::NoConnection("h: gone".to_owned()),
+            elapsed: Duration::from_secs(10),
+            ..short
+        };
+        assert_eq!(line(&lost), None);
+    }
+}

@@ -1,0 +1,146 @@
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::{Limiter, LimiterEvidence};
+
+/// Looks that are kept; beyond it every second one is dropped, and of new ones half as many kept.
+const MOST: usize = 512;
+
+/// What held a transfer back, look by look: what counts is what did for most of its last half,
+/// when it had found its speed.
+#[derive(Clone, Debug)]
+pub struct LimiterLog {
+    looks: Vec<Look>,
+    /// Of so many looks one is kept.
+    stride: u32,
+    passed: u32,
+    last: Option<Look>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    limiter: Limiter,
+    evidence: LimiterEvidence,
+}
+
+impl Default for LimiterLog {
+    fn default() -> Self {
+        Self {
+            looks: Vec::new(),
+            stride: 1,
+            passed: 0,
+            last: None,
+        }
+    }
+}
+
+impl LimiterLog {
+    /// One look.
+    pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
+        let look = Look {
+            at,
+            limiter,
+            evidence,
+        };
+        self.last = Some(look);
+        self.passed += 1;
+        if self.passed < self.stride {
+            return;
+        }
+        self.passed = 0;
+        self.looks.push(look);
+        if self.looks.len() >= MOST {
+            let mut odd = false;
+            self.looks.retain(|_| {
+                odd = !odd;
+                odd
+            });
+            self.stride *= 2;
+        }
+    }
+
+    /// From the first look to the last.
+    pub fn lasted(&self) -> Duration {
+        match (self.looks.first(), &self.last) {
+            (Some(first), Some(last)) => last.at.saturating_duration_since(first.at),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What held the transfer back for most of its last half, with the figures of the last look
+    /// that found it; rate and loss are means. `None` before there was a look.
+    pub fn verdict(&self) -> Option<(Limiter, LimiterEvidence)> {
+        let half = self.looks.first()?.at + self.lasted() / 2;
+        let late = || {
+            let known = self.looks.iter().filter(|l| l.limiter != Limiter::Unknown);
+            known.filter(|l| l.at >= half)
+        };
+        let mut held: BTreeMap<Limiter, u32> = BTreeMap::new();
+        for look in late() {
+            *held.entry(look.limiter).or_default() += 1;
+        }
+        let Some((limiter, times)) = held.into_iter().max_by_key(|(_, times)| *times) else {
+            let last = self.last.as_ref()?;
+            return Some((Limiter::Unknown, last.evidence));
+        };
+        let mut evidence = LimiterEvidence::default();
+        let (mut rate, mut loss) = (0.0, 0.0);
+        for look in late().filter(|look| look.limiter == limiter) {
+            evidence = look.evidence;
+            rate += evidence.rate;
+            loss += evidence.loss;
+        }
+        evidence.rate = rate / f64::from(times);
+        evidence.loss = loss / f64::from(times);
+        Some((limiter, evidence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(looks: &[(Limiter, usize)]) -> LimiterLog {
+        let (mut at, mut log) = (Instant::now(), LimiterLog::default());
+        for (limiter, times) in looks {
+            for _ in 0..*times {
+                at += Duration::from_millis(100);
+                let evidence = LimiterEvidence {
+                    rate: 5.0,
+                    loss: 0.01,
+                    ..LimiterEvidence::default()
+                };
+                log.add(at, *limiter, evidence);
+            }
+        }
+        log
+    }
+
+    #[test]
+    fn the_beginning_and_short_spells_do_not_count() {
+        use Limiter::{LocalDisk, Loss, Path, ServerWindow, Startup};
+        assert_eq!(LimiterLog::default().verdict(), None);
+        let looks = [
+            (Startup, 5),
+            (ServerWindow, 40),
+            (Path, 30),
+            (LocalDisk, 6),
+            (Path, 20),
+            (Loss, 4),
+        ];
+        let (limiter, evidence) = log(&looks).verdict().unwrap();
+        assert_eq!(limiter, Path);
+        assert!((evidence.rate - 5.0).abs() < 1e-9 && (evidence.loss - 0.01).abs() < 1e-9);
+        let unknown = log(&[(Limiter::Unknown, 3)]).verdict().unwrap();
+        assert_eq!(unknown.0, Limiter::Unknown);
+    }
+
+    #[test]
+    fn days_take_no_more_memory_than_minutes() {
+        let log = log(&[(Limiter::Loss, 40_000), (Limiter::Path, 100_000)]);
+        assert!(log.looks.len() < MOST);
+        assert_eq!(log.verdict().unwrap().0, Limiter::Path);
+        assert_eq!(log.lasted().as_secs(), 13_999);
+    }
+}

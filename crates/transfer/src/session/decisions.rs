@@ -1,0 +1,125 @@
+//! What [`plan::Growth`] decides, in words for `-v`.
+
+use plan::{Change, Growth, Limiter, Tried};
+
+/// One sentence for the changes of one look.
+pub(super) fn in_words(growth: &Growth, changes: &[Change]) -> String {
+    let count = |of: fn(&Change) -> bool| changes.iter().filter(|c| of(c)).count();
+    let more = [
+        (count(|c| matches!(c, Change::AddConnection)), "connection"),
+        (count(|c| matches!(c, Change::AddChannel(_))), "channel"),
+    ];
+    let less = [
+        (
+            count(|c| matches!(c, Change::RetireConnection(_))),
+            "connection",
+        ),
+        (count(|c| matches!(c, Change::RetireLane(_))), "channel"),
+    ];
+    let (more, less) = (listed(more), listed(less));
+    let mut text = state(growth);
+    if let Some(more) = more {
+        let why = match growth.limiter() {
+            Limiter::Unknown => "to begin with".to_owned(),
+            limiter => format!("since {limiter} holds them back"),
+        };
+        text.push_str(&format!("adding {more} {why}"));
+    }
+    if let Some(less) = less {
+        let why = growth.tried().map(worth).unwrap_or_default();
+        text.push_str(&format!("giving {less} back{why}"));
+    }
+    text
+}
+
+/// "5 connections, 8 channels: 118 MB/s; ", or nothing before anything was measured.
+fn state(growth: &Growth) -> String {
+    let e = growth.limiter_evidence();
+    if e.connections == 0 {
+        return String::new();
+    }
+    let mut text = some(e.connections as usize, "connection");
+    if e.lanes > e.connections {
+        text.push_str(&format!(", {}", some(e.lanes as usize, "channel")));
+    }
+    format!("{text}: {:.1} MB/s; ", e.rate / 1e6)
+}
+
+fn worth(tried: Tried) -> String {
+    let Tried {
+        had,
+        connections,
+        gain,
+        ..
+    } = tried;
+    let percent = (gain - 1.0) * 100.0;
+    match (connections > had, tried.paid()) {
+        (true, _) => format!(": {connections} connections brought {percent:+.0} % over {had}"),
+        (false, _) => format!(": they brought {percent:+.0} %"),
+    }
+}
+
+fn listed(counts: [(usize, &str); 2]) -> Option<String> {
+    let there = counts.into_iter().filter(|(n, _)| *n > 0);
+    let words: Vec<String> = there.map(|(n, what)| some(n, what)).collect();
+    (!words.is_empty()).then(|| words.join(" and "))
+}
+
+fn some(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use plan::{ConnectionId, ConnectionSample, Direction, Evidence, GrowthConfig};
+
+    use super::*;
+
+    #[test]
+    fn decisions_are_sentences() {
+        let (mut now, config) = (Instant::now(), GrowthConfig::new(Direction::Up));
+        let mut growth = Growth::new(config);
+        let add = [Change::AddConnection, Change::AddConnection];
+        assert_eq!(
+            in_words(&growth, &add),
+            "adding 2 connections to begin with"
+        );
+        for second in 0..3 {
+            growth.sample(&Evidence {
+                now,
+                remaining: Some(1 << 40),
+                moved: 4_500_000 * second,
+                done: 0,
+                cpu: Duration::ZERO,
+                idle: Some(0.9),
+                connections: vec![ConnectionSample {
+                    connection: ConnectionId(0),
+                    bytes: 0,
+                    tcp: None,
+                }],
+                lanes: Vec::new(),
+            });
+            now += Duration::from_secs(1);
+        }
+        let one = [Change::AddConnection, Change::AddChannel(ConnectionId(0))];
+        assert_eq!(
+            in_words(&growth, &one),
+            "1 connection: 4.5 MB/s; adding 1 connection and 1 channel since the path holds them back"
+        );
+        let back = [Change::RetireConnection(ConnectionId(0))];
+        let text = in_words(&growth, &back);
+        assert!(text.ends_with("giving 1 connection back"), "{text}");
+        let tried = Tried {
+            had: 4,
+            connections: 5,
+            channels: 0,
+            gain: 1.021,
+        };
+        assert_eq!(worth(tried), ": 5 connections brought +2 % over 4");
+    }
+}
