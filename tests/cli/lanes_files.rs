@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_tests::{Scene, names_in};
 use testkit::tree::write_file;
@@ -86,6 +86,11 @@ fn a_source_that_vanishes_or_is_replaced() {
             let old = Seed::new(1).bytes(SIZE);
             let new = Seed::new(77).bytes(SIZE);
             write_file(&far.scene.path("new"), &new);
+            // SFTP tells of seconds.
+            let earlier = SystemTime::now() - Duration::from_secs(500);
+            let file = fs::File::options().write(true).open(far.scene.path("new"));
+            let set = file.and_then(|file| file.set_modified(earlier));
+            set.expect("our file");
             let running = far.until(to, 8_000_000);
             let from = far.scene.path("from/file");
             match replaced {

@@ -125,6 +125,7 @@ fn connect_authenticated(
     around: &Surroundings,
 ) -> Result<Box<dyn Link>, NoMore> {
     let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
+    link.try_once();
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
         Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),

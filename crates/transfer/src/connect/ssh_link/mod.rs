@@ -94,6 +94,8 @@ pub struct SshLink {
     step_by_step: bool,
     /// Times that it was begun anew.
     restarts: u32,
+    /// It is never begun anew: a second login that is refused may cost a penalty.
+    only_once: bool,
     rtt_asked: Option<Instant>,
     /// Bytes through the socket.
     sent_bytes: u64,
@@ -141,6 +143,7 @@ impl SshLink {
             other_method: false,
             step_by_step: false,
             restarts: 0,
+            only_once: false,
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -192,6 +195,11 @@ impl SshLink {
                 }
             }
         }
+    }
+
+    /// It fails where it would be begun anew without predictions.
+    pub(super) fn try_once(&mut self) {
+        self.only_once = true;
     }
 
     /// Whether the key exchange is done: what fails behind it is the login.
