@@ -1,134 +1,232 @@
-//! Connections, channels and the rate: what can be set, what is said of them, what is remembered.
+//! Servers and paths that let in fewer connections or channels than would pay, or lose them:
+//! fewer lanes, or one clear sentence, and nothing lost that was there before.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use longhaul_tests::Scene;
-use serde_json::{Value, json};
-use testkit::tree::{Compare, assert_same, write_file};
-use testkit::{Outcome, PeerKind, Seed};
+use longhaul_tests::password;
+use testkit::delay_proxy::{Fate, Way};
+use testkit::{Auth, PeerBuilder, PeerKind};
 
-const FILE: usize = 16_000_000;
+use crate::far::{BOTH, Far, To};
 
-/// A file of 16 MB here and the same on the server.
-fn scene() -> Option<Scene> {
-    let scene = Scene::start(PeerKind::OpenSsh).filter(|scene| !scene.client.is_scp())?;
-    write_file(&scene.path("file"), &Seed::new(1).bytes(FILE));
-    Some(scene)
+fn openssh() -> PeerBuilder {
+    PeerBuilder::new(PeerKind::OpenSsh)
 }
 
-fn events(outcome: &Outcome) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    let lines = text.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().expect("JSON lines")
+fn way(to: To) -> Way {
+    match to {
+        To::There => Way::Up,
+        To::Here => Way::Down,
+    }
 }
 
-fn session(outcome: &Outcome) -> Value {
-    let events = events(outcome);
-    events.last().expect("a summary")["sessions"][0].clone()
-}
-
-#[test]
-fn the_rate_is_that_of_all_connections_together() {
-    let Some(scene) = scene() else { return };
-    let ways: [(OsString, OsString); 2] = [
-        (scene.path("file").into(), scene.remote("copy").into()),
-        (scene.remote("file").into(), scene.path("back").into()),
-    ];
-    for (from, to) in ways {
-        let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
-        let run = run.args(["--connections", "3", "--channels", "2"]);
-        let outcome = run.arg(from).arg(to).run().expect_code(0);
-        let events = events(&outcome);
-        let when = |name: &str| {
-            let event = events.iter().find(|e| e["event"] == name);
-            event.and_then(|e| e["t"].as_f64()).expect("a time")
+/// A file each way through this path and server.
+fn a_file_each_way(builder: impl Fn() -> PeerBuilder) {
+    for to in BOTH {
+        let Some(far) = Far::start(builder(), |path| path) else {
+            return;
         };
-        let rate = FILE as f64 / (when("file_done") - when("host"));
-        // The burst after a pause is a tenth of a second's worth.
-        assert!((3.5e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
-        let session = session(&outcome);
-        assert_eq!(session["connections"], 3, "{session}");
-        assert_eq!(session["channels"], 2, "{session}");
-        assert_eq!(session["limiter"], "user_limit", "{session}");
-    }
-    for copy in ["copy", "back"] {
-        assert_same(&scene.path("file"), &scene.path(copy), Compare::CONTENT);
+        let far = far.with_file();
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
     }
 }
 
 #[test]
-fn the_limiter_is_named_below_the_closing_line() {
-    let Some(mut scene) = scene() else { return };
-    // A setting that is passed over is noted once, and not for each connection.
-    let dir = &mut scene.client.dir;
-    dir.set_for_all("GSSAPIAuthentication", "yes");
-    let copy = |flags: &[&str]| {
-        let run = scene.client.cp().args(["--limit=6MB", "--connections=2"]);
-        let run = run.args(flags).arg(scene.path("file"));
-        run.arg(scene.remote("copy")).run().expect_code(0)
-    };
-    let outcome = copy(&[]);
-    let err = outcome.err();
-    let said: Vec<&str> = err.lines().collect();
-    assert_eq!(said.len(), 2, "{outcome}");
-    assert!(said[0].starts_with("copied 1 file"), "{outcome}");
-    let named = "limited by the rate that was set (2 connections";
-    assert!(said[1].starts_with(named), "{outcome}");
-    assert_eq!(copy(&["-q"]).err(), "");
-    let err = copy(&["-v"]).err();
-    assert_eq!(err.matches("GSSAPIAuthentication").count(), 1, "{err}");
-    assert!(err.contains("adding 1 connection"), "{err}");
-    assert!(!err.contains("AddConnection"), "in words: {err}");
-}
-
-/// The only file below the cache's `longhaul/hosts`.
-fn memory(scene: &Scene) -> PathBuf {
-    let folder = scene.client.dir.path().join("cache/longhaul/hosts");
-    let mut files = std::fs::read_dir(folder).expect("memories").flatten();
-    let file = files.next().expect("a memory").path();
-    assert!(files.next().is_none(), "there is one host");
-    file
+fn several_connections_are_used_where_they_pay() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let outcome = far.run(to, &["-p"]).run();
+        far.assert_copied(&outcome);
+        far.assert_several(&outcome);
+        assert_eq!(far.mtime("from/file"), far.mtime("to/file"));
+    }
 }
 
 #[test]
-fn a_copy_begins_with_what_paid_the_last_time() {
-    let Some(scene) = scene() else { return };
-    let copy = |flags: &[&str]| {
-        let run = scene.client.cp().args(flags).arg(scene.path("file"));
-        run.arg(scene.remote("copy")).run().expect_code(0)
-    };
-    copy(&[]);
-    let file = memory(&scene);
-    let read = || -> Value {
-        let text = std::fs::read_to_string(&file).expect("the memory");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.expect("a clock").as_secs();
-    let remember = |at: u64| {
-        let mut kept = read();
-        // The server was updated meanwhile: all else is stored anew.
-        kept["memory"]["banner"] = json!("SSH-2.0-Before");
-        kept["memory"]["learned"] = json!([{
-            "direction": "up", "connections": 3, "channels": 1,
-            "rate": 1, "rtt_us": 100, "at": at,
-        }]);
-        std::fs::write(&file, kept.to_string()).expect("the memory");
-    };
-    let began = "adding 2 connections: as many as paid the last time";
+fn one_session_for_each_connection() {
+    a_file_each_way(|| openssh().option("MaxSessions", "1"));
+}
 
-    remember(now - 60);
-    let err = copy(&["-v", "--limit=8MB"]).err();
-    assert!(err.contains(began), "{err}");
-    let kept = read();
-    assert_ne!(kept["memory"]["banner"], "SSH-2.0-Before");
-    // What was held to a rate taught nothing, and what was known is still there.
-    assert_eq!(kept["memory"]["learned"][0]["at"], now - 60, "{kept}");
+/// Two sessions: the second is a listing's or a lane's.
+#[test]
+fn two_sessions_for_each_connection() {
+    for to in BOTH {
+        let builder = openssh().option("MaxSessions", "2");
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_many().with_file();
+        far.assert_copied(&far.run(to, &[]).run());
+    }
+}
 
-    let month = 31 * 24 * 3600;
-    remember(now - month);
-    let err = copy(&["-v", "--limit=8MB"]).err();
-    assert!(!err.contains(began), "too old: {err}");
+#[test]
+fn one_login_at_a_time() {
+    for startups in ["1", "1:100:1"] {
+        a_file_each_way(|| openssh().option("MaxStartups", startups));
+    }
+}
+
+#[test]
+fn penalties_at_their_strictest() {
+    for to in BOTH {
+        let strict = "crash:600 authfail:600 noauth:600 grace-exceeded:600 refuseconnection:600 \
+                      min:1";
+        let builder = PeerBuilder::new(PeerKind::NewestOpenSsh)
+            .option("PerSourcePenalties", strict)
+            .option("MaxStartups", "2:100:2");
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        far.assert_copied(&far.run(to, &[]).run());
+        // The next one is let in as well.
+        far.assert_copied(&far.run(to, &[]).run());
+    }
+}
+
+/// What a firewall does that counts connections.
+#[test]
+fn each_third_connection_is_closed() {
+    for to in BOTH {
+        for fate in [Fate::Refused, Fate::Reset(way(to), 2_000_000)] {
+            let Some(far) = Far::openssh(|path| path.fate_of_each(3, fate)) else {
+                return;
+            };
+            let far = far.with_file();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+        }
+    }
+}
+
+#[test]
+fn connections_that_are_reset_in_the_middle() {
+    for to in BOTH {
+        for nth in [1, 2] {
+            let fate = Fate::Reset(way(to), 5_000_000);
+            let Some(far) = Far::openssh(|path| path.fate(nth, fate)) else {
+                return;
+            };
+            let far = far.with_file().with_many();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+        }
+    }
+}
+
+/// Nobody is told that it carries nothing any more.
+#[test]
+fn a_connection_that_stalls_for_good() {
+    for to in BOTH {
+        for nth in [1, 2] {
+            let fate = Fate::Stalls(way(to), 4_000_000);
+            let Some(far) = Far::openssh(|path| path.fate(nth, fate)) else {
+                return;
+            };
+            let far = far.with_file();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+            let bound = Duration::from_secs(30);
+            assert!(outcome.elapsed < bound, "connection {nth}: {outcome}");
+        }
+    }
+}
+
+/// The same with small files, of which some wait on it.
+#[test]
+fn small_files_do_not_wait_for_a_connection_that_stalls() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path.fate(2, Fate::Stalls(way(to), 200_000))) else {
+            return;
+        };
+        let far = far.with_file().with_many();
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
+        far.assert_several(&outcome);
+        assert!(outcome.elapsed < Duration::from_secs(45), "{outcome}");
+    }
+}
+
+/// All connections are lost at once: one sentence, and what was there is still there.
+#[test]
+fn all_connections_are_lost() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        testkit::tree::write_file(&far.scene.path("to/file"), b"the old one");
+        let running = far.until(to, 15_000_000);
+        far.proxy.cut_now();
+        let outcome = running.wait();
+        assert!(!outcome.timed_out && outcome.code == Some(255), "{outcome}");
+        let old = std::fs::read(far.scene.path("to/file")).expect("it is there");
+        assert!(old == b"the old one", "{outcome}");
+        if to == To::Here {
+            far.assert_no_temporaries(&outcome);
+        } else {
+            outcome.expect_err(&["may be left", "reset", "closed"]);
+        }
+    }
+}
+
+/// The server takes the key of the first login only.
+#[test]
+fn further_logins_are_refused() {
+    for to in BOTH {
+        let Some(server) = testkit::missing::sftp_server() else {
+            return;
+        };
+        let once = longhaul_tests::scratch();
+        let (keys, script) = (once.path().join("keys"), once.path().join("server"));
+        let text = format!("#!/bin/sh\n: > {}\nexec {}\n", keys.display(), server.display());
+        testkit::tree::write_file(&script, text.as_bytes());
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, executable).expect("our file");
+        let builder = openssh()
+            .option("AuthorizedKeysFile", keys.display().to_string())
+            .option("Subsystem", format!("sftp {}", script.display()));
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let allowed = far.scene.peer.folder().join("authorized_keys");
+        std::fs::copy(allowed, &keys).expect("our file");
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
+        // Each refused login may be a penalty, or lock the account.
+        let connections = far.proxy.connections();
+        assert!((2..=4).contains(&connections), "{connections} connections\n{outcome}");
+    }
+}
+
+/// Where a login costs the person something there is one.
+#[test]
+fn a_password_is_asked_for_once() {
+    for to in BOTH {
+        let builder = openssh().auth(Auth::Password);
+        let Some(mut far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        far = far.with_file();
+        let everybody = std::fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        for folder in ["", "to", "from"] {
+            std::fs::set_permissions(far.scene.path(folder), everybody.clone()).expect("ours");
+        }
+        let askpass = far.scene.client.dir.askpass(password());
+        far.scene.client.dir.set_for_all("BatchMode", "no");
+        far.scene.client.dir.set("peer", "PubkeyAuthentication", "no");
+        let run = far.run(to, &[]).env("SSH_ASKPASS", askpass);
+        let outcome = run.env("SSH_ASKPASS_REQUIRE", "force").run();
+        far.assert_copied(&outcome);
+        assert_eq!(far.proxy.connections(), 1, "{outcome}");
+    }
 }

@@ -1,8 +1,11 @@
 //! The command line, as a person or a script meets it.
 
+mod far;
 mod files;
 mod json;
+mod lane_flags;
 mod lanes;
+mod lanes_files;
 mod like_scp;
 mod lying_server;
 mod output;

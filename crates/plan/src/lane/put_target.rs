@@ -24,13 +24,16 @@ impl Put {
             What::Follow => self.on_follow(reply),
             What::Resolve => self.on_resolve(reply),
             What::ClearTarget => match words::status(reply) {
-                Ok(()) => {
+                // One that is gone was removed by a lane that was lost before it could rename.
+                Err(status) if status.code != StatusCode::NO_SUCH_FILE => {
+                    self.fail(refused("cannot replace the old file", status));
+                }
+                _ => {
                     self.attempt.stranded = true;
                     if let Some(temp) = self.attempt.temp.clone() {
                         core.event(LaneEvent::Path(self.id, temp));
                     }
                 }
-                Err(status) => self.fail(refused("cannot replace the old file", status)),
             },
             What::Rename => match words::status(reply) {
                 Ok(()) => self.attempt.temp = None,

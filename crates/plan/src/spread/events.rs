@@ -12,6 +12,7 @@ enum Of {
     Whole,
     Part(JobId),
     Finish(JobId),
+    Check(JobId),
     Clean(JobId),
     Nobody,
 }
@@ -28,13 +29,18 @@ impl Spread {
         }
         let of = match assigned {
             Assigned::Whole(queued) => {
-                if let (true, JobKind::MakeDir { path, .. }) = (event.is_last(), &queued.job.kind) {
-                    self.dirs.end(&path.0, id);
+                match &queued.job.kind {
+                    JobKind::MakeDir { path, .. } if event.is_last() => {
+                        self.dirs.end(&path.0, id);
+                    }
+                    JobKind::SetAttributes { .. } if event.is_last() => self.settings.end(id),
+                    _ => {}
                 }
                 Of::Whole
             }
             Assigned::Part(file) => Of::Part(*file),
             Assigned::Finish(file) => Of::Finish(*file),
+            Assigned::Check(file) => Of::Check(*file),
             Assigned::Clean(file) => Of::Clean(*file),
             Assigned::Remove(..) => Of::Nobody,
         };
@@ -56,6 +62,7 @@ impl Spread {
             Of::Whole => self.tell(event),
             Of::Part(file) => self.on_part(file, id, event),
             Of::Finish(file) => self.on_finish(file, event),
+            Of::Check(file) => self.on_checked(file, &event),
             Of::Clean(file) => self.on_cleaned(file, event),
             Of::Nobody => {}
         }
@@ -86,7 +93,7 @@ impl Spread {
             match assigned {
                 Assigned::Whole(queued) => self.whole_lost(queued, why),
                 Assigned::Part(file) => self.part_lost(file, *id, why),
-                Assigned::Finish(file) => self.finish_lost(file),
+                Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),
                 Assigned::Remove(of, path) => self.remove(of, path),
             }
@@ -101,6 +108,7 @@ impl Spread {
         if let JobKind::MakeDir { path, .. } = &queued.job.kind {
             self.dirs.end(&path.0, id);
         }
+        self.settings.end(id);
         queued.losses += 1;
         if queued.hint.relayed || queued.losses >= MOST_LOSSES {
             let fault = Fault {
@@ -109,7 +117,9 @@ impl Spread {
             };
             self.tell(LaneEvent::Failed(id, fault));
         } else {
-            self.events.push_back(SpreadEvent::Restarted(id));
+            if self.cancelled.is_none() {
+                self.events.push_back(SpreadEvent::Restarted(id));
+            }
             self.queue(queued, true);
         }
     }
@@ -143,9 +153,16 @@ impl Spread {
     }
 
     fn finish_lost(&mut self, id: JobId) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.finish_lost = true;
-            self.send_finish(id);
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.finish_lost = true;
+        // Where the new name was made, to make room for it would remove the file itself.
+        if let Some(path) = file.temporary() {
+            let follow = false;
+            let own = self.own_id();
+            let look = JobKind::Stat { path, follow };
+            self.urgent.push_back((own, look, Assigned::Check(id)));
         }
     }
 

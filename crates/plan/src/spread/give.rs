@@ -53,8 +53,13 @@ impl Spread {
 
     fn give_jobs(&mut self) {
         while let Some(queued) = self.waiting.front() {
-            let lane = match dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t)) {
-                // Its directory is on its way: behind it, or not yet.
+            let sets = matches!(queued.job.kind, JobKind::SetAttributes { .. });
+            let behind = match sets {
+                true => self.settings.lane(),
+                false => dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t)),
+            };
+            let lane = match behind {
+                // What it needs is on its way: behind it, or not yet.
                 Some(lane) => match self.lanes.by_id.get(&lane) {
                     Some(l) if l.report.in_order && l.takes_jobs() => lane,
                     _ => return,
@@ -70,6 +75,10 @@ impl Spread {
             if let JobKind::MakeDir { path, .. } = &queued.job.kind {
                 self.dirs.begin(&path.0, queued.job.id, lane);
             }
+            let in_order = |l: &LaneState| l.report.in_order;
+            if sets && self.lanes.by_id.get(&lane).is_some_and(in_order) {
+                self.settings.begin(queued.job.id, lane);
+            }
             let size = queued.hint.size.unwrap_or(0);
             self.assign(lane, queued.job.clone(), Assigned::Whole(queued), size);
         }
@@ -80,13 +89,26 @@ impl Spread {
             let Some(lane) = self.lanes.best(self.now, LaneState::has_room) else {
                 return;
             };
-            let claimable = self.files.iter().find(|(_, file)| file.claimable());
+            let may = |(_, file): &(&JobId, &SplitFile)| file.claimable() && self.has_place(file);
+            let claimable = self.files.iter().find(may);
             let Some(id) = claimable.map(|(id, _)| *id) else {
                 self.begin_files();
                 return;
             };
             self.give_range(lane, id);
         }
+    }
+
+    /// Whether a file's directory is there, or will be before the file on its lane.
+    fn has_place(&self, file: &SplitFile) -> bool {
+        let above = match file.headed {
+            false => dirs::target(&file.job.kind).and_then(|t| self.dirs.above(t)),
+            true => None,
+        };
+        above.is_none_or(|lane| {
+            let lane = self.lanes.by_id.get(&lane);
+            lane.is_some_and(|l| l.report.in_order && l.is_open())
+        })
     }
 
     /// How large the next piece is: so that each lane gets several of what is left, and the last

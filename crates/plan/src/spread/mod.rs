@@ -7,6 +7,7 @@ mod give;
 mod lanes;
 mod overtake;
 mod parts;
+mod settings;
 mod spans;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::dirs::Dirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
+use self::settings::Settings;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
 /// Names a connection for as long as a run lasts.
@@ -166,6 +168,7 @@ pub struct Spread {
     assigned: BTreeMap<JobId, (LaneId, Assigned)>,
     files: BTreeMap<JobId, SplitFile>,
     dirs: Dirs,
+    settings: Settings,
     own: u64,
     orders: VecDeque<Order>,
     events: VecDeque<SpreadEvent>,
@@ -173,6 +176,10 @@ pub struct Spread {
     /// Something may be given out.
     dirty: bool,
     stats: SpreadStats,
+    /// When stalled lanes were last looked for.
+    looked: Instant,
+    /// Why nothing is begun any more.
+    cancelled: Option<Fault>,
 }
 
 /// A job as it was pushed.
@@ -194,6 +201,8 @@ enum Assigned {
     Part(JobId),
     /// The naming of this file.
     Finish(JobId),
+    /// Whether the temporary of this file is still there: the lane that was to name it was lost.
+    Check(JobId),
     /// The removal of this file's temporary.
     Clean(JobId),
     /// The removal of what a lost lane left of this job.
@@ -221,12 +230,15 @@ impl Spread {
             assigned: BTreeMap::new(),
             files: BTreeMap::new(),
             dirs: Dirs::default(),
+            settings: Settings::default(),
             own: 0,
             orders: VecDeque::new(),
             events: VecDeque::new(),
             disk: VecDeque::new(),
             dirty: false,
             stats: SpreadStats::default(),
+            looked: now,
+            cancelled: None,
         }
     }
 
@@ -330,6 +342,7 @@ impl Spread {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.at(now);
+        self.looked = now;
         self.look_for_stalls();
     }
 
@@ -367,6 +380,7 @@ impl Spread {
             what: reason.to_owned(),
             remote: false,
         };
+        self.cancelled = Some(fault.clone());
         self.fail_waiting(&fault);
         let ids: Vec<JobId> = self.files.keys().copied().collect();
         for id in ids {
@@ -420,6 +434,9 @@ impl Spread {
 
     fn queue(&mut self, queued: Queued, again: bool) {
         self.stats.jobs += usize::from(!again);
+        if let Some(fault) = self.cancelled.clone() {
+            return self.tell(LaneEvent::Failed(queued.job.id, fault));
+        }
         let split = self.is_split(&queued);
         let queue = match queued.job.kind {
             JobKind::List { .. } => &mut self.lists,

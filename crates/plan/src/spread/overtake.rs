@@ -15,6 +15,8 @@ const SILENT: Duration = Duration::from_secs(30);
 const SYNCING: Duration = Duration::from_secs(300);
 /// The same while a whole file waits for its temporary.
 const CREATING: Duration = Duration::from_secs(8);
+/// The same where all others have done what there was, and wait.
+const LAST: Duration = Duration::from_secs(8);
 /// How often to look for lanes that are silent.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a part that nobody needs may take to end, when its file waits for nothing else.
@@ -95,7 +97,8 @@ impl Spread {
             .values()
             .any(|f| f.stage == Stage::Naming || f.is_complete());
         let soon = losers || self.lanes.by_id.values().any(idle);
-        Some(self.now + if soon { COMPARE } else { LOOK })
+        // Not from what happened last: a lane may be silent while others never are.
+        Some(self.looked + if soon { COMPARE } else { LOOK })
     }
 
     pub(super) fn look_for_stalls(&mut self) {
@@ -122,6 +125,14 @@ impl Spread {
         let others = self.lanes.by_id.iter().any(|(other, l)| {
             *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
         });
+        let idle = |l: &LaneState| l.is_open() && !l.listing && l.jobs.is_empty();
+        let last = self.waiting.is_empty()
+            && self.large.is_empty()
+            && self.lanes.by_id.values().any(idle);
+        let patience = match last && patience == SILENT {
+            true => LAST,
+            false => patience,
+        };
         let Some(lane) = self.lanes.by_id.get_mut(&id) else {
             return false;
         };

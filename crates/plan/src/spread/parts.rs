@@ -235,13 +235,7 @@ impl Spread {
                 self.files.remove(&id);
                 self.tell(LaneEvent::Done(id));
             }
-            LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => {
-                // The lost one may have renamed it, or not: nothing but doing it again tells.
-                file.finish_lost = false;
-                file.temp = None;
-                file.stage = Stage::Cleaning(Then::Again);
-                self.go_on(id);
-            }
+            LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => self.anew(id),
             LaneEvent::Failed(_, fault) => {
                 // The temporary is gone, or the text tells of it.
                 file.temp = None;
@@ -251,6 +245,29 @@ impl Spread {
             }
             _ => {}
         }
+    }
+
+    /// Whether the temporary is still there, after the lane was lost that was to name it.
+    pub(super) fn on_checked(&mut self, id: JobId, event: &LaneEvent) {
+        match event {
+            LaneEvent::Done(_) => self.send_finish(id),
+            LaneEvent::Failed(..) => self.anew(id),
+            _ => {}
+        }
+    }
+
+    /// The lost lane may have renamed it, or not: nothing but doing it again tells.
+    fn anew(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.finish_lost = false;
+        file.temp = None;
+        file.stage = Stage::Cleaning(match file.fault {
+            Some(_) => Then::Fail,
+            None => Then::Again,
+        });
+        self.go_on(id);
     }
 
     /// The local file has its name.

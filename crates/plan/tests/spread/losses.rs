@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use plan::PutOptions;
+use plan::{JobKind, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject};
+use testkit::sftp_model::{Act, Inject, Personality};
 
 use crate::world::{World, bytes};
 
@@ -130,4 +130,64 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
             w.assert_clean();
         }
     }
+}
+
+/// Servers without posix-rename remove the old file first. The lane that did so is lost before
+/// it could rename, or before its answer came.
+#[test]
+fn the_old_file_was_removed_and_the_lane_lost() {
+    let mut naming = 0;
+    for ms in (0..2400).step_by(25) {
+        for zombies in [false, true] {
+            let mut w = World::new(crate::world::small(), ms);
+            for _ in 0..3 {
+                let link = crate::world::link(100, 10_000_000);
+                w.lane_of(link, false, Personality::other());
+            }
+            w.zombies = zombies;
+            w.place("up", b"old", 0o644);
+            let data = bytes(MB, ms);
+            let job = w.put(data.clone(), "up", PutOptions::default());
+            w.run_for(Duration::from_millis(ms));
+            let finish = |kind: &JobKind| matches!(kind, JobKind::FinishTemp { .. });
+            let namer = w.given.iter().rev().find(|(_, job)| finish(&job.kind));
+            let lane = match namer {
+                Some((lane, _)) => *lane,
+                None => w.lanes.keys().next().copied().expect("a lane"),
+            };
+            naming += u32::from(namer.is_some() && !w.done(job));
+            w.lose(lane);
+            w.run();
+            assert!(w.done(job), "{ms} ms: {:?}", w.failed(job));
+            assert!(w.fs.data("up") == Some(&data), "{ms} ms, {zombies}: not there");
+            w.assert_clean();
+        }
+    }
+    assert!(naming >= 8, "lost {naming} times while it was named");
+}
+
+/// A lane is lost, the disk still works for it, and the run is cancelled then.
+#[test]
+fn what_a_lost_lane_had_is_not_begun_again_after_a_cancel() {
+    let mut w = World::with_lanes(2);
+    let puts: Vec<_> = (0..50)
+        .map(|n| w.put(bytes(200_000, n), &format!("f{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(260));
+    w.spread.cancel(w.now, "interrupted");
+    let given = w.given.len();
+    let first = w.lanes.keys().next().copied().expect("two lanes");
+    w.lose(first);
+    for at in w.lanes.values_mut() {
+        at.lane.cancel(w.now, "interrupted");
+    }
+    w.run();
+    let again = w.given[given..]
+        .iter()
+        .filter(|(_, job)| matches!(job.kind, JobKind::Put { .. }));
+    assert_eq!(again.count(), 0);
+    for put in puts {
+        assert!(w.done(put) || w.failed(put).is_some());
+    }
+    w.assert_clean();
 }

@@ -5,6 +5,7 @@
 mod disk;
 mod files;
 mod losses;
+mod settings;
 mod slow;
 mod sources;
 mod world;

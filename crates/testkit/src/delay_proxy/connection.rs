@@ -4,27 +4,37 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Shared, Way, locked};
+use super::{Fate, Shared, Way, locked};
 
 pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
     while let Ok((client, _)) = listener.accept() {
         if shared.ended.load(Ordering::Relaxed) {
             return;
         }
-        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let nth = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        let fate = shared.fate(nth);
+        if fate == Some(Fate::Refused) {
+            continue;
+        }
         let shared = Arc::clone(shared);
         let accepted = Instant::now();
         locked(&shared.first_accept).get_or_insert(accepted);
-        std::thread::spawn(move || carry(client, server, accepted, &shared));
+        std::thread::spawn(move || carry(client, server, accepted, fate, &shared));
     }
 }
 
 /// One connection, until both ways have ended or one is cut.
-fn carry(client: TcpStream, server: SocketAddr, accepted: Instant, shared: &Arc<Shared>) {
+fn carry(
+    client: TcpStream,
+    server: SocketAddr,
+    accepted: Instant,
+    fate: Option<Fate>,
+    shared: &Arc<Shared>,
+) {
     std::thread::sleep((accepted + shared.rtt / 2).saturating_duration_since(Instant::now()));
     let Ok(server) = TcpStream::connect(server) else {
         let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
@@ -41,6 +51,9 @@ fn carry(client: TcpStream, server: SocketAddr, accepted: Instant, shared: &Arc<
         up: Queue::default(),
         down: Queue::default(),
         dead: AtomicBool::new(false),
+        stalled: AtomicBool::new(false),
+        fate,
+        carried: [AtomicU64::new(0), AtomicU64::new(0)],
     });
     locked(&shared.open).push(Arc::clone(&connection));
     let threads: Vec<_> = [Way::Up, Way::Down]
@@ -67,6 +80,10 @@ pub(super) struct Connection {
     up: Queue,
     down: Queue,
     dead: AtomicBool,
+    stalled: AtomicBool,
+    fate: Option<Fate>,
+    /// Up and down.
+    carried: [AtomicU64; 2],
 }
 
 impl Connection {
@@ -87,6 +104,19 @@ impl Connection {
         }
         self.up.stop();
         self.down.stop();
+    }
+
+    /// Bytes were delivered this way: what it is fated to may be due.
+    fn delivered(&self, way: Way, bytes: usize) {
+        let carried = &self.carried[way as usize];
+        let sum = carried.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
+        match self.fate {
+            Some(Fate::Reset(at, after)) if at == way && sum >= after => self.reset(),
+            Some(Fate::Stalls(at, after)) if at == way && sum >= after => {
+                self.stalled.store(true, Ordering::SeqCst);
+            }
+            _ => {}
+        }
     }
 
     fn dead(&self) -> bool {
@@ -167,11 +197,15 @@ fn take_in(way: Way, connection: &Connection, shared: &Shared) {
 fn deliver(way: Way, connection: &Connection, shared: &Shared) {
     let (_, queue, to) = connection.parts(way);
     while let Some(piece) = queue.pop(&shared.dark_until) {
+        while connection.stalled.load(Ordering::SeqCst) && !connection.dead() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         match piece {
             Piece::Data(bytes) => {
                 if !write(to, &bytes, connection) || shared.count(way, bytes.len() as u64) {
                     connection.reset();
                 }
+                connection.delivered(way, bytes.len());
             }
             Piece::End => {
                 let _ = to.shutdown(Shutdown::Write);

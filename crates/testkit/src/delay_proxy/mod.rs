@@ -31,6 +31,17 @@ pub enum Way {
     Down,
 }
 
+/// What becomes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is accepted and closed at once.
+    Refused,
+    /// It is reset once so many bytes went this way.
+    Reset(Way, u64),
+    /// Nothing passes any more, either way, once so many bytes went this way; nobody is told.
+    Stalls(Way, u64),
+}
+
 /// A proxy about to start.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -39,6 +50,8 @@ pub struct Builder {
     rate: Option<u64>,
     cut: Option<(Way, u64)>,
     nagle: bool,
+    fates: Vec<(u64, Fate)>,
+    every: Option<(u64, Fate)>,
 }
 
 impl Builder {
@@ -57,6 +70,18 @@ impl Builder {
     /// Resets the first connection once so many bytes went this way. Later connections pass.
     pub fn cut_after(mut self, way: Way, bytes: u64) -> Self {
         self.cut = Some((way, bytes));
+        self
+    }
+
+    /// What becomes of the `nth` connection, counted from 1.
+    pub fn fate(mut self, nth: u64, fate: Fate) -> Self {
+        self.fates.push((nth, fate));
+        self
+    }
+
+    /// What becomes of each `nth` connection: of 3, 6, 9 and so on for 3.
+    pub fn fate_of_each(mut self, nth: u64, fate: Fate) -> Self {
+        self.every = Some((nth.max(1), fate));
         self
     }
 
@@ -79,6 +104,8 @@ impl Builder {
             rtt: self.rtt,
             rate: self.rate,
             nagle: self.nagle,
+            fates: self.fates,
+            every: self.every,
             cut: Mutex::new(self.cut),
             ended: AtomicBool::new(false),
             up: AtomicU64::new(0),
@@ -107,6 +134,8 @@ struct Shared {
     rtt: Duration,
     rate: Option<u64>,
     nagle: bool,
+    fates: Vec<(u64, Fate)>,
+    every: Option<(u64, Fate)>,
     cut: Mutex<Option<(Way, u64)>>,
     ended: AtomicBool,
     up: AtomicU64,
@@ -126,6 +155,8 @@ impl DelayProxy {
             rate: None,
             cut: None,
             nagle: false,
+            fates: Vec::new(),
+            every: None,
         }
     }
 
@@ -188,6 +219,12 @@ impl Shared {
             Way::Up => &self.up,
             Way::Down => &self.down,
         }
+    }
+
+    fn fate(&self, nth: u64) -> Option<Fate> {
+        let own = self.fates.iter().find(|(n, _)| *n == nth);
+        let each = self.every.filter(|(n, _)| nth.is_multiple_of(*n));
+        own.copied().or(each).map(|(_, fate)| fate)
     }
 
     /// Counts delivered bytes; says whether the path is to be cut at this point.

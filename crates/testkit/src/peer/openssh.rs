@@ -122,7 +122,8 @@ fn configuration(
     (sshd, port): (&Path, u16),
 ) -> String {
     let mut text = String::new();
-    if punishes(sshd) {
+    let asked = |(name, _): &(String, String)| name == "PerSourcePenalties";
+    if punishes(sshd) && !builder.options.iter().any(asked) {
         text.push_str("PerSourcePenalties no\n");
     }
     let mut put = |name: &str, value: &str| {

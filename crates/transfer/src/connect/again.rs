@@ -1,5 +1,6 @@
 //! More connections to a host that one leads to already.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
@@ -7,12 +8,16 @@ use plan::{Direction, Learned};
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::host_gate::SharedPrompt;
 use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Proxy};
 use crate::prompt::{Kind, Prompt, PromptError};
 use crate::session::{Link, NoMore, Reach};
+
+/// Connections to a host that is reached through others, which see a login for each.
+const THROUGH_OTHERS: u32 = 4;
 
 /// Connects to a host; further connections to it come from the [`Again`].
 ///
@@ -21,10 +26,12 @@ use crate::session::{Link, NoMore, Reach};
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Again), String> {
     let first = Arc::new(OnceLock::new());
+    let asked = Arc::new(AtomicBool::new(false));
     let again = Again {
         config: config.clone(),
         around: around.clone(),
         first: Arc::clone(&first),
+        asked: Arc::clone(&asked),
     };
     let opened = Arc::clone(&around.opened);
     let around = Surroundings {
@@ -32,6 +39,10 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
             let _ = first.set(facts.clone());
             opened(facts);
         }),
+        prompt: Arc::new(Mutex::new(Watched {
+            inner: Arc::clone(&around.prompt),
+            asked,
+        })),
         ..around.clone()
     };
     Ok((connect_to(config, &around)?, again))
@@ -43,15 +54,28 @@ pub struct Again {
     around: Surroundings,
     /// Of the first connection, once it is authenticated.
     first: Arc<OnceLock<Facts>>,
+    /// A secret was asked for on the way, perhaps by a host that is only passed through.
+    asked: Arc<AtomicBool>,
+}
+
+impl Again {
+    fn open(&self) -> Option<&Facts> {
+        let first = self.first.get().filter(|facts| !facts.person);
+        first.filter(|_| !self.asked.load(Ordering::SeqCst))
+    }
 }
 
 impl Reach for Again {
     fn is_open(&self) -> bool {
-        self.first.get().is_some_and(|facts| !facts.person)
+        self.open().is_some()
+    }
+
+    fn most(&self) -> Option<u32> {
+        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
     }
 
     fn another(&self) -> Result<Box<dyn Link>, NoMore> {
-        let Some(first) = self.first.get().filter(|facts| !facts.person) else {
+        let Some(first) = self.open() else {
             let why = "another login would need the person again".to_owned();
             return Err(NoMore::Login(why));
         };
@@ -101,10 +125,36 @@ fn connect_authenticated(
     around: &Surroundings,
 ) -> Result<Box<dyn Link>, NoMore> {
     let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
+    link.try_once();
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
         Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),
         Err(e) => Err(NoMore::Connection(e.0)),
+    }
+}
+
+/// Notes whether a login took the person.
+struct Watched {
+    inner: SharedPrompt,
+    asked: Arc<AtomicBool>,
+}
+
+impl Prompt for Watched {
+    fn ask(&mut self, question: &str, kind: Kind) -> Result<Zeroizing<String>, PromptError> {
+        // To take a host key for the first time is no login.
+        if kind == Kind::Secret {
+            self.asked.store(true, Ordering::SeqCst);
+        }
+        match self.inner.lock() {
+            Ok(mut inner) => inner.ask(question, kind),
+            Err(_) => Err(PromptError::Unavailable("whoever asks has failed")),
+        }
+    }
+
+    fn show(&mut self, text: &str) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.show(text);
+        }
     }
 }
 

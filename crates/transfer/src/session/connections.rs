@@ -1,5 +1,5 @@
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::Token;
 use plan::ConnectionId;
@@ -9,6 +9,10 @@ use super::{ChannelId, Command, Link, NoMore};
 
 /// Tokens that a link may use.
 pub(super) const TOKENS: usize = 64;
+
+/// A connection that is lost sooner counts as refused: to make another each time would be a login
+/// for each.
+const YOUNG: Duration = Duration::from_secs(30);
 
 /// A connection to the host with the lanes on it.
 pub(super) struct Connection {
@@ -20,6 +24,7 @@ pub(super) struct Connection {
     pub(super) one_channel: bool,
     /// Closed as soon as its lanes have nothing left.
     pub(super) retiring: bool,
+    since: Instant,
 }
 
 impl Connection {
@@ -47,6 +52,7 @@ impl Driver {
             opened: 0,
             one_channel: false,
             retiring: false,
+            since: Instant::now(),
         });
         Ok(id)
     }
@@ -94,19 +100,35 @@ impl Driver {
 
     /// A connection is gone: what its lanes had to do is done by others, if there are any.
     pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, why: String) {
-        let others = self
-            .connections
-            .iter()
-            .any(|on| on.id != id && !on.retiring);
-        if !others {
+        if !self.connections.iter().any(|on| on.id != id) {
             return self.lose(why);
         }
         tracing::info!("a connection was lost: {why}; the others go on");
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
             self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
         }
-        self.connections.retain(|on| on.id != id);
+        self.drop_connection(now, id, why);
         self.recover(now);
+    }
+
+    /// Lets go of a connection without lanes, where there are others.
+    pub(super) fn drop_connection(&mut self, now: Instant, id: ConnectionId, why: String) {
+        let Some(at) = self.connections.iter().position(|on| on.id == id) else {
+            return;
+        };
+        let gone = self.connections.remove(at);
+        let young = now.saturating_duration_since(gone.since) < YOUNG;
+        gone.link.finish();
+        if young && !gone.retiring {
+            self.note_joined(now, Err(NoMore::Connection(why)));
+        }
+        // What was to be given back is all there is now.
+        if self.connections.iter().all(|on| on.retiring) {
+            for on in &mut self.connections {
+                on.retiring = false;
+            }
+        }
+        self.changed = true;
     }
 
     /// Closes what was retired and has nothing left to do.

@@ -18,6 +18,9 @@ use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 use crate::report::SessionReport;
 
+/// Why a lane is closed at this end.
+const STALLED: &str = "it stood still while others moved";
+
 pub(super) const WAKER: Token = Token(0);
 
 /// Most that answers may wait for company before they are looked at, and the least worth it.
@@ -329,7 +332,7 @@ impl Driver {
                 }
                 Order::Close(lane) => {
                     if let Some(at) = self.lane_at(lane) {
-                        let why = LaneError::Closed("it stood still".to_owned());
+                        let why = LaneError::Closed(STALLED.to_owned());
                         self.lane_ended(now, at, why);
                     }
                 }

@@ -157,6 +157,9 @@ impl Driver {
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             buffer: buffer(direction),
             limit: self.options.limit,
+            most_connections: reach
+                .and_then(|r| r.most())
+                .unwrap_or(GrowthConfig::new(direction).most_connections),
             learned: learned.map(|l| (l, seconds())),
             ..GrowthConfig::new(direction)
         }

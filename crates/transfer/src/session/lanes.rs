@@ -38,7 +38,7 @@ impl Driver {
         if self.spread.is_idle() || self.over {
             return;
         }
-        if !self.lanes.iter().any(|on| !on.listing) {
+        if !self.lanes.iter().any(|on| !on.listing && !on.retiring) {
             self.open_data_lane(now);
         }
         self.report_lanes(now);

@@ -94,6 +94,12 @@ pub trait Reach: Send + Sync {
     /// Whether another login is to be had now without asking the person.
     fn is_open(&self) -> bool;
 
+    /// The most connections there should be, where each costs others something too: a login at
+    /// each host on the way.
+    fn most(&self) -> Option<u32> {
+        None
+    }
+
     /// One more connection, authenticated. Blocks as long as that takes.
     fn another(&self) -> Result<Box<dyn Link>, NoMore>;
 

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use std::collections::BTreeMap;
 
-use plan::{JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
+use plan::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
 
 use super::SessionEvent;
 use super::driver::Driver;
@@ -36,18 +36,30 @@ impl Driver {
         let last = self.lanes.iter().filter(|on| !on.listing).count() <= 1;
         let refused = !greeted && !listing && matches!(error, LaneError::Closed(_));
         self.lane_gone(now, at, error.clone());
+        self.restarts += u32::from(last);
         if refused && !last {
             // Others work: this one was one too many.
             self.note_channel_refused(now, id.connection);
-        } else {
-            self.restarts += u32::from(last);
         }
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
             self.lose(error.to_string());
             return;
         }
+        if !last && !self.lanes.iter().any(|on| on.id.connection == id.connection) {
+            self.without_lanes(now, id.connection, &error);
+        }
         self.ended = Some(error);
         self.recover(now);
+    }
+
+    /// The last lane of one connection of several has ended.
+    fn without_lanes(&mut self, now: Instant, id: ConnectionId, error: &LaneError) {
+        let again = matches!(error, LaneError::Surprise(_));
+        let opened = again && self.open_lane(now, id, self.predict, false).is_some();
+        let others = self.connections.iter().any(|on| on.id != id);
+        if !opened && others {
+            self.drop_connection(now, id, error.to_string());
+        }
     }
 
     /// Takes a lane out; the spreader hears of it once the disk has let go of its files.

@@ -157,7 +157,7 @@ impl SshLink {
                 }
             }
             AuthEvent::Failed { server, why } => {
-                if self.conn.is_early() {
+                if self.conn.is_early() && !self.only_once {
                     self.restart(events, "the key that worked before was refused")?;
                     return Ok(true);
                 }

@@ -92,6 +92,10 @@ pub struct SshLink {
     other_method: bool,
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
+    /// Times that it was begun anew.
+    restarts: u32,
+    /// It is never begun anew: a second login that is refused may cost a penalty.
+    only_once: bool,
     rtt_asked: Option<Instant>,
     /// Bytes through the socket.
     sent_bytes: u64,
@@ -138,6 +142,8 @@ impl SshLink {
             signed: None,
             other_method: false,
             step_by_step: false,
+            restarts: 0,
+            only_once: false,
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -191,6 +197,11 @@ impl SshLink {
         }
     }
 
+    /// It fails where it would be begun anew without predictions.
+    pub(super) fn try_once(&mut self) {
+        self.only_once = true;
+    }
+
     /// Whether the key exchange is done: what fails behind it is the login.
     pub(super) fn knows_host(&self) -> bool {
         self.conn.binding().is_some()
@@ -242,6 +253,7 @@ impl SshLink {
         info!("{}: {why}; connecting again step by step", self.config.name);
         self.gate.forget();
         self.step_by_step = true;
+        self.restarts += 1;
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }

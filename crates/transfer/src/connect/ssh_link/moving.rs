@@ -56,7 +56,9 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
-        let predicted = self.predicts();
+        // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
+        // it has refused. Before authentication nothing is lost by that but a login.
+        let predicted = self.predicts() && (self.channels.is_empty() || self.conn.is_early());
         let channels = self.conn.channels();
         let id = match predicted {
             true => channels.open_session_predicted(),
@@ -97,7 +99,7 @@ impl Link for SshLink {
         match self.read(now, events) {
             // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
             // away, ends a connection that says too much too early.
-            Err(e) if self.conn.is_early() => {
+            Err(e) if self.conn.is_early() && !self.only_once => {
                 self.restart(events, &e.0)?;
                 Ok(true)
             }
@@ -240,8 +242,13 @@ impl SshLink {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(broken(&e)),
             }
+            let restarts = self.restarts;
             let handled = self.conn.handle_input(now, self.segments.received());
             self.pump(now, events)?;
+            if self.restarts != restarts {
+                // What it says of the connection before is no matter any more.
+                return Ok(true);
+            }
             handled.map_err(|e| engine_error(&e))?;
         }
         if total > 0 {
