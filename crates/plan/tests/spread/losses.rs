@@ -159,7 +159,10 @@ fn the_old_file_was_removed_and_the_lane_lost() {
             w.lose(lane);
             w.run();
             assert!(w.done(job), "{ms} ms: {:?}", w.failed(job));
-            assert!(w.fs.data("up") == Some(&data), "{ms} ms, {zombies}: not there");
+            assert!(
+                w.fs.data("up") == Some(&data),
+                "{ms} ms, {zombies}: not there"
+            );
             w.assert_clean();
         }
     }
