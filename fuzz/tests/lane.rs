@@ -365,27 +365,15 @@ impl Run {
         let mut ended: BTreeMap<JobId, usize> = BTreeMap::new();
         let mut told = String::new();
         for (_, event) in &w.events {
-            let (id, end) = match event {
-                LaneEvent::State(id, _)
-                | LaneEvent::Progress(id, _)
-                | LaneEvent::Entries(id, _)
-                | LaneEvent::Attributes(id, _)
-                | LaneEvent::Path(id, _)
-                | LaneEvent::Temp(id, _)
-                | LaneEvent::Ended(id, _) => (id, false),
-                LaneEvent::Warning(id, text) => {
-                    told.push_str(text);
-                    (id, false)
-                }
-                LaneEvent::Done(id) => (id, true),
-                LaneEvent::Failed(id, fault) => {
-                    told.push_str(&fault.what);
-                    (id, true)
-                }
-            };
-            assert!(!ended.contains_key(id), "{event:?} behind the end");
+            let (id, end) = (event.job(), event.is_last());
+            match event {
+                LaneEvent::Warning(_, text) => told.push_str(text),
+                LaneEvent::Failed(_, fault) => told.push_str(&fault.what),
+                _ => {}
+            }
+            assert!(!ended.contains_key(&id), "{event:?} behind the end");
             if end {
-                ended.insert(*id, 1);
+                ended.insert(id, 1);
             }
         }
         for id in &self.all {

@@ -80,7 +80,7 @@ fn run(job: &Job) -> io::Result<Sample> {
         ending,
         path: Value::Null,
     };
-    if job.server_kind == ServerKind::Iperf {
+    if job.server_kind == ServerKind::Iperf && sample.done() {
         iperf(job, &mut sample);
     }
     // Of a tree the bytes on the path are not the files'.

@@ -62,29 +62,33 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         servers,
         made: None,
     };
-    let mut scenarios = Vec::new();
-    for scenario in SCENARIOS {
-        for way in scenario.ways {
-            if scenario.chosen(settings, *way) {
-                scenarios.push(ground.scenario(scenario, *way, &tools));
-            }
-        }
-    }
-    if scenarios.is_empty() && round_trips.is_empty() {
-        return Err("no scenario was chosen; bench --list names them".to_owned());
-    }
-    Ok(Race {
+    let mut race = Race {
         schema: SCHEMA,
         date: report::today(),
         preset: preset(settings),
         runs: settings.runs,
         scale: settings.scale,
         machine: report::machine(),
-        tools: tools.into_iter().map(|(_, described)| described).collect(),
-        scenarios,
+        tools: tools
+            .iter()
+            .map(|(_, described)| described.clone())
+            .collect(),
+        scenarios: Vec::new(),
         round_trips,
         cases: cases(),
-    })
+    };
+    for scenario in SCENARIOS {
+        for way in scenario.ways {
+            if scenario.chosen(settings, *way) {
+                race.scenarios.push(ground.scenario(scenario, *way, &tools));
+                report::keep_unfinished(settings, &race);
+            }
+        }
+    }
+    if race.scenarios.is_empty() && race.round_trips.is_empty() {
+        return Err("no scenario was chosen; bench --list names them".to_owned());
+    }
+    Ok(race)
 }
 
 /// Round trips of longhaul and scp, with two lengths of a path so that processors don't count.
@@ -282,7 +286,11 @@ impl Ground<'_> {
             },
             up: result.way == Way::Up,
             primed: scenario.primed,
-            limit: result.limit_seconds,
+            // iperf3 runs for its ten seconds, whatever a copy is given.
+            limit: match tool.server {
+                ServerKind::Iperf => result.limit_seconds.max(30.0),
+                ServerKind::Stock | ServerKind::Hpn => result.limit_seconds,
+            },
             programs: self.programs.clone(),
             output: scratch.join("sample.json"),
             scratch: scratch.clone(),
@@ -308,7 +316,7 @@ impl Ground<'_> {
         let outcome = run
             .arg(inside::ARGUMENT)
             .arg(&job_file)
-            .timeout(Duration::from_secs_f64(result.limit_seconds * runs) + LAB_TIME)
+            .timeout(Duration::from_secs_f64(job.limit * runs) + LAB_TIME)
             .run();
         let Ok(text) = fs::read_to_string(&job.output) else {
             let said = outcome.err();

@@ -9,6 +9,9 @@ use testkit::missing::checkout;
 
 use crate::settings::Settings;
 
+/// In the folder of results while a race runs, and after one that was interrupted.
+const UNFINISHED: &str = "unfinished.json";
+
 /// Prints the table, keeps result and page, and compares with the last kept result.
 pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
     println!("{}", table::table(&race));
@@ -25,8 +28,20 @@ pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", settings.results.display()))?;
     let html = file.with_extension("html");
     fs::write(&html, page::page(&race)).map_err(|error| format!("{}: {error}", html.display()))?;
+    let _ = fs::remove_file(settings.results.join(UNFINISHED));
     println!("written to {} and {}", file.display(), html.display());
     Ok(())
+}
+
+/// What there is so far: a race takes hours, and may be interrupted.
+pub(crate) fn keep_unfinished(settings: &Settings, race: &Race) {
+    let written = fs::create_dir_all(&settings.results).and_then(|()| {
+        let text = serde_json::to_string(race)?;
+        fs::write(settings.results.join(UNFINISHED), text)
+    });
+    if let Err(error) = written {
+        eprintln!("what was measured so far could not be kept: {error}");
+    }
 }
 
 /// Two kept results, all tools.

@@ -17,6 +17,8 @@ pub(crate) enum Quick {
     No,
     /// With this share of its content.
     Share(f64),
+    /// The same, only on the way up.
+    Up(f64),
 }
 
 /// One situation.
@@ -75,7 +77,7 @@ const POLICED: Scenario = Scenario {
     lab: &["--path", "policed-uplink"],
     rtt: Some(0.010),
     content: Content::File(64 << 20),
-    quick: Quick::Share(0.25),
+    quick: Quick::Up(0.05),
     ..PLAIN
 };
 
@@ -85,6 +87,7 @@ const LOSSY: Scenario = Scenario {
     ],
     rtt: Some(0.100),
     content: Content::File(32 << 20),
+    limit: 600.0,
     ..PLAIN
 };
 
@@ -102,7 +105,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "transatlantic-file",
         about: "1 Gbit/s at 114 ms, TCP as an untouched Linux sets it: one large file.",
-        quick: Quick::Share(0.125),
+        quick: Quick::Share(1.0 / 32.0),
         asked: &[Asked::Rate(90.0), Asked::LastHalf(105.0), Asked::Best],
         ..TRANSATLANTIC
     },
@@ -164,7 +167,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
         content: Content::File(1024),
         measure: Measure::Seconds,
-        quick: Quick::Share(1.0),
+        quick: Quick::Up(1.0),
         asked: &[Asked::RoundTrips(11.5), Asked::Best],
         ..TRANSATLANTIC
     },
@@ -174,7 +177,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         content: Content::File(1024),
         measure: Measure::Seconds,
         primed: true,
-        quick: Quick::Share(1.0),
         asked: &[Asked::RoundTrips(8.0), Asked::Best],
         ..TRANSATLANTIC
     },
@@ -182,7 +184,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "loopback-file",
         about: "No path at all: one large file, where processors count.",
         content: Content::File(4 << 30),
-        quick: Quick::Share(0.25),
+        quick: Quick::Share(1.0 / 16.0),
         asked: &[Asked::Times(1.35, "scp"), Asked::Best],
         asked_down: Some(&[Asked::Times(1.2, "scp"), Asked::Best]),
         ..PLAIN
@@ -226,7 +228,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "loss-cubic",
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
                 CUBIC.",
-        quick: Quick::Share(0.25),
+        quick: Quick::Up(0.25),
         asked: &[Asked::Times(8.0, "scp"), Asked::Times(1.15, "mscp -n 16")],
         ..LOSSY
     },
@@ -378,6 +380,7 @@ impl Scenario {
         by_name.unwrap_or(match (settings.preset, self.quick) {
             (Preset::Full, _) => true,
             (Preset::Quick, Quick::Share(_)) => true,
+            (Preset::Quick, Quick::Up(_)) => way == Way::Up,
             (Preset::Quick, Quick::No) => false,
         })
     }
@@ -385,7 +388,7 @@ impl Scenario {
     /// Its share of the full content.
     pub(crate) fn share(&self, settings: &Settings) -> f64 {
         match (settings.preset, self.quick) {
-            (Preset::Quick, Quick::Share(share)) => settings.scale * share,
+            (Preset::Quick, Quick::Share(share) | Quick::Up(share)) => settings.scale * share,
             _ => settings.scale,
         }
     }
@@ -394,7 +397,7 @@ impl Scenario {
     pub(crate) fn limit(&self, settings: &Settings) -> f64 {
         settings.limit.unwrap_or(match settings.preset {
             Preset::Full => self.limit,
-            Preset::Quick => 20.0,
+            Preset::Quick => 12.0,
         })
     }
 

@@ -177,7 +177,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         version: &["--version"],
         from: "Debian: iperf3",
         server: ServerKind::Iperf,
-        quick: true,
+        quick: false,
         command: iperf3,
     },
 ];

@@ -113,7 +113,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
         kept["memory"]["banner"] = json!("SSH-2.0-Before");
         kept["memory"]["learned"] = json!([{
             "direction": "up", "connections": 3, "channels": 1,
-            "rate": 1, "rtt_us": 100, "at": at,
+            "rate": 1000, "rtt_us": 100, "at": at,
         }]);
         std::fs::write(&file, kept.to_string()).expect("the memory");
     };

@@ -93,7 +93,8 @@ pub fn shown(changes: &[Change]) -> String {
         "memory",
     ]);
     for change in changes {
-        let optional = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}"));
+        let optional =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"));
         // Within the spread of the runs themselves a change says nothing.
         let mark = if change.beyond_spread {
             ""

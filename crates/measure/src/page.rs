@@ -121,18 +121,15 @@ fn asked(html: &mut String, race: &Race) {
     );
     for scenario in &race.scenarios {
         for bar in &scenario.bars {
-            let (class, met) = if bar.met {
-                ("", "met")
-            } else {
-                (" class=\"bad\"", "missed")
-            };
+            let class = if bar.met { "" } else { " class=\"bad\"" };
+            let met = bar.shown();
             let _ = writeln!(
                 html,
                 "<tr{class}><td>{}</td><td class=\"left\">{}</td><td>{}</td><td>{}</td>\
                  <td>{met}</td></tr>",
                 escaped(&scenario.name),
                 escaped(&bar.what),
-                bar.measured.map_or("-".to_owned(), shown::number),
+                bar.measured.map_or_else(|| "-".to_owned(), shown::number),
                 shown::number(bar.bar)
             );
         }

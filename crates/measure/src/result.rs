@@ -225,6 +225,17 @@ pub struct Bar {
     pub met: bool,
 }
 
+impl Bar {
+    /// In a word or two.
+    pub fn shown(&self) -> &'static str {
+        match (self.measured, self.met) {
+            (None, _) => "not measured",
+            (Some(_), true) => "met",
+            (Some(_), false) => "missed",
+        }
+    }
+}
+
 /// Round trips of one tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
@@ -305,7 +316,7 @@ impl Scenario {
 
     /// The round trips a tool's whole run took, for what is too small to be about rate.
     pub fn trips(&self, entry: &Entry) -> Option<Spread> {
-        let rtt = self.rtt_seconds.filter(|_| self.payload.bytes <= 1 << 20)?;
+        let rtt = self.rtt_seconds.filter(|_| self.payload.bytes <= 4096)?;
         (self.payload.files == 1).then_some(())?;
         entry.spread(|sample| sample.seconds / rtt)
     }

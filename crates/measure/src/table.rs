@@ -74,9 +74,9 @@ pub fn table(race: &Race) -> String {
             table.row(vec![
                 scenario.name.clone(),
                 bar.what.clone(),
-                bar.measured.map_or("-".to_owned(), shown::number),
+                bar.measured.map_or_else(|| "-".to_owned(), shown::number),
                 shown::number(bar.bar),
-                if bar.met { "met" } else { "missed" }.to_owned(),
+                bar.shown().to_owned(),
             ]);
         }
         let _ = writeln!(text, "{}", table.markdown());
@@ -148,13 +148,16 @@ pub fn scenario_table(scenario: &Scenario) -> String {
         }
         let figure = entry.spread(|sample| sample.figure(scenario.measure));
         row.push(middle(figure));
-        row.push(figure.map_or("-".to_owned(), |spread| {
-            format!(
-                "{} to {}",
-                shown::number(spread.min),
-                shown::number(spread.max)
-            )
-        }));
+        row.push(figure.map_or_else(
+            || "-".to_owned(),
+            |spread| {
+                format!(
+                    "{} to {}",
+                    shown::number(spread.min),
+                    shown::number(spread.max)
+                )
+            },
+        ));
         row.push(middle(entry.spread(|sample| sample.seconds)));
         row.push(middle(scenario.client_cpu(entry)));
         row.push(middle(scenario.server_cpu(entry)));
@@ -169,5 +172,5 @@ pub fn scenario_table(scenario: &Scenario) -> String {
 }
 
 fn middle(spread: Option<Spread>) -> String {
-    spread.map_or("-".to_owned(), |spread| shown::number(spread.median))
+    spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }

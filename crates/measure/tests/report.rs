@@ -153,7 +153,7 @@ fn well_formed(markup: &str) -> Result<(), String> {
     }
     open.is_empty()
         .then_some(())
-        .ok_or(format!("left open: {open:?}"))
+        .ok_or_else(|| format!("left open: {open:?}"))
 }
 
 #[test]

@@ -139,7 +139,7 @@ pub enum JobKind {
         options: PutOptions,
     },
     /// A part of a download, written into the target that `file` has created. The attributes
-    /// that the open file has come as [`LaneEvent::Attributes`].
+    /// that the open file has come as [`LaneEvent::Attributes`], empty where the server tells none.
     GetRange {
         /// Whose target: [`crate::DiskRequest::Join`].
         file: JobId,
@@ -302,6 +302,9 @@ pub enum LaneEvent {
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
     Failed(JobId, Fault),
+    /// It was given up ([`crate::Lane::abandon`]) and nothing of it was refused; no event with
+    /// its id follows.
+    Abandoned(JobId),
 }
 
 impl LaneEvent {
@@ -317,12 +320,13 @@ impl LaneEvent {
             | Self::Ended(id, _)
             | Self::Warning(id, _)
             | Self::Done(id)
+            | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,
         }
     }
 
     /// Whether no event of its job follows.
     pub fn is_last(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::Failed(..))
+        matches!(self, Self::Done(_) | Self::Failed(..) | Self::Abandoned(_))
     }
 }

@@ -10,7 +10,7 @@ use crate::shown;
 use crate::stats::Spread;
 
 fn cell(spread: Option<Spread>) -> String {
-    spread.map_or("-".to_owned(), |spread| shown::number(spread.median))
+    spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }
 
 /// A row for each tool.
@@ -59,13 +59,16 @@ pub(super) fn figures(html: &mut String, scenario: &Scenario) {
             ""
         };
         let figure = entry.spread(|sample| sample.figure(scenario.measure));
-        let range = figure.map_or("-".to_owned(), |spread| {
-            format!(
-                "{} to {}",
-                shown::number(spread.min),
-                shown::number(spread.max)
-            )
-        });
+        let range = figure.map_or_else(
+            || "-".to_owned(),
+            |spread| {
+                format!(
+                    "{} to {}",
+                    shown::number(spread.min),
+                    shown::number(spread.max)
+                )
+            },
+        );
         let seconds = cell(entry.spread(|sample| sample.seconds));
         let _ = write!(
             html,
@@ -103,13 +106,15 @@ pub(super) fn path_figures(html: &mut String, scenario: &Scenario) {
         if let Some(path) = path {
             let mut words = Vec::new();
             flatten("", path, &mut words);
-            rows.push((entry.tool.clone(), words.join(", ")));
+            let text = words.join(", ");
+            let text = text.replace("near to far", "→").replace("far to near", "←");
+            rows.push((entry.tool.clone(), text));
         }
     }
     if rows.is_empty() {
         return;
     }
-    html.push_str("<h3>The path</h3>\n<dl class=\"commands\">");
+    html.push_str("<h3>The path</h3>\n<p class=\"note\">→ is near to far, ← far to near. What is zero is left out.</p>\n<dl class=\"commands\">");
     for (tool, text) in rows {
         let _ = writeln!(
             html,

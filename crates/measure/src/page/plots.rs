@@ -131,16 +131,22 @@ fn shown_sample(entry: &Entry) -> Option<&Sample> {
     entry.middle().or_else(|| entry.samples.last())
 }
 
+/// In steps of a fiftieth of what is shown: finer ones show bursts rather than rates.
 fn rate_over_time(sample: &Sample, horizon: f64) -> Vec<(f64, f64)> {
-    sample
-        .curve
-        .windows(2)
-        .take_while(|pair| pair.last().is_some_and(|to| to.0 <= horizon))
-        .filter_map(|pair| {
-            let [from, to] = pair else { return None };
-            let seconds = to.0 - from.0;
+    let step = (sample.seconds.min(horizon) / 50.0).max(0.1);
+    let mut rates = Vec::new();
+    let mut from = match sample.curve.first() {
+        Some(first) => *first,
+        None => return rates,
+    };
+    let inside = sample.curve.iter().take_while(|point| point.0 <= horizon);
+    for to in inside.filter(|point| point.0 > 0.0) {
+        let seconds = to.0 - from.0;
+        if seconds >= step {
             let bytes = to.1.saturating_sub(from.1) as f64;
-            (seconds > 0.0).then(|| (f64::midpoint(from.0, to.0), bytes / 1e6 / seconds))
-        })
-        .collect()
+            rates.push((f64::midpoint(from.0, to.0), bytes / 1e6 / seconds));
+            from = *to;
+        }
+    }
+    rates
 }

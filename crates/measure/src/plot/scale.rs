@@ -49,7 +49,7 @@ impl Scale {
             .into_iter()
             .map(|part| whole + part.log10())
             .find(|end| *end + 1e-9 >= decades)
-            .unwrap_or(decades.ceil());
+            .unwrap_or_else(|| decades.ceil());
         Self {
             low,
             high: low * 10_f64.powf(part.max(1.0)),

@@ -165,5 +165,6 @@ fn short(value: f64) -> String {
         return "0".to_owned();
     }
     let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    text.strip_suffix(".0")
+        .map_or_else(|| text.clone(), str::to_owned)
 }

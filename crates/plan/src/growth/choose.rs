@@ -12,6 +12,12 @@ const SLOW_START: f64 = 8.0;
 const SPECULATIVE: u32 = 5;
 /// What a buffer is good for: the kernel counts its own overhead in.
 const USABLE: f64 = 0.6;
+/// From so many connections on the next step is a small one, unless the last one brought its
+/// share: to double five of them on a path that they filled cost a quarter of the rate for two
+/// seconds.
+const CAUTIOUS: u32 = 4;
+/// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
+const STOCK_SEND_BUFFER: u64 = 4 << 20;
 /// The window that OpenSSH gives a channel.
 const STOCK_WINDOW: u64 = 2 << 20;
 /// Below this a channel's window holds nothing back.
@@ -28,23 +34,33 @@ impl Growth {
             .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
         if let Some((learned, _)) = learned {
             (connections, channels) = (learned.connections, learned.channels);
+            if let Some(limit) = self.config.limit {
+                // Of those, as many as the user's rate is shared by.
+                let needed = limit.saturating_mul(connections.into()) / learned.rate.max(1) + 1;
+                connections = connections.min(u32::try_from(needed).unwrap_or(u32::MAX));
+            }
             // It was welcome the last time.
             self.at_once = super::MOST_AT_ONCE;
-        } else if rtt >= LONG {
-            if let (Some(buffer), Some(left)) = (self.config.buffer, evidence.remaining) {
-                // What one connection can reach at most, and how long the rest takes then.
-                let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
-                // One is enough for what the user allows.
-                let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
-                let lasts = left as f64 / cap;
-                let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-                if lasts > 2.0 * costs && !enough {
-                    connections = ((lasts / costs) as u32).min(SPECULATIVE);
-                }
-                let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
-                if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
-                    channels = full.clamp(1, 3);
-                }
+        } else if let (Some(buffer), Some(left), true) =
+            (self.config.buffer, evidence.remaining, rtt >= LONG)
+        {
+            // What one connection can reach at most, and how long the rest takes then. What the
+            // far end sends from is its own affair, and hardly anybody's is larger.
+            let buffer = match self.config.direction {
+                Direction::Up => buffer,
+                Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+            };
+            let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+            let lasts = left as f64 / cap;
+            let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
+            // One is enough for what the user allows.
+            let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
+            if lasts > 2.0 * costs && !enough {
+                connections = ((lasts / costs) as u32).min(SPECULATIVE);
+            }
+            let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
+            if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
+                channels = full.clamp(1, 3);
             }
         }
         self.planned = (
@@ -130,6 +146,14 @@ impl Growth {
         }
     }
 
+    /// The same over two steps, since answers come in bursts: before a login is asked for.
+    fn is_steady(&self) -> bool {
+        match self.rates.as_slice() {
+            [now, before, first, ..] => *now < before * 1.15 && *now < first * 1.2,
+            _ => false,
+        }
+    }
+
     pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<Change> {
         let mut changes = Vec::new();
         let now = evidence.now;
@@ -153,7 +177,10 @@ impl Growth {
             self.more_channels(evidence, &mut changes);
         }
         let costs = rtt.mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300);
-        let connects = self.config.connections.is_none() && self.may_connect(evidence);
+        let connects = self.config.connections.is_none()
+            && self.may_connect(evidence)
+            && !self.figures.queueing()
+            && (self.is_steady() || bound == Limiter::Loss);
         if changes.is_empty() && connects && lasts > costs && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
@@ -164,7 +191,16 @@ impl Growth {
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
                 | Limiter::FarSendBuffer
-                | Limiter::ServerWindow => have,
+                | Limiter::ServerWindow
+                    if self.bold || have < CAUTIOUS =>
+                {
+                    have
+                }
+                Limiter::SendBuffer
+                | Limiter::FarReceiveBuffer
+                | Limiter::ReceiveBuffer
+                | Limiter::FarSendBuffer
+                | Limiter::ServerWindow => have / 3,
                 _ => (have / 4).max(1),
             };
             self.add_connections(evidence, step.min(room), &mut changes);

@@ -156,10 +156,12 @@ impl Figures {
             self.shown.server.as_secs_f64() / latency.as_secs_f64().max(f64::MIN_POSITIVE);
     }
 
-    /// The path's queue has filled: what is sent more only waits longer.
+    /// The path's queue fills: what is sent more only waits longer. On 1 Gbit/s and 114 ms five
+    /// connections held back by their send buffers stood at 1.4 times the empty path's round trip
+    /// and 97 % of its rate; five more brought losses of 19 % and nothing else.
     pub(super) fn queueing(&self) -> bool {
         let rtt = self.shown.rtt;
-        rtt > self.shown.min_rtt.mul_f64(1.5) + Duration::from_millis(5)
+        rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
     }
 
     pub(super) fn lossy(&self) -> bool {

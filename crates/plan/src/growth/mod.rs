@@ -125,6 +125,8 @@ pub struct Growth {
     rest_until: Option<Instant>,
     /// The last trial showed that more brings nothing.
     sated: bool,
+    /// The last trial brought its share.
+    bold: bool,
     best: f64,
     counts: (u32, u32),
     /// The rate that the user set held data back for most of the last interval.
@@ -164,6 +166,7 @@ impl Growth {
             backoff: BACKOFF,
             rest_until: None,
             sated: false,
+            bold: false,
             best: 0.0,
             counts: (1, 1),
             throttled: false,

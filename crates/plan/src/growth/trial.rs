@@ -125,6 +125,7 @@ impl Growth {
             channels: trial.channels.len() as u32,
             gain,
         });
+        self.bold = proportional;
         if gain >= PAYS {
             self.sated = false;
             self.backoff = BACKOFF;
@@ -144,7 +145,7 @@ impl Growth {
         self.give_back(&trial, evidence)
     }
 
-    fn give_back(&mut self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
+    fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
         let mut changes = retire(evidence, trial.connections);
         let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
         for connection in &trial.channels {

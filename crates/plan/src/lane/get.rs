@@ -42,6 +42,10 @@ pub(super) struct Get {
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
     pub(super) fault: Option<Fault>,
+    /// Another lane has done it.
+    pub(super) abandoned: bool,
+    /// A part whose end was told; what the server still owes for it nobody waits for.
+    pub(super) told: bool,
 }
 
 impl Get {
@@ -78,6 +82,8 @@ impl Get {
             pending: 0,
             disk_pending: 0,
             fault: None,
+            abandoned: false,
+            told: false,
         }
     }
 
@@ -113,7 +119,7 @@ impl Get {
 
     /// Its turn to open has come.
     pub(super) fn open(&mut self, core: &mut Core) {
-        if self.fault.is_some() || self.opening || self.handle.is_some() {
+        if self.given_up() || self.opening || self.handle.is_some() {
             return;
         }
         let path = self.source.clone();
@@ -156,14 +162,15 @@ impl Get {
             What::Look => self.on_look(core, &reply),
             What::Open => self.on_open(core, &reply)?,
             What::Fstat => {
-                if let Reply::Attrs(attrs) = &reply {
-                    let seen = attributes(attrs);
-                    if seen.size.is_some() {
-                        self.attrs = Some(seen);
-                    }
-                    if self.part.is_some() {
-                        core.event(LaneEvent::Attributes(self.id, seen));
-                    }
+                let seen = match &reply {
+                    Reply::Attrs(attrs) => attributes(attrs),
+                    _ => Attributes::default(),
+                };
+                if seen.size.is_some() {
+                    self.attrs = Some(seen);
+                }
+                if self.part.is_some() {
+                    core.event(LaneEvent::Attributes(self.id, seen));
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
@@ -204,11 +211,11 @@ impl Get {
                 }
                 if self.handle.is_none() {
                     self.handle = Some(handle.clone());
-                    if self.fault.is_none() {
+                    if !self.given_up() {
                         self.begin(core);
                     }
                 }
-                if !self.created && self.fault.is_none() {
+                if !self.created && !self.given_up() {
                     self.created = true;
                     let job = self.id;
                     let request = match self.part {
@@ -267,7 +274,7 @@ impl Get {
     }
 
     pub(super) fn settle(&mut self, core: &mut Core) -> Step {
-        if self.fault.is_some() {
+        if self.given_up() {
             return self.give_up(core);
         }
         let covered = self.end.is_some() || self.limit().is_some_and(|l| self.next >= l);
@@ -281,11 +288,26 @@ impl Get {
             self.handle = None;
             core.openers.push_back(self.id);
         }
-        if self.finished && self.closed && self.pending == 0 && self.disk_pending == 0 {
-            core.event(LaneEvent::Done(self.id));
-            return Step::Over;
+        let read = self.finished && self.reads == 0 && self.disk_pending == 0;
+        if read && (self.part.is_some() || self.closed && self.pending == 0) {
+            self.tell_end(core, LaneEvent::Done(self.id));
         }
-        Step::Goes
+        self.step()
+    }
+
+    /// Once, and for a part as soon as it has let go of the target: the file need not wait for
+    /// the answers to READs that others overtook, or to a CLOSE, which changes nothing.
+    fn tell_end(&mut self, core: &mut Core, event: LaneEvent) {
+        if !std::mem::replace(&mut self.told, true) {
+            core.event(event);
+        }
+    }
+
+    fn step(&self) -> Step {
+        match self.told && self.pending == 0 && self.disk_pending == 0 {
+            true => Step::Over,
+            false => Step::Goes,
+        }
     }
 
     fn finish(&mut self, core: &mut Core) {
@@ -336,7 +358,8 @@ impl Get {
         if !self.opening || core.server.predict {
             self.close(core);
         }
-        if self.pending > 0 || self.disk_pending > 0 {
+        let waits = self.pending > 0 && self.part.is_none();
+        if waits || self.disk_pending > 0 {
             return Step::Goes;
         }
         if self.created && !self.discarding {
@@ -344,10 +367,16 @@ impl Get {
             self.ask_disk(core, DiskRequest::Discard { job: self.id });
             return Step::Goes;
         }
-        if let Some(fault) = self.fault.take() {
-            core.event(LaneEvent::Failed(self.id, fault));
-        }
-        Step::Over
+        let end = match self.fault.clone() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Abandoned(self.id),
+        };
+        self.tell_end(core, end);
+        self.step()
+    }
+
+    pub(super) fn given_up(&self) -> bool {
+        self.fault.is_some() || self.abandoned
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

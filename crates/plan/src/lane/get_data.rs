@@ -13,7 +13,7 @@ impl Get {
         let Some(handle) = self.handle.clone() else {
             return false;
         };
-        if self.closing || self.fault.is_some() {
+        if self.closing || self.given_up() {
             return false;
         }
         if let Some((offset, len)) = self.missing.pop_front() {
@@ -61,7 +61,7 @@ impl Get {
         match reply {
             Reply::Data { at, bytes, last } => {
                 let got = at + bytes.len() as u32;
-                if self.fault.is_none() && !bytes.is_empty() {
+                if !self.given_up() && !bytes.is_empty() {
                     let n = bytes.len() as u64;
                     self.unwritten += n;
                     core.unwritten += n;
@@ -89,7 +89,7 @@ impl Get {
 
     /// A READ of `len` at `offset` brought `got` bytes.
     fn arrived(&mut self, core: &mut Core, offset: u64, len: u32, got: u32) {
-        if self.fault.is_some() {
+        if self.given_up() {
             return;
         }
         if let Some(pieces) = self.arriving.remove(&offset) {

@@ -89,6 +89,10 @@ impl Lane {
 
     /// Takes a job. One that this lane must not do comes back: a `List` where handles are
     /// predicted, since a directory handle would take the number of the next file's.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the job itself comes back, which is rare"
+    )]
     pub fn push(&mut self, now: Instant, job: Job) -> Result<(), Job> {
         if self.predicts() && matches!(job.kind, JobKind::List { .. }) {
             return Err(job);
@@ -220,19 +224,16 @@ impl Lane {
         self.pump();
     }
 
-    /// Gives up one job, which then fails: somebody else has done its work. Nothing happens to
-    /// one that is not here.
+    /// Gives up one job: somebody else has done its work. It ends with
+    /// [`LaneEvent::Abandoned`] when all that it has sent is answered, or as it would have. Nothing
+    /// happens to one that is not here.
     pub fn abandon(&mut self, now: Instant, job: JobId) {
         self.core.now = now;
-        let fault = Fault {
-            what: "done on another channel".to_owned(),
-            remote: false,
-        };
         if let Some(at) = self.waiting.iter().position(|j| j.id == job) {
             self.waiting.remove(at);
-            self.core.event(LaneEvent::Failed(job, fault));
+            self.core.event(LaneEvent::Abandoned(job));
         } else if let Some(task) = self.tasks.get_mut(&job) {
-            let step = task.cancel(&mut self.core, fault);
+            let step = task.abandon(&mut self.core);
             self.after(job, step);
         }
         self.pump();

@@ -31,6 +31,8 @@ pub(super) struct Put {
     pub(super) attempt: Attempt,
     /// The first cause of failure.
     pub(super) fault: Option<Fault>,
+    /// Another lane has done it.
+    pub(super) abandoned: bool,
     /// Why to begin again once nothing of this attempt is left.
     pub(super) redo: Option<Redo>,
     /// Requests without an answer, disk's and server's.
@@ -138,6 +140,7 @@ impl Put {
             hops: 0,
             attempt: Attempt::default(),
             fault: None,
+            abandoned: false,
             redo: None,
             pending: 0,
             disk_pending: 0,
@@ -330,7 +333,7 @@ impl Put {
     }
 
     pub(super) fn given_up(&self) -> bool {
-        self.fault.is_some() || self.redo.is_some()
+        self.fault.is_some() || self.redo.is_some() || self.abandoned
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

@@ -59,12 +59,15 @@ impl Put {
 
     /// Asks for the next piece of the source; false when there is nothing to ask for now.
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+        if self.given_up() {
+            return false;
+        }
         let limit = self.limit();
         let a = &mut self.attempt;
         let Some(handle) = &a.handle else {
             return false;
         };
-        if a.end.is_some() || self.fault.is_some() || self.redo.is_some() {
+        if a.end.is_some() {
             return false;
         }
         let size = a.meta.attributes.size.unwrap_or(0);
@@ -132,7 +135,8 @@ impl Put {
         }
         self.close(core);
         self.tell_end(core, end);
-        if self.is_piece() {
+        // Of a file in parts nobody but who divides it knows.
+        if !matches!(self.part, Part::Whole { .. }) {
             return;
         }
         if end < self.attempt.meta.attributes.size.unwrap_or(0) && !self.attempt.meta.stream {

@@ -214,6 +214,10 @@ impl Put {
             core.event(LaneEvent::Failed(self.id, fault));
             return Step::Over;
         }
+        if self.abandoned {
+            core.event(LaneEvent::Abandoned(self.id));
+            return Step::Over;
+        }
         self.begin_again(core)
     }
 

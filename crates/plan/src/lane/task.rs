@@ -163,6 +163,21 @@ impl Task {
         }
     }
 
+    /// Ends a part of a file early; other jobs go on.
+    pub(super) fn abandon(&mut self, core: &mut Core) -> Step {
+        match &mut self.machine {
+            Machine::Put(put) if put.is_piece() => {
+                put.abandoned = true;
+                put.settle(core)
+            }
+            Machine::Get(get) if get.part.is_some() => {
+                get.abandoned = true;
+                get.settle(core)
+            }
+            _ => Step::Goes,
+        }
+    }
+
     /// A name at the far end that may have been created and would stay behind.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {

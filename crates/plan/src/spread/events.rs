@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::file::Stage;
+use super::spans::Spans;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -119,7 +121,12 @@ impl Spread {
         file.losses += 1;
         let had = file.part_over(part, false);
         if file.is_put() && file.temp.is_none() {
+            // Nothing of it is anywhere.
             file.headed = false;
+            file.end = None;
+            if file.stage == Stage::Moving {
+                file.unclaimed = Spans::all();
+            }
         }
         let began = had.is_some_and(|part| part.progress > 0);
         if file.losses >= MOST_PART_LOSSES {
@@ -188,7 +195,7 @@ impl Spread {
             self.let_go(&file);
             let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
             let temporary = file.temporary();
-            let fault = leaving(&fault, temporary.as_ref().or(left.get(&id)));
+            let fault = leaving(&fault, temporary.as_ref().or_else(|| left.get(&id)));
             self.tell(LaneEvent::Failed(id, fault));
         }
     }

@@ -240,7 +240,8 @@ impl SplitFile {
 
     /// All bytes up to the end are safe.
     pub(super) fn is_complete(&self) -> bool {
-        self.end.is_some_and(|end| self.safe.contains(0, end))
+        let made = !self.is_put() || self.temp.is_some();
+        made && self.end.is_some_and(|end| self.safe.contains(0, end))
     }
 
     /// Bytes confirmed that have not been told.

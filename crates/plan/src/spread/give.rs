@@ -28,7 +28,10 @@ impl Spread {
             let open = |l: &LaneState| l.is_open() && !l.listing;
             let any = |l: &LaneState| l.is_open();
             let lanes = &self.lanes;
-            let Some(lane) = lanes.best(self.now, open).or(lanes.best(self.now, any)) else {
+            let Some(lane) = lanes
+                .best(self.now, open)
+                .or_else(|| lanes.best(self.now, any))
+            else {
                 return;
             };
             if let Some((id, kind, what)) = self.urgent.pop_front() {
@@ -53,7 +56,7 @@ impl Spread {
             let lane = match dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t)) {
                 // Its directory is on its way: behind it, or not yet.
                 Some(lane) => match self.lanes.by_id.get(&lane) {
-                    Some(l) if l.report.in_order && !l.closing && l.report.wants > 0 => lane,
+                    Some(l) if l.report.in_order && l.takes_jobs() => lane,
                     _ => return,
                 },
                 None => match self.lanes.best(self.now, LaneState::takes_jobs) {

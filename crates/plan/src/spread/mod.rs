@@ -109,6 +109,9 @@ pub struct SpreadOptions {
     pub most: u64,
     /// Pieces are multiples of this: the size of one WRITE.
     pub unit: u64,
+    /// Do what a slower lane has again on a faster one. Not where it is no lane's fault how slow
+    /// it is, since what is done twice takes from the rate that was set.
+    pub overtake: bool,
 }
 
 impl Default for SpreadOptions {
@@ -119,6 +122,7 @@ impl Default for SpreadOptions {
             least: 1 << 20,
             most: 16 << 20,
             unit: 63 * 4096,
+            overtake: true,
         }
     }
 }
@@ -268,7 +272,9 @@ impl Spread {
         }
     }
 
-    /// The lane gets no more jobs; see [`Spread::lane_is_free`].
+    /// The lane gets no more jobs; see [`Spread::lane_is_free`]. Also to be called when a lane has
+    /// ended and the disk still works on what it asked for, until [`Spread::lane_lost`]; orders
+    /// that come for it meanwhile are void.
     pub fn retire(&mut self, lane: LaneId) {
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.retiring = true;

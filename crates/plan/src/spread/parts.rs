@@ -30,8 +30,11 @@ impl Spread {
                 self.go_on(id);
             }
             DiskReply::Failed { fault, .. } => {
-                file.held = false;
-                self.fail_file(id, fault);
+                file.fail(fault);
+                if file.stage == Stage::Naming && !file.is_put() {
+                    file.stage = Stage::GivingUp;
+                }
+                self.go_on(id);
             }
             _ => {}
         }
@@ -104,14 +107,17 @@ impl Spread {
                 self.tell_news(id);
                 self.go_on(id);
             }
+            LaneEvent::Abandoned(_) => {
+                file.part_over(part, false);
+                self.go_on(id);
+            }
+            // Even where others have done it: nothing of a file may have been refused when it
+            // gets its name.
             LaneEvent::Failed(_, fault) => {
-                let abandoned = file
-                    .part_over(part, false)
-                    .is_some_and(|running| running.abandoned);
-                if abandoned || file.stage != Stage::Moving || file.is_complete() {
-                    self.go_on(id);
-                } else {
-                    self.fail_file(id, fault);
+                file.part_over(part, false);
+                match file.stage {
+                    Stage::Moving => self.fail_file(id, fault),
+                    _ => self.go_on(id),
                 }
             }
             _ => {}
@@ -159,11 +165,13 @@ impl Spread {
             return;
         };
         let (end, moving) = (file.end, file.stage == Stage::Moving);
+        // Without a temporary there is no file, however little of it.
+        let made = !file.is_put() || file.temp.is_some();
         for (part, running) in &mut file.running {
             let to = running.to.min(end.unwrap_or(u64::MAX));
             // The last part alone knows where the file ends.
             let needed = end.is_none() && running.to == u64::MAX;
-            let done = !needed && file.safe.contains(running.from, to);
+            let done = made && !needed && file.safe.contains(running.from, to);
             if (done || !moving) && !running.abandoned {
                 running.abandoned = true;
                 self.orders.push_back(Order::Abandon(running.lane, *part));
@@ -261,12 +269,9 @@ impl Spread {
 
     pub(super) fn fail_file(&mut self, id: JobId, fault: Fault) {
         if let Some(file) = self.files.get_mut(&id) {
-            let naming = file.stage == Stage::Naming;
-            file.fail(fault);
             // Once the name is on its way, only its answer tells.
-            if naming && !file.is_put() && !file.held {
-                file.stage = Stage::Cleaning(Then::Fail);
-            } else if let Stage::Cleaning(then) = &mut file.stage {
+            file.fail(fault);
+            if let Stage::Cleaning(then) = &mut file.stage {
                 *then = Then::Fail;
             }
             self.go_on(id);

@@ -42,7 +42,7 @@ impl Engine<'_> {
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
-            LaneEvent::Temp(..) | LaneEvent::Ended(..) => {}
+            LaneEvent::Temp(..) | LaneEvent::Ended(..) | LaneEvent::Abandoned(_) => {}
         }
     }
 

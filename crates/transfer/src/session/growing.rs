@@ -97,7 +97,9 @@ impl Driver {
         let Some(direction) = self.growing.direction else {
             return;
         };
-        if self.spread.is_idle() || !self.lanes.iter().any(|on| on.lane.server_info().is_some()) {
+        let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
+        let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        if self.spread.is_idle() || !authenticated {
             return;
         }
         if self.growing.growth.is_none() {
@@ -122,6 +124,11 @@ impl Driver {
         self.growing
             .log
             .add(now, limiter, growth.limiter_evidence());
+        trace!(
+            "{:?} left, {:.0} bytes a second",
+            evidence.remaining,
+            growth.limiter_evidence().rate
+        );
         if !changes.is_empty() {
             info!("{}", decisions::in_words(growth, &changes, learned));
             trace!("{:?}", growth.limiter_evidence());
