@@ -33,8 +33,8 @@ fn session(outcome: &Outcome) -> Value {
 fn the_rate_is_that_of_all_connections_together() {
     let Some(scene) = scene() else { return };
     let ways: [(OsString, OsString); 2] = [
-        (scene.path("file").into(), scene.remote("copy").into()),
-        (scene.remote("file").into(), scene.path("back").into()),
+        (scene.path("file").into(), scene.remote("copy")),
+        (scene.remote("file"), scene.path("back").into()),
     ];
     for (from, to) in ways {
         let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
@@ -46,8 +46,9 @@ fn the_rate_is_that_of_all_connections_together() {
             event.and_then(|e| e["t"].as_f64()).expect("a time")
         };
         let rate = FILE as f64 / (when("file_done") - when("host"));
-        // The burst after a pause is a tenth of a second's worth.
-        assert!((3.5e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
+        // Below, a machine that is busy takes its part; above, there is the burst after a pause, a
+        // tenth of a second's worth.
+        assert!((3.0e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
         let session = session(&outcome);
         assert_eq!(session["connections"], 3, "{session}");
         assert_eq!(session["channels"], 2, "{session}");
@@ -113,7 +114,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
         kept["memory"]["banner"] = json!("SSH-2.0-Before");
         kept["memory"]["learned"] = json!([{
             "direction": "up", "connections": 3, "channels": 1,
-            "rate": 1, "rtt_us": 100, "at": at,
+            "rate": 1000, "rtt_us": 100, "at": at,
         }]);
         std::fs::write(&file, kept.to_string()).expect("the memory");
     };

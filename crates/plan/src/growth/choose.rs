@@ -34,6 +34,11 @@ impl Growth {
             .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
         if let Some((learned, _)) = learned {
             (connections, channels) = (learned.connections, learned.channels);
+            if let Some(limit) = self.config.limit {
+                // Of those, as many as the user's rate is shared by.
+                let needed = limit.saturating_mul(connections.into()) / learned.rate.max(1) + 1;
+                connections = connections.min(u32::try_from(needed).unwrap_or(u32::MAX));
+            }
             // It was welcome the last time.
             self.at_once = super::MOST_AT_ONCE;
         } else if let (Some(buffer), Some(left), true) =

@@ -115,7 +115,8 @@ mod tests {
     use super::*;
 
     fn log(looks: &[(Limiter, usize)]) -> LimiterLog {
-        let (mut at, mut log) = (Instant::now(), LimiterLog::default());
+        let mut at = testkit::sftp_model::epoch();
+        let mut log = LimiterLog::default();
         for (limiter, times) in looks {
             for _ in 0..*times {
                 at += Duration::from_millis(100);

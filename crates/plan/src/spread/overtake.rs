@@ -29,6 +29,7 @@ impl Spread {
     pub(super) fn overtake(&mut self) -> bool {
         let nothing = self.waiting.is_empty() && self.large.is_empty();
         if !nothing
+            || !self.options.overtake
             || self
                 .files
                 .values()

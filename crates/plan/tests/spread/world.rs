@@ -85,6 +85,7 @@ pub(crate) fn small() -> SpreadOptions {
         least: 64 << 10,
         most: 512 << 10,
         unit: 16 << 10,
+        overtake: true,
     }
 }
 

@@ -75,6 +75,7 @@ impl Driver {
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
         let spread = SpreadOptions {
             split,
+            overtake: options.limit.is_none(),
             ..SpreadOptions::default()
         };
         Ok(Self {
