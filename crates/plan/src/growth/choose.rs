@@ -78,7 +78,12 @@ impl Growth {
             .min(self.most_connections())
             .saturating_sub(have);
         self.add_connections(evidence, more, &mut changes);
-        let channels = channels.min(self.most_channels());
+        // Where losses hold the connections, none has a window that is too small.
+        let fixed = self.config.channels.is_some();
+        let channels = match self.figures.lossy() && !fixed {
+            true => 1,
+            false => channels.min(self.most_channels()),
+        };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
                 changes.push(Change::AddChannel(*connection));

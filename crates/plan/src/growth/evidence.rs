@@ -40,7 +40,7 @@ pub struct Evidence {
 pub struct ConnectionSample {
     /// Which.
     pub connection: ConnectionId,
-    /// Bytes sent (up) or received (down) on its socket.
+    /// Bytes acknowledged (up) or received (down) on its socket.
     pub bytes: u64,
     /// What the kernel says, where there is a kernel's TCP under it.
     pub tcp: Option<TcpSample>,

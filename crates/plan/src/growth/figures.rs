@@ -64,7 +64,13 @@ impl Measure {
         if over <= 0.0 {
             return None;
         }
-        let rate = e.moved.saturating_sub(last.moved) as f64 / over;
+        let moved = e.moved.saturating_sub(last.moved) as f64 / over;
+        // Answers come for a quarter of a megabyte at a time, which on a slow or lossy path is
+        // seconds; sockets count each segment.
+        let rate = match sockets(e, &last) {
+            Some(bytes) => bytes as f64 / over,
+            None => moved,
+        };
         let done = e.done.saturating_sub(last.done) as f64 / over;
         let mut figures = Figures {
             work: rate + done * JOB,
@@ -88,6 +94,16 @@ impl Measure {
     pub(super) fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt
     }
+}
+
+/// Bytes through the sockets since the last look, where a kernel counts them.
+fn sockets(e: &Evidence, last: &Last) -> Option<u64> {
+    let counted = e.connections.iter().filter(|c| c.tcp.is_some());
+    let since = counted.filter_map(|c| {
+        let then = last.connections.get(&c.connection)?;
+        Some(c.bytes.saturating_sub(then.bytes))
+    });
+    since.reduce(|sum, bytes| sum + bytes)
 }
 
 impl Figures {

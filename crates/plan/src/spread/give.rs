@@ -119,7 +119,12 @@ impl Spread {
         let lanes = self.lanes.working().max(1) as u64;
         let depth = self.lanes.by_id.get(&lane).map_or(0, |l| l.report.depth);
         let most = depth.clamp(self.options.most / 4, self.options.most);
-        let piece = (left / (lanes * PIECES)).clamp(self.options.least, most);
+        // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
+        // file waiting.
+        let rate = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
+        let quick = rate.map_or(most, |rate| (2.0 * rate) as u64);
+        let least = self.options.least.min(quick).max(self.options.unit);
+        let piece = (left / (lanes * PIECES)).clamp(least, most.min(quick).max(least));
         piece.next_multiple_of(self.options.unit.max(1))
     }
 

@@ -40,6 +40,9 @@ const METER: Duration = Duration::from_millis(250);
 const WEIGHT: u64 = 16 << 10;
 /// Less than this is not worth a lane's while.
 const LEAST_DEPTH: u64 = 4 << 20;
+/// What a lane gets of which nothing is known.
+const UNKNOWN_BUDGET: u64 = 1 << 20;
+const LEAST_BUDGET: u64 = 512 << 10;
 
 impl LaneState {
     pub(super) fn new(now: Instant, listing: bool, report: LaneReport) -> Self {
@@ -100,9 +103,15 @@ impl LaneState {
         }
     }
 
-    /// How much it should have, so that it never waits for more: twice what may be in flight.
+    /// How much it should have, so that it never waits for more: what it moves in three seconds,
+    /// up to twice what may be in flight. What a slow lane holds, others cannot do: of 32 MiB
+    /// over a path with losses the first four of sixteen lanes took all.
     pub(super) fn budget(&self) -> u64 {
-        2 * self.report.depth.max(LEAST_DEPTH)
+        let moves = self
+            .meter
+            .rate
+            .map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
+        moves.clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -63,7 +63,12 @@ impl Spread {
                 let theirs = slow.takes(self.now, 0, usual);
                 // The whole of it again, twice over for the estimate, and what is on its way to
                 // the loser must drain before the file gets its name.
-                let drains = slow.report.latency;
+                let moves = slow.rate(self.now).is_some();
+                let drains = if moves {
+                    slow.report.latency
+                } else {
+                    Duration::ZERO
+                };
                 let ours = 2 * fast.takes(self.now, len, usual) + drains + COMPARE;
                 if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
                     worst = Some((theirs, *id, *part, running.lane));

@@ -278,11 +278,12 @@ fn a_new_host_is_added_once_on_a_line_of_its_own() {
         fs::read_to_string(&file).unwrap(),
         format!("unfinished\n{line}")
     );
-    record(&file, &HostName::new("h2", 22, None), &key(1), true).unwrap();
+    // A name that no hash can happen to hold.
+    record(&file, &HostName::new("h.2", 22, None), &key(1), true).unwrap();
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.lines().nth(2).unwrap().starts_with("|1|") && !text.contains("h2"));
+    assert!(text.lines().nth(2).unwrap().starts_with("|1|") && !text.contains("h.2"));
     let known = KnownHosts::load([&file]);
-    assert!(matches!(check(&known, "h2", 22, &key(1)), Verdict::Trusted(p) if p.line == 3));
+    assert!(matches!(check(&known, "h.2", 22, &key(1)), Verdict::Trusted(p) if p.line == 3));
     record(Path::new("/dev/null"), &name, &key(1), false).unwrap();
 }
 

@@ -159,7 +159,7 @@ impl Driver {
             limit: self.options.limit,
             most_connections: reach
                 .and_then(|r| r.most())
-                .unwrap_or(GrowthConfig::new(direction).most_connections),
+                .unwrap_or_else(|| GrowthConfig::new(direction).most_connections),
             learned: learned.map(|l| (l, seconds())),
             ..GrowthConfig::new(direction)
         }
@@ -173,7 +173,8 @@ impl Driver {
             connections.push(ConnectionSample {
                 connection: on.id,
                 bytes: match direction {
-                    Direction::Up => sample.sent,
+                    // What is written may wait in the socket for seconds.
+                    Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
                     Direction::Down => sample.received,
                 },
                 tcp: tcp_sample(&sample),
