@@ -80,7 +80,10 @@ impl Far {
 
     /// So many connections, which nothing on this machine's own network would pay for.
     pub(crate) fn cp(&self, connections: u32) -> Run {
-        self.scene.client.cp().arg(format!("--connections={connections}"))
+        self.scene
+            .client
+            .cp()
+            .arg(format!("--connections={connections}"))
     }
 
     /// `cp -r FLAGS from/. to`, over four connections.
@@ -118,7 +121,12 @@ impl Far {
         };
         assert!(names(&from) == names(&to), "{:?}\n{outcome}", names(&to));
         for ((name, a), (_, b)) in from.iter().zip(&to) {
-            assert!(a == b, "{name} is not the same: {} and {}\n{outcome}", a.len(), b.len());
+            assert!(
+                a == b,
+                "{name} is not the same: {} and {}\n{outcome}",
+                a.len(),
+                b.len()
+            );
         }
     }
 

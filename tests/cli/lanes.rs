@@ -187,7 +187,11 @@ fn further_logins_are_refused() {
         };
         let once = longhaul_tests::scratch();
         let (keys, script) = (once.path().join("keys"), once.path().join("server"));
-        let text = format!("#!/bin/sh\n: > {}\nexec {}\n", keys.display(), server.display());
+        let text = format!(
+            "#!/bin/sh\n: > {}\nexec {}\n",
+            keys.display(),
+            server.display()
+        );
         testkit::tree::write_file(&script, text.as_bytes());
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&script, executable).expect("our file");
@@ -204,7 +208,10 @@ fn further_logins_are_refused() {
         far.assert_copied(&outcome);
         // Each refused login may be a penalty, or lock the account.
         let connections = far.proxy.connections();
-        assert!((2..=4).contains(&connections), "{connections} connections\n{outcome}");
+        assert!(
+            (2..=4).contains(&connections),
+            "{connections} connections\n{outcome}"
+        );
     }
 }
 
@@ -217,13 +224,16 @@ fn a_password_is_asked_for_once() {
             return;
         };
         far = far.with_file();
-        let everybody = std::fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let everybody: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         for folder in ["", "to", "from"] {
             std::fs::set_permissions(far.scene.path(folder), everybody.clone()).expect("ours");
         }
         let askpass = far.scene.client.dir.askpass(password());
         far.scene.client.dir.set_for_all("BatchMode", "no");
-        far.scene.client.dir.set("peer", "PubkeyAuthentication", "no");
+        far.scene
+            .client
+            .dir
+            .set("peer", "PubkeyAuthentication", "no");
         let run = far.run(to, &[]).env("SSH_ASKPASS", askpass);
         let outcome = run.env("SSH_ASKPASS_REQUIRE", "force").run();
         far.assert_copied(&outcome);

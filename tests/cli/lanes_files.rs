@@ -32,7 +32,10 @@ fn interrupted_no_lane_leaves_anything_behind() {
             assert!(outcome.err().lines().count() < 4, "{outcome}");
             for (name, data) in far.files("to") {
                 let from = fs::read(far.scene.path("from").join(&name));
-                assert!(from.is_ok_and(|from| from == data), "{name} stays\n{outcome}");
+                assert!(
+                    from.is_ok_and(|from| from == data),
+                    "{name} stays\n{outcome}"
+                );
             }
         }
     }
@@ -119,7 +122,9 @@ fn a_source_that_vanishes_or_is_replaced() {
 #[test]
 fn no_space_for_all_of_it() {
     for to in BOTH {
-        let Some(server) = missing::sftp_server() else { return };
+        let Some(server) = missing::sftp_server() else {
+            return;
+        };
         let half = SIZE / 2 / 512;
         let limited = format!("trap \"\" XFSZ; ulimit -f {half}; exec");
         let builder = PeerBuilder::new(PeerKind::OpenSsh);
@@ -142,7 +147,9 @@ fn no_space_for_all_of_it() {
                 let longhaul = longhaul_tests::longhaul();
                 let script = format!("{limited} \"$0\" \"$@\"");
                 let run = far.scene.client.dir.run("/bin/sh").args(["-c", &script]);
-                let run = run.arg(longhaul).args(["cp", "--connections=4", "-r", "-F"]);
+                let run = run
+                    .arg(longhaul)
+                    .args(["cp", "--connections=4", "-r", "-F"]);
                 run.arg(far.scene.client.dir.config())
                     .arg(far.scene.remote("from/."))
                     .arg(far.scene.path("to"))
@@ -189,8 +196,14 @@ fn a_device_takes_a_large_file() {
     for to in BOTH {
         let Some(far) = far() else { return };
         let (from, target) = match to {
-            To::There => (far.scene.path("from/file").into_os_string(), "peer:/dev/null".into()),
-            To::Here => (far.scene.remote("from/file"), std::ffi::OsString::from("/dev/null")),
+            To::There => (
+                far.scene.path("from/file").into_os_string(),
+                "peer:/dev/null".into(),
+            ),
+            To::Here => (
+                far.scene.remote("from/file"),
+                std::ffi::OsString::from("/dev/null"),
+            ),
         };
         let outcome = far.cp(4).arg(from).arg(target).run();
         assert!(outcome.code == Some(0), "{outcome}");
@@ -212,7 +225,11 @@ fn a_fifo_takes_a_large_file_in_its_order() {
     let outcome = far.cp(4).arg(far.scene.remote("from/file")).arg(fifo).run();
     assert!(!outcome.timed_out && outcome.code == Some(0), "{outcome}");
     let read = reading.join().expect("the reader ends").expect("it reads");
-    assert!(read == Seed::new(1).bytes(SIZE), "{} bytes\n{outcome}", read.len());
+    assert!(
+        read == Seed::new(1).bytes(SIZE),
+        "{} bytes\n{outcome}",
+        read.len()
+    );
 }
 
 /// The second is what stands there in the end, whole.
@@ -227,7 +244,10 @@ fn two_sources_of_one_name() {
         .arg(far.scene.remote("to"))
         .run();
     assert!(outcome.code == Some(0), "{outcome}");
-    assert!(far.files("to")[0].1 == Seed::new(8).bytes(SIZE / 2), "{outcome}");
+    assert!(
+        far.files("to")[0].1 == Seed::new(8).bytes(SIZE / 2),
+        "{outcome}"
+    );
     far.assert_no_temporaries(&outcome);
 }
 
@@ -242,7 +262,10 @@ fn from_one_far_host_to_another() {
         return;
     };
     let proxy = DelayProxy::to(peer.addr()).rtt(RTT).rate(RATE).start();
-    far.scene.client.dir.add_host_at("other", &peer, proxy.port());
+    far.scene
+        .client
+        .dir
+        .add_host_at("other", &peer, proxy.port());
     let to = longhaul_tests::remote("other", &far.scene.path("to"));
     let run = far.cp(4).args(["-3", "-r"]);
     let outcome = run.arg(far.scene.remote("from/.")).arg(to).run();
@@ -287,7 +310,9 @@ fn through_a_command() {
 /// A program instead of our SSH has one connection with one channel.
 #[test]
 fn through_a_program_there_is_one() {
-    let Some(server) = missing::sftp_server() else { return };
+    let Some(server) = missing::sftp_server() else {
+        return;
+    };
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
     };

@@ -12,6 +12,8 @@ pub(super) struct LaneState {
     pub(super) listing: bool,
     /// Gets nothing more.
     pub(super) retiring: bool,
+    /// It has told something: it was not refused.
+    pub(super) spoke: bool,
     /// It was asked to be closed.
     pub(super) closing: bool,
     /// What it was given and has not finished, with the bytes of each.
@@ -47,6 +49,7 @@ impl LaneState {
             report,
             listing,
             retiring: false,
+            spoke: false,
             closing: false,
             jobs: BTreeMap::new(),
             load: 0,

@@ -124,9 +124,8 @@ impl Spread {
             *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
         });
         let idle = |l: &LaneState| l.is_open() && !l.listing && l.jobs.is_empty();
-        let last = self.waiting.is_empty()
-            && self.large.is_empty()
-            && self.lanes.by_id.values().any(idle);
+        let last =
+            self.waiting.is_empty() && self.large.is_empty() && self.lanes.by_id.values().any(idle);
         let patience = match last && patience == SILENT {
             true => LAST,
             false => patience,

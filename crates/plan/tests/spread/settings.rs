@@ -44,13 +44,20 @@ fn the_directory_above_comes_after_the_one_below() {
         w.run();
         let mut jobs = Vec::new();
         for (n, dir) in ["a/b/c/d", "a/b/c", "a/b", "a"].into_iter().enumerate() {
-            w.put(bytes(3000, n as u64), &format!("f{n}"), PutOptions::default());
+            w.put(
+                bytes(3000, n as u64),
+                &format!("f{n}"),
+                PutOptions::default(),
+            );
             jobs.push(set(&mut w, dir, 0o600));
             w.run_for(Duration::from_millis(10));
         }
         if let Some(ms) = lost {
             w.run_for(Duration::from_millis(ms - 140));
-            let lane = lanes_that_set(&w).first().copied().expect("some were given");
+            let lane = lanes_that_set(&w)
+                .first()
+                .copied()
+                .expect("some were given");
             w.lose(lane);
         }
         w.run();
@@ -72,7 +79,9 @@ fn servers_that_keep_no_order_share_them() {
     for n in 0..30 {
         w.place(&format!("f{n}"), b"data", 0o644);
     }
-    let jobs: Vec<JobId> = (0..30).map(|n| set(&mut w, &format!("f{n}"), 0o600)).collect();
+    let jobs: Vec<JobId> = (0..30)
+        .map(|n| set(&mut w, &format!("f{n}"), 0o600))
+        .collect();
     w.run();
     assert!(jobs.iter().all(|job| w.done(*job)));
     let lanes: BTreeSet<LaneId> = lanes_that_set(&w).into_iter().collect();

@@ -8,8 +8,8 @@ use plan::{Direction, Learned};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::host_gate::SharedPrompt;
 use super::host::{Beside, Surroundings, connect_to, start};
+use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};

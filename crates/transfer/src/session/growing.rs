@@ -142,7 +142,7 @@ impl Driver {
             limit: self.options.limit,
             most_connections: reach
                 .and_then(|r| r.most())
-                .unwrap_or(GrowthConfig::new(direction).most_connections),
+                .unwrap_or_else(|| GrowthConfig::new(direction).most_connections),
             learned: learned.map(|l| (l, seconds())),
             ..GrowthConfig::new(direction)
         }

@@ -45,7 +45,12 @@ impl Driver {
             self.lose(error.to_string());
             return;
         }
-        if !last && !self.lanes.iter().any(|on| on.id.connection == id.connection) {
+        if !last
+            && !self
+                .lanes
+                .iter()
+                .any(|on| on.id.connection == id.connection)
+        {
             self.without_lanes(now, id.connection, &error);
         }
         self.ended = Some(error);
