@@ -17,7 +17,7 @@ fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
 	ARBTEST_BUDGET_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) \
 		cargo test --locked --release -p longhaul-fuzz -- --nocapture --test-threads 1
 
-demo: ## a file and a tree over an emulated long path, beside scp; under a minute
+demo: ## longhaul beside scp over an emulated transatlantic path; under a minute
 	scripts/demo.sh
 
 bench: ## the race in small: longhaul and its peers on emulated paths; ten minutes

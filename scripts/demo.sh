@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scp and longhaul side by side over an emulated long path on this machine. Needs no root and no
-# configuration; starts an sshd of its own on a free port of 127.0.0.1 and ends it again.
+# scp and longhaul over an emulated transatlantic path on this machine. Needs no root and no
+# configuration, and leaves nothing behind, also when it is interrupted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,5 +12,7 @@ for program in sshd ssh scp ssh-keygen; do
     }
 done
 cargo build --locked --quiet --release -p longhaul
-cargo build --locked --quiet --release -p longhaul-tests --example demo
-exec target/release/examples/demo
+cargo build --locked --quiet --release -p longhaul-tests --bin demo
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/longhaul-demo-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+TMPDIR=$scratch target/release/demo

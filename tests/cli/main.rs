@@ -3,8 +3,10 @@
 mod far;
 mod files;
 mod json;
+mod lane_flags;
 mod lanes;
 mod lanes_files;
+mod lanes_refused;
 mod like_scp;
 mod lying_server;
 mod output;

@@ -113,6 +113,44 @@ fn a_far_command_that_dies_is_told_and_the_command_goes_on() {
     outcome.expect_err(&["the far command ended with status 3 while the command ran"]);
 }
 
+/// As `iperf3 -s -1` does when its client has gone.
+#[test]
+fn a_far_command_that_has_done_its_work_is_not_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let outcome = lab
+        .args(["-q", "--far", "sleep 1.5", "--"])
+        .args(["sh", "-c", "sleep 2"])
+        .run()
+        .expect_code(0);
+    assert!(outcome.err().is_empty(), "{outcome}");
+}
+
+#[test]
+fn the_closing_figures_begin_a_line_of_their_own() {
+    let temporary = tempfile::tempdir().unwrap();
+    for (command, expected) in [
+        (
+            "stty cols 20; printf abc",
+            format!("abc{:20}\rthe path over", ""),
+        ),
+        ("stty cols 0; printf abc", "abc\r\nthe path over".to_owned()),
+    ] {
+        let Some(lab) = lab(temporary.path()) else {
+            return;
+        };
+        let outcome = lab.args(["--", "sh", "-c", command]).in_terminal().run();
+        assert!(outcome.out().contains(&expected), "{outcome}");
+    }
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let outcome = lab.args(["--", "printf", "abc"]).run().expect_code(0);
+    assert!(outcome.err().starts_with("the path over"), "{outcome}");
+}
+
 #[test]
 fn a_killed_parent_takes_everything_with_it() {
     let temporary = tempfile::tempdir().unwrap();
@@ -206,10 +244,15 @@ fn a_shell_has_the_terminal() {
     };
     let lab = lab.args(["-q", "--shell"]).in_terminal();
     // `script` runs what SHELL names, too.
-    let mut running = lab.env("SHELL", bash).spawn();
+    // Without anybody's ~/.bashrc, which may take its time.
+    let lab = lab.env("SHELL", bash).env("HOME", temporary.path());
+    let mut running = lab.spawn();
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
-    running.type_in("sleep 1000\n");
+    // Ctrl-C is for the command, not for the shell that still reads the line; the quotes keep the
+    // echo of what is typed apart from what it prints.
+    running.type_in("echo as''leep; sleep 1000\n");
+    assert!(running.shows("asleep"), "{}", running.wait());
     running.type_in("\x03");
     running.type_in("exit 9\n");
     running.wait().expect_code(9);

@@ -3,7 +3,9 @@
 //! The bounds on times are wide, since tests share the machine; `make bench` has the exact ones
 //! (examples/lab_truth.rs).
 
+mod demo;
 mod ends;
+mod lanes;
 mod servers;
 mod truth;
 mod user;

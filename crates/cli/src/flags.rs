@@ -2,7 +2,6 @@
 
 pub(crate) mod command;
 pub(crate) mod docs;
-pub(crate) mod dscp;
 pub(crate) mod flag;
 pub(crate) mod high;
 pub(crate) mod low;

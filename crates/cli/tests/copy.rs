@@ -304,7 +304,12 @@ fn a_log_gets_a_line_a_second_only_when_asked() {
         "{lines:?}"
     );
     let plain = run(&dir, &limited);
-    assert_eq!(plain.stderr.lines().count(), 1, "{}", plain.stderr);
+    let closing = ["copied 1 file", "limited by the rate that was set"];
+    let lines: Vec<&str> = plain.stderr.lines().collect();
+    assert_eq!(lines.len(), closing.len(), "{lines:?}");
+    for (line, begins) in lines.iter().zip(closing) {
+        assert!(line.starts_with(begins), "{lines:?}");
+    }
 }
 
 /// Runs it on a terminal, with the `script` of util-linux: what the terminal got.

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::error::LabError;
@@ -72,10 +73,29 @@ fn report(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     if !lab.quiet
         && let Ok(text) = fs::read(scratch.join(files::FIGURES_TEXT))
     {
+        let mut all = fresh_line();
+        all.extend(text);
         // Nobody may be reading any more.
-        let _ = io::stderr().write_all(&text);
+        let _ = io::stderr().write_all(&all);
     }
     Ok(())
+}
+
+/// What brings a terminal to the start of a line, wherever the command has left its cursor. As many
+/// spaces as the terminal has columns wrap into the next line from everywhere but a line's start,
+/// whose last column they only fill, since a terminal wraps with the next character (as zsh does
+/// before its prompt).
+fn fresh_line() -> Vec<u8> {
+    match tcgetwinsize(io::stderr()) {
+        Ok(size) if size.ws_col > 0 => {
+            let mut line = vec![b' '; size.ws_col.into()];
+            line.push(b'\r');
+            line
+        }
+        // A terminal of unknown width: an empty line at worst.
+        Ok(_) => b"\n".to_vec(),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// What is done with signals while the command runs.

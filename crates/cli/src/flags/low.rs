@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use lab::path::Dscp;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
-use crate::flags::dscp::Dscp;
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
 use crate::flags::table::{lab_rows, rows};

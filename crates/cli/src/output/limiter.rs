@@ -26,9 +26,9 @@ const DETAILS: &[(Limiter, Detail)] = &[
     }),
     (Limiter::LocalCpu, |r| {
         let idle = percent(r.evidence.idle?);
+        let cpu = r.evidence.cpu;
         Some(format!(
-            "{:.1} of its cores used here, {idle} idle",
-            r.evidence.cpu
+            "{idle} of it idle, {cpu:.1} cores used by longhaul"
         ))
     }),
     (Limiter::LocalDisk, |_| None),
@@ -182,8 +182,8 @@ mod tests {
             ),
             (
                 Limiter::LocalCpu,
-                "limited by this machine's processor (4 connections, 2 channels each): 1.9 of its \
-                 cores used here, 2.0 % idle",
+                "limited by this machine's processor (4 connections, 2 channels each): 2.0 % of it \
+                 idle, 1.9 cores used by longhaul",
             ),
             (
                 Limiter::LocalDisk,

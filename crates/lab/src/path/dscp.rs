@@ -1,15 +1,18 @@
 use std::fmt;
+use std::str::FromStr;
 
-/// A Differentiated Services code point, 0 to 63: the upper six bits of the traffic class
-/// (RFC 2474).
+/// A Differentiated Services code point, 0 to 63: the upper six bits of the IP header's traffic
+/// class (RFC 2474). The default is 0: unmarked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dscp(u8);
 
-/// RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE). The first name of a
-/// number is the one shown.
+/// RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE); "none" as
+/// OpenSSH's IPQoS has it. The first name of a number is the one shown.
 const NAMES: &[(&str, u8)] = &[
     ("CS0", 0),
     ("none", 0),
+    ("BE", 0),
+    ("DF", 0),
     ("LE", 1),
     ("CS1", 8),
     ("AF11", 10),
@@ -44,18 +47,22 @@ impl Dscp {
     pub fn value(self) -> u8 {
         self.0
     }
+}
 
-    /// A name in any case, or 0 to 63.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+/// A name in any case, or 0 to 63. The error is what follows the text in a sentence.
+impl FromStr for Dscp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         if let Some((_, value)) = NAMES
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
         {
-            return Some(Self(*value));
+            return Ok(Self(*value));
         }
         match text.parse() {
-            Ok(value @ 0..=63) => Some(Self(value)),
-            _ => None,
+            Ok(value @ 0..=63) => Ok(Self(value)),
+            _ => Err("is neither a name (CS1, AF21, EF, LE, none, ...) nor 0 to 63".to_owned()),
         }
     }
 }
@@ -65,6 +72,43 @@ impl fmt::Display for Dscp {
         match NAMES.iter().find(|(_, value)| *value == self.0) {
             Some((name, _)) => f.pad(name),
             None => write!(f, "DSCP {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        for (text, value) in [
+            ("CS1", 8),
+            ("af21", 18),
+            ("EF", 46),
+            ("none", 0),
+            ("63", 63),
+        ] {
+            assert_eq!(text.parse::<Dscp>().unwrap().value(), value, "{text}");
+        }
+        for text in ["64", "-1", "CS8", "", "lowdelay"] {
+            assert!(text.parse::<Dscp>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn classes_follow_their_formulas() {
+        for (name, value) in NAMES {
+            let digits: Vec<u8> = name
+                .bytes()
+                .filter(u8::is_ascii_digit)
+                .map(|d| d - b'0')
+                .collect();
+            match (&name[..2], digits.as_slice()) {
+                ("CS", [class]) => assert_eq!(*value, 8 * class, "{name}"),
+                ("AF", [class, drop]) => assert_eq!(*value, 8 * class + 2 * drop, "{name}"),
+                _ => {}
+            }
         }
     }
 }

@@ -229,9 +229,9 @@ fn police(path: &mut PathSpec, text: &str) -> Result<(), Why> {
     let (class, limit) = text
         .split_once('=')
         .ok_or("is not a class and its rate, such as CS1=10Mbit")?;
-    let dscp = Dscp::parse(class).ok_or_else(|| {
-        format!("names no class: {class:?} is neither CS0 to CS7, AF11 to AF43, EF, LE nor 0 to 63")
-    })?;
+    let dscp: Dscp = class
+        .parse()
+        .map_err(|why| format!("names no class: {class:?} {why}"))?;
     let limit = rate(limit)?;
     path.police.retain(|policer| policer.dscp != dscp);
     path.police.push(Policer { dscp, rate: limit });

@@ -117,6 +117,8 @@ impl Children {
                             role.name()
                         )));
                     }
+                    // A server for one client, such as iperf3 -s -1, has done what it was for.
+                    Role::Far if status.exit_status() == Some(0) => {}
                     Role::Sshd | Role::Far => tell(&format!(
                         "{} {} while the command ran",
                         role.name(),

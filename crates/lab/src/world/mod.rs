@@ -44,6 +44,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     die_with_parent(scratch)?;
     etc::own_mounts()?;
     etc::hosts(scratch, side::has_ipv6(&lab.path))?;
+    etc::plain_shell(scratch)?;
     let mut near = Side::new(NEAR, FAR, &lab.path)?;
     let mut far = Side::new(FAR, NEAR, &lab.path)?;
     let mut children = Children::new()?;

@@ -12,6 +12,10 @@ const SLOW_START: f64 = 8.0;
 const SPECULATIVE: u32 = 5;
 /// What a buffer is good for: the kernel counts its own overhead in.
 const USABLE: f64 = 0.6;
+/// From so many connections on the next step is a small one, unless the last one brought its
+/// share: to double five of them on a path that they filled cost a quarter of the rate for two
+/// seconds.
+const CAUTIOUS: u32 = 4;
 /// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
 const STOCK_SEND_BUFFER: u64 = 4 << 20;
 /// The window that OpenSSH gives a channel.
@@ -32,6 +36,11 @@ impl Growth {
             .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
         if let Some((learned, _)) = learned {
             (connections, channels) = (learned.connections, learned.channels);
+            if let Some(limit) = self.config.limit {
+                // Of those, as many as the user's rate is shared by.
+                let needed = limit.saturating_mul(connections.into()) / learned.rate.max(1) + 1;
+                connections = connections.min(u32::try_from(needed).unwrap_or(u32::MAX));
+            }
             // It was welcome the last time.
             self.at_once = super::MOST_AT_ONCE;
         } else if let (Some(buffer), Some(left), true) =
@@ -141,6 +150,14 @@ impl Growth {
         }
     }
 
+    /// The same over two steps, since answers come in bursts: before a login is asked for.
+    fn is_steady(&self) -> bool {
+        match self.rates.as_slice() {
+            [now, before, first, ..] => *now < before * 1.15 && *now < first * 1.2,
+            _ => false,
+        }
+    }
+
     pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<Change> {
         let mut changes = Vec::new();
         let now = evidence.now;
@@ -149,7 +166,7 @@ impl Growth {
             .config
             .limit
             .is_some_and(|limit| self.figures.shown.rate >= 0.9 * limit as f64);
-        if resting || limited || !self.opening.is_empty() || !self.has_cpu() {
+        if resting || limited || self.throttled || !self.opening.is_empty() || !self.has_cpu() {
             return changes;
         }
         let lasts = self.lasts(evidence);
@@ -163,11 +180,11 @@ impl Growth {
         if bound == Limiter::ServerWindow && channel_pays {
             self.more_channels(evidence, &mut changes);
         }
-        if self.figures.queueing() {
-            return changes;
-        }
         let costs = rtt.mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300);
-        let connects = self.config.connections.is_none() && self.may_connect(evidence);
+        let connects = self.config.connections.is_none()
+            && self.may_connect(evidence)
+            && !self.figures.queueing()
+            && (self.is_steady() || bound == Limiter::Loss);
         if changes.is_empty() && connects && lasts > costs && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
@@ -178,7 +195,16 @@ impl Growth {
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
                 | Limiter::FarSendBuffer
-                | Limiter::ServerWindow => have,
+                | Limiter::ServerWindow
+                    if self.bold || have < CAUTIOUS =>
+                {
+                    have
+                }
+                Limiter::SendBuffer
+                | Limiter::FarReceiveBuffer
+                | Limiter::ReceiveBuffer
+                | Limiter::FarSendBuffer
+                | Limiter::ServerWindow => have / 3,
                 _ => (have / 4).max(1),
             };
             self.add_connections(evidence, step.min(room), &mut changes);
@@ -220,11 +246,8 @@ impl Growth {
         if self.rates.len() < 2 {
             return Limiter::Unknown;
         }
-        if self
-            .config
-            .limit
-            .is_some_and(|l| shown.rate >= 0.9 * l as f64)
-        {
+        let set = self.config.limit;
+        if self.throttled || set.is_some_and(|l| shown.rate >= 0.9 * l as f64) {
             return Limiter::UserLimit;
         }
         if !self.has_cpu() {

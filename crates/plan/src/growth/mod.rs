@@ -125,8 +125,12 @@ pub struct Growth {
     rest_until: Option<Instant>,
     /// The last trial showed that more brings nothing.
     sated: bool,
+    /// The last trial brought its share.
+    bold: bool,
     best: f64,
     counts: (u32, u32),
+    /// The rate that the user set held data back for most of the last interval.
+    throttled: bool,
     /// What the last trial brought.
     tried: Option<Tried>,
     channels: BTreeMap<ConnectionId, u32>,
@@ -162,8 +166,10 @@ impl Growth {
             backoff: BACKOFF,
             rest_until: None,
             sated: false,
+            bold: false,
             best: 0.0,
             counts: (1, 1),
+            throttled: false,
             tried: None,
             channels: BTreeMap::new(),
         }
@@ -242,6 +248,17 @@ impl Growth {
                 self.no_connections = true;
             }
         }
+    }
+
+    /// Whether the rate that the user set held data back for most of the time since the last
+    /// look. To be told before [`Growth::sample`].
+    pub fn set_throttled(&mut self, throttled: bool) {
+        self.throttled = throttled;
+    }
+
+    /// The last addition is on trial.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// What the last addition that was judged has brought.

@@ -119,6 +119,7 @@ impl Growth {
             self.trial = Some(trial);
             return Vec::new();
         }
+        self.bold = proportional;
         self.tried = Some(Tried {
             had: trial.had,
             connections: trial.had + trial.connections,

@@ -68,8 +68,8 @@ impl LimiterLog {
         }
     }
 
-    /// What held the transfer back for most of its last half, with the figures of the last look
-    /// that found it; rate and loss are means. `None` before there was a look.
+    /// What held the transfer back for most of its last half, with the means of the looks that
+    /// found it; connections and lanes are those of the last. `None` before there was a look.
     pub fn verdict(&self) -> Option<(Limiter, LimiterEvidence)> {
         let half = self.looks.first()?.at + self.lasted() / 2;
         let late = || {
@@ -84,17 +84,30 @@ impl LimiterLog {
             let last = self.last.as_ref()?;
             return Some((Limiter::Unknown, last.evidence));
         };
-        let mut evidence = LimiterEvidence::default();
-        let (mut rate, mut loss) = (0.0, 0.0);
-        for look in late().filter(|look| look.limiter == limiter) {
-            evidence = look.evidence;
-            rate += evidence.rate;
-            loss += evidence.loss;
-        }
-        evidence.rate = rate / f64::from(times);
-        evidence.loss = loss / f64::from(times);
-        Some((limiter, evidence))
+        let found = late().filter(|look| look.limiter == limiter);
+        Some((limiter, mean(found.map(|look| look.evidence), times)))
     }
+}
+
+/// Of `count`, in the order they were made.
+fn mean(all: impl Iterator<Item = LimiterEvidence>, count: u32) -> LimiterEvidence {
+    let (part, count) = (1.0 / f64::from(count.max(1)), count.max(1));
+    let mut mean = LimiterEvidence::default();
+    for e in all {
+        (mean.connections, mean.lanes, mean.min_rtt) = (e.connections, e.lanes, e.min_rtt);
+        mean.rtt += e.rtt / count;
+        mean.server += e.server / count;
+        mean.per_connection += e.per_connection / u64::from(count);
+        mean.rate += e.rate * part;
+        mean.loss += e.loss * part;
+        mean.rwnd_limited += e.rwnd_limited * part;
+        mean.sndbuf_limited += e.sndbuf_limited * part;
+        mean.window_blocked += e.window_blocked * part;
+        mean.cpu += e.cpu * part;
+        mean.disk_stalls += e.disk_stalls * part;
+        mean.idle = e.idle.map(|idle| mean.idle.unwrap_or(0.0) + idle * part);
+    }
+    mean
 }
 
 #[cfg(test)]
@@ -102,7 +115,8 @@ mod tests {
     use super::*;
 
     fn log(looks: &[(Limiter, usize)]) -> LimiterLog {
-        let (mut at, mut log) = (Instant::now(), LimiterLog::default());
+        let mut at = testkit::sftp_model::epoch();
+        let mut log = LimiterLog::default();
         for (limiter, times) in looks {
             for _ in 0..*times {
                 at += Duration::from_millis(100);

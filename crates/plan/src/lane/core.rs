@@ -32,6 +32,8 @@ pub(super) struct Core {
     turn: Option<JobId>,
     /// Handles open or opening.
     open: usize,
+    /// The last OPEN of a target was answered with a handle.
+    pub(super) opens_succeed: bool,
     /// Jobs that want to open.
     pub(super) openers: VecDeque<JobId>,
     /// Jobs with data to read or write; the first is served until it has none.
@@ -106,6 +108,7 @@ impl Core {
             events: VecDeque::new(),
             turn: None,
             open: 0,
+            opens_succeed: false,
             openers: VecDeque::new(),
             streams: VecDeque::new(),
             stalls_depth: 0,

@@ -44,6 +44,8 @@ pub(super) struct Get {
     pub(super) fault: Option<Fault>,
     /// Another lane has done it.
     pub(super) abandoned: bool,
+    /// A part whose end was told; what the server still owes for it nobody waits for.
+    pub(super) told: bool,
 }
 
 impl Get {
@@ -81,6 +83,7 @@ impl Get {
             disk_pending: 0,
             fault: None,
             abandoned: false,
+            told: false,
         }
     }
 
@@ -285,11 +288,26 @@ impl Get {
             self.handle = None;
             core.openers.push_back(self.id);
         }
-        if self.finished && self.closed && self.pending == 0 && self.disk_pending == 0 {
-            core.event(LaneEvent::Done(self.id));
-            return Step::Over;
+        let read = self.finished && self.reads == 0 && self.disk_pending == 0;
+        if read && (self.part.is_some() || self.closed && self.pending == 0) {
+            self.tell_end(core, LaneEvent::Done(self.id));
         }
-        Step::Goes
+        self.step()
+    }
+
+    /// Once, and for a part as soon as it has let go of the target: the file need not wait for
+    /// the answers to READs that others overtook, or to a CLOSE, which changes nothing.
+    fn tell_end(&mut self, core: &mut Core, event: LaneEvent) {
+        if !std::mem::replace(&mut self.told, true) {
+            core.event(event);
+        }
+    }
+
+    fn step(&self) -> Step {
+        match self.told && self.pending == 0 && self.disk_pending == 0 {
+            true => Step::Over,
+            false => Step::Goes,
+        }
     }
 
     fn finish(&mut self, core: &mut Core) {
@@ -340,7 +358,8 @@ impl Get {
         if !self.opening || core.server.predict {
             self.close(core);
         }
-        if self.pending > 0 || self.disk_pending > 0 {
+        let waits = self.pending > 0 && self.part.is_none();
+        if waits || self.disk_pending > 0 {
             return Step::Goes;
         }
         if self.created && !self.discarding {
@@ -348,11 +367,12 @@ impl Get {
             self.ask_disk(core, DiskRequest::Discard { job: self.id });
             return Step::Goes;
         }
-        core.event(match self.fault.take() {
+        let end = match self.fault.clone() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Abandoned(self.id),
-        });
-        Step::Over
+        };
+        self.tell_end(core, end);
+        self.step()
     }
 
     pub(super) fn given_up(&self) -> bool {

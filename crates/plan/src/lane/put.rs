@@ -121,7 +121,7 @@ pub(super) struct Attempt {
 }
 
 /// Files up to this size are read with one disk request and sent with one flight.
-const FIRST: usize = 32 * 1024;
+pub(super) const FIRST: usize = 32 * 1024;
 
 impl Put {
     pub(super) fn new(id: JobId, part: Part, path: Vec<u8>, options: PutOptions) -> Self {
@@ -213,11 +213,16 @@ impl Put {
 
     fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
         self.attempt.opening = false;
+        core.opens_succeed = matches!(reply, Reply::Handle(_));
         if let Reply::Handle(handle) = reply {
             self.attempt.opened = true;
             match &self.attempt.handle {
                 Some(predicted) if predicted != handle => return Err(Surprise::Handle),
-                Some(_) => {}
+                Some(_) => {
+                    if self.attempt.end.is_none() && !self.given_up() {
+                        core.stream(self.id);
+                    }
+                }
                 None => {
                     self.attempt.handle = Some(handle.clone());
                     if !self.given_up() {

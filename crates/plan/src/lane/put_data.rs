@@ -4,7 +4,7 @@ use sftp::{Attrs, OpenFlags, Request};
 use wire::Block;
 
 use super::core::{Core, What};
-use super::put::{Part, Put, Target};
+use super::put::{FIRST, Part, Put, Target};
 use super::temp_name::temp_name;
 use crate::DiskRequest;
 
@@ -63,11 +63,20 @@ impl Put {
             return false;
         }
         let limit = self.limit();
+        let range = matches!(self.part, Part::Range { .. });
         let a = &mut self.attempt;
         let Some(handle) = &a.handle else {
             return false;
         };
         if a.end.is_some() {
+            return false;
+        }
+        // Where OPEN may still be refused (the target turns out to be a directory, or not to be
+        // one), what follows it would be for nothing, and has to drain before anything else can
+        // leave: 4 MiB of it kept a lossy path busy for half a minute. The first round trip takes
+        // no more than this anyway.
+        let risky = a.opening && !core.opens_succeed && !range;
+        if risky && a.next_read > 0 {
             return false;
         }
         let size = a.meta.attributes.size.unwrap_or(0);
@@ -78,7 +87,8 @@ impl Put {
         }
         let offset = a.next_read;
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
-        let len = u64::from(core.server.write).min(left);
+        let most = if risky { FIRST as u64 } else { u64::MAX };
+        let len = u64::from(core.server.write).min(left).min(most);
         let block = core.block(handle.as_bytes().len(), len as usize);
         a.next_read += len;
         a.reads.insert(offset, len);

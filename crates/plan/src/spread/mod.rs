@@ -111,6 +111,9 @@ pub struct SpreadOptions {
     pub most: u64,
     /// Pieces are multiples of this: the size of one WRITE.
     pub unit: u64,
+    /// Do what a slower lane has again on a faster one. Not where it is no lane's fault how slow
+    /// it is, since what is done twice takes from the rate that was set.
+    pub overtake: bool,
 }
 
 impl Default for SpreadOptions {
@@ -121,6 +124,7 @@ impl Default for SpreadOptions {
             least: 1 << 20,
             most: 16 << 20,
             unit: 63 * 4096,
+            overtake: true,
         }
     }
 }

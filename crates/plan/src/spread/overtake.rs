@@ -29,6 +29,7 @@ impl Spread {
     pub(super) fn overtake(&mut self) -> bool {
         let nothing = self.waiting.is_empty() && self.large.is_empty();
         if !nothing
+            || !self.options.overtake
             || self
                 .files
                 .values()
@@ -60,8 +61,10 @@ impl Spread {
                 };
                 let len = running.to.min(file.size()).saturating_sub(running.from);
                 let theirs = slow.takes(self.now, 0, usual);
-                // The whole of it again, and twice over for the estimate.
-                let ours = 2 * fast.takes(self.now, len, usual) + COMPARE;
+                // The whole of it again, twice over for the estimate, and what is on its way to
+                // the loser must drain before the file gets its name.
+                let drains = slow.report.latency;
+                let ours = 2 * fast.takes(self.now, len, usual) + drains + COMPARE;
                 if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
                     worst = Some((theirs, *id, *part, running.lane));
                 }

@@ -85,6 +85,7 @@ pub(crate) fn small() -> SpreadOptions {
         least: 64 << 10,
         most: 512 << 10,
         unit: 16 << 10,
+        overtake: true,
     }
 }
 
@@ -294,7 +295,12 @@ impl World {
     fn run_until(&mut self, until: Option<Instant>) {
         for _ in 0..3_000_000 {
             while self.drain() {}
-            if self.spread.is_idle() && self.lost.is_empty() && until.is_none() {
+            // A file may be done before the answers to READs that nobody needs have come.
+            let quiet = self
+                .lanes
+                .values()
+                .all(|at| at.stalled || at.lane.is_idle());
+            if self.spread.is_idle() && quiet && self.lost.is_empty() && until.is_none() {
                 // What lost lanes had sent before may still be carried out.
                 self.bury();
                 return;

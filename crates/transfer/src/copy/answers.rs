@@ -118,6 +118,11 @@ impl Engine<'_> {
             }
             Purpose::MakeDir(dir) => self.on_made(dir, said),
             Purpose::FinishDir(dir) => self.on_finished(dir, said),
+            Purpose::DirMode(name) => {
+                if let Err(what) = said {
+                    self.fail(None, name, format!("cannot set its mode: {what}"));
+                }
+            }
             Purpose::File(file, role) => self.on_file(file, role, result),
             Purpose::Guess(file) => {
                 if let Err(what) = said {

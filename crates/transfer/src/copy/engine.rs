@@ -59,6 +59,8 @@ pub(super) enum Purpose {
     Walk(WalkId, u64),
     MakeDir(DirKey),
     FinishDir(DirKey),
+    /// The bits of a directory that is still being filled.
+    DirMode(Name),
     File(FileId, Role),
     /// Whether a guessed target is a directory.
     Guess(FileId),

@@ -30,6 +30,8 @@ struct Dir {
     attributes: Attributes,
     state: DirState,
     existed: bool,
+    /// Its mode was set when it was made.
+    has_mode: bool,
     /// The walk has no more entries of it.
     listed: bool,
     /// What is in it and not done.
@@ -159,6 +161,7 @@ impl Engine<'_> {
                 attributes,
                 state,
                 existed: false,
+                has_mode: false,
                 listed: false,
                 open: 0,
                 held: Vec::new(),
@@ -232,6 +235,7 @@ impl Engine<'_> {
         match result {
             Ok(()) => {
                 dir.state = DirState::Ready;
+                self.set_mode_now(key);
                 for below in held_dirs {
                     self.make_dir(below);
                 }
@@ -261,6 +265,33 @@ impl Engine<'_> {
                 self.check_dir(Some(key));
             }
         }
+    }
+
+    /// A new directory whose mode lets it be filled, and whose times are nobody's concern, has its
+    /// bits set at once: at the end it would be a round trip for which nothing else waits.
+    fn set_mode_now(&mut self, key: DirKey) {
+        let preserve = self.options.preserve || self.options.archive;
+        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+            return;
+        };
+        let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
+            return;
+        };
+        if preserve || dir.existed || self.target.is_none() {
+            return;
+        }
+        dir.has_mode = true;
+        let kind = JobKind::SetAttributes {
+            path: RemotePath(dir.target.clone()),
+            attributes: Attributes {
+                mode: Some(mode & 0o1777),
+                ..Attributes::default()
+            },
+            follow: true,
+        };
+        let target = dir.target.clone();
+        let name = self.shown(End::Target, &target);
+        self.submit(End::Target, kind, Purpose::DirMode(name));
     }
 
     /// Begins an item, or keeps it until its directory is made.
@@ -350,7 +381,10 @@ impl Engine<'_> {
             times: dir.attributes.times.filter(|_| preserve),
         };
         let (full, target) = (dir.attributes, dir.target.clone());
-        if (dir.existed && !preserve) || (attributes.mode, attributes.times) == (None, None) {
+        if (dir.existed && !preserve)
+            || dir.has_mode
+            || (attributes.mode, attributes.times) == (None, None)
+        {
             self.on_finished(key, Ok(()));
             return;
         }

@@ -1,9 +1,10 @@
 //! What [`plan::Growth`] decides, in words for `-v`.
 
-use plan::{Change, Growth, Limiter, Tried};
+use plan::{Change, Growth, Learned, Limiter, Tried};
 
-/// One sentence for the changes of one look.
-pub(super) fn in_words(growth: &Growth, changes: &[Change]) -> String {
+/// One sentence for the changes of one look, where an earlier run may have left something to
+/// begin with.
+pub(super) fn in_words(growth: &Growth, changes: &[Change], learned: Option<Learned>) -> String {
     let count = |of: fn(&Change) -> bool| changes.iter().filter(|c| of(c)).count();
     let more = [
         (count(|c| matches!(c, Change::AddConnection)), "connection"),
@@ -16,14 +17,19 @@ pub(super) fn in_words(growth: &Growth, changes: &[Change]) -> String {
         ),
         (count(|c| matches!(c, Change::RetireLane(_))), "channel"),
     ];
+    let count_added = more[0].0;
     let (more, less) = (listed(more), listed(less));
     let mut text = state(growth);
     if let Some(more) = more {
+        let as_learned = |l: Learned| l.connections as usize == count_added + 1;
         let why = match growth.limiter() {
-            Limiter::Unknown => "to begin with".to_owned(),
-            limiter => format!("since {limiter} holds them back"),
+            Limiter::Unknown if learned.is_some_and(as_learned) => {
+                ": as many as paid the last time".to_owned()
+            }
+            _ if !growth.is_trying() => " to begin with".to_owned(),
+            limiter => format!(" since {limiter} holds it back"),
         };
-        text.push_str(&format!("adding {more} {why}"));
+        text.push_str(&format!("adding {more}{why}"));
     }
     if let Some(less) = less {
         let why = growth.tried().map(worth).unwrap_or_default();
@@ -86,8 +92,20 @@ mod tests {
         let mut growth = Growth::new(config);
         let add = [Change::AddConnection, Change::AddConnection];
         assert_eq!(
-            in_words(&growth, &add),
+            in_words(&growth, &add, None),
             "adding 2 connections to begin with"
+        );
+        let learned = Learned {
+            direction: Direction::Up,
+            connections: 3,
+            channels: 1,
+            rate: 1,
+            rtt_us: 1,
+            at: 1,
+        };
+        assert_eq!(
+            in_words(&growth, &add, Some(learned)),
+            "adding 2 connections: as many as paid the last time"
         );
         for second in 0..3 {
             growth.sample(&Evidence {
@@ -107,12 +125,11 @@ mod tests {
             now += Duration::from_secs(1);
         }
         let one = [Change::AddConnection, Change::AddChannel(ConnectionId(0))];
-        assert_eq!(
-            in_words(&growth, &one),
-            "1 connection: 4.5 MB/s; adding 1 connection and 1 channel since the path holds them back"
-        );
+        let text = in_words(&growth, &one, None);
+        let begins = "1 connection: 4.5 MB/s; adding 1 connection and 1 channel ";
+        assert!(text.starts_with(begins), "{text}");
         let back = [Change::RetireConnection(ConnectionId(0))];
-        let text = in_words(&growth, &back);
+        let text = in_words(&growth, &back, None);
         assert!(text.ends_with("giving 1 connection back"), "{text}");
         let tried = Tried {
             had: 4,

@@ -75,6 +75,7 @@ impl Driver {
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
         let spread = SpreadOptions {
             split,
+            overtake: options.limit.is_none(),
             ..SpreadOptions::default()
         };
         Ok(Self {
@@ -190,6 +191,9 @@ impl Driver {
         self.close_what_is_free(now);
         more |= self.flush(now);
         more |= std::mem::take(&mut self.changed);
+        if let Some(throttle) = &mut self.throttle {
+            throttle.note(now, self.throttled);
+        }
         more && !self.over
     }
 

@@ -6,19 +6,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, LimiterLog, Refusal, TcpSample,
+    JobKind, LaneSample, Learned, LimiterLog, Refusal, TcpSample,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, trace};
 
 use super::driver::Driver;
-use super::{LinkSample, NoMore, decisions};
+use super::{LinkSample, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     growth: Option<Growth>,
+    /// What an earlier run has left.
+    learned: Option<Learned>,
     /// What held the transfer back at each look.
     log: LimiterLog,
     /// Which way the bytes go, once a file told.
@@ -101,7 +103,10 @@ impl Driver {
             return;
         }
         if self.growing.growth.is_none() {
-            self.growing.growth = Some(Growth::new(self.growth_config(direction)));
+            let config = self.growth_config(direction);
+            self.growing.learned = config.learned.map(|(learned, _)| learned);
+            self.warn_of_one_connection(&config);
+            self.growing.growth = Some(Growth::new(config));
         }
         let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
         if !self.growing.growth.as_ref().is_some_and(due) {
@@ -111,6 +116,9 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
+        let throttle = self.throttle.as_mut();
+        growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
+        let learned = self.growing.learned;
         let changes = growth.sample(&evidence);
         trace!(
             "{:?} left, {:.0} bytes a second",
@@ -122,11 +130,20 @@ impl Driver {
             .log
             .add(now, limiter, growth.limiter_evidence());
         if !changes.is_empty() {
-            info!("{}", decisions::in_words(growth, &changes));
+            info!("{}", decisions::in_words(growth, &changes, learned));
             trace!("{:?}", growth.limiter_evidence());
         }
         for change in changes {
             self.change(now, change);
+        }
+    }
+
+    /// Of more than one, each would have to be let in by the person.
+    fn warn_of_one_connection(&mut self, config: &GrowthConfig) {
+        let several = config.connections.is_some_and(|n| n > 1);
+        if several && config.interactive {
+            let line = "each further login would need you again: it stays at one connection";
+            self.telling.tell(SessionEvent::Says(line.to_owned()));
         }
     }
 

@@ -101,7 +101,9 @@ impl Driver {
         });
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
-        config.remembered = peer.remembered;
+        // What the first lane heard holds for the others: their requests need not wait for it.
+        let heard = self.ends.server.get().filter(|_| peer.openssh);
+        config.remembered = peer.remembered.or_else(|| heard.cloned());
         config.predict = predict && peer.openssh;
         let lane = Lane::new(config, now);
         let report = LaneReport::of(&lane);

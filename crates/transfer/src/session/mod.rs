@@ -47,7 +47,7 @@ pub struct SessionOptions {
     /// Threads for local files. Two overlap reading with opening; more help only on disks that
     /// take several requests at once.
     pub disk_threads: usize,
-    /// Bytes a second, both directions together (`-l`).
+    /// Bytes a second of all connections, both directions together.
     pub limit: Option<u64>,
     /// Predict handles where the server allows it.
     pub predict: bool,

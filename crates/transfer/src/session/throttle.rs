@@ -10,6 +10,10 @@ pub(super) struct Throttle {
     rate: f64,
     credit: f64,
     at: Instant,
+    /// Time in which something waited, since when it does, and from when on it is counted.
+    held: Duration,
+    held_since: Option<Instant>,
+    counted_from: Instant,
 }
 
 impl Throttle {
@@ -18,7 +22,33 @@ impl Throttle {
             rate: rate.max(1) as f64,
             credit: 0.0,
             at: now,
+            held: Duration::ZERO,
+            held_since: None,
+            counted_from: now,
         }
+    }
+
+    /// Whether something waits for credit from now on.
+    pub(super) fn note(&mut self, now: Instant, waits: bool) {
+        match self.held_since {
+            Some(since) if !waits => {
+                self.held += now.saturating_duration_since(since);
+                self.held_since = None;
+            }
+            None if waits => self.held_since = Some(now),
+            _ => {}
+        }
+    }
+
+    /// The share of the time since this was last asked in which something waited.
+    pub(super) fn take_share(&mut self, now: Instant) -> f64 {
+        let waits = self.held_since.is_some();
+        self.note(now, false);
+        self.note(now, waits);
+        let over = now.saturating_duration_since(self.counted_from);
+        self.counted_from = now;
+        let held = std::mem::take(&mut self.held);
+        held.as_secs_f64() / over.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// Bytes that may pass now.
@@ -44,6 +74,22 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_time_held_back() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut throttle = Throttle::new(1, start);
+        throttle.note(at(100), true);
+        throttle.note(at(200), true);
+        throttle.note(at(350), false);
+        assert!((throttle.take_share(at(500)) - 0.5).abs() < 1e-9);
+        throttle.note(at(500), true);
+        assert!((throttle.take_share(at(600)) - 1.0).abs() < 1e-9);
+        assert!((throttle.take_share(at(700)) - 1.0).abs() < 1e-9);
+        throttle.note(at(700), false);
+        assert!(throttle.take_share(at(800)).abs() < 1e-9);
+    }
 
     #[test]
     fn the_rate_holds_over_time_and_debts_are_paid() {

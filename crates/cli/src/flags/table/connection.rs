@@ -1,7 +1,8 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::flags::dscp::Dscp;
+use lab::path::Dscp;
+
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
 use crate::flags::rate::Rate;

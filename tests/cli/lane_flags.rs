@@ -1,0 +1,135 @@
+//! Connections, channels and the rate: what can be set, what is said of them, what is remembered.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use longhaul_tests::Scene;
+use serde_json::{Value, json};
+use testkit::tree::{Compare, assert_same, write_file};
+use testkit::{Outcome, PeerKind, Seed};
+
+const FILE: usize = 16_000_000;
+
+/// A file of 16 MB here and the same on the server.
+fn scene() -> Option<Scene> {
+    let scene = Scene::start(PeerKind::OpenSsh).filter(|scene| !scene.client.is_scp())?;
+    write_file(&scene.path("file"), &Seed::new(1).bytes(FILE));
+    Some(scene)
+}
+
+fn events(outcome: &Outcome) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().expect("JSON lines")
+}
+
+fn session(outcome: &Outcome) -> Value {
+    let events = events(outcome);
+    events.last().expect("a summary")["sessions"][0].clone()
+}
+
+#[test]
+fn the_rate_is_that_of_all_connections_together() {
+    let Some(scene) = scene() else { return };
+    let ways: [(OsString, OsString); 2] = [
+        (scene.path("file").into(), scene.remote("copy")),
+        (scene.remote("file"), scene.path("back").into()),
+    ];
+    for (from, to) in ways {
+        let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
+        let run = run.args(["--connections", "3", "--channels", "2"]);
+        let outcome = run.arg(from).arg(to).run().expect_code(0);
+        let events = events(&outcome);
+        let when = |name: &str| {
+            let event = events.iter().find(|e| e["event"] == name);
+            event.and_then(|e| e["t"].as_f64()).expect("a time")
+        };
+        let rate = FILE as f64 / (when("file_done") - when("host"));
+        // Below, a machine that is busy takes its part; above, there is the burst after a pause, a
+        // tenth of a second's worth.
+        assert!((3.0e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
+        let session = session(&outcome);
+        assert_eq!(session["connections"], 3, "{session}");
+        assert_eq!(session["channels"], 2, "{session}");
+        assert_eq!(session["limiter"], "user_limit", "{session}");
+    }
+    for copy in ["copy", "back"] {
+        assert_same(&scene.path("file"), &scene.path(copy), Compare::CONTENT);
+    }
+}
+
+#[test]
+fn the_limiter_is_named_below_the_closing_line() {
+    let Some(mut scene) = scene() else { return };
+    // A setting that is passed over is noted once, and not for each connection.
+    let dir = &mut scene.client.dir;
+    dir.set_for_all("GSSAPIAuthentication", "yes");
+    let copy = |flags: &[&str]| {
+        let run = scene.client.cp().args(["--limit=6MB", "--connections=2"]);
+        let run = run.args(flags).arg(scene.path("file"));
+        run.arg(scene.remote("copy")).run().expect_code(0)
+    };
+    let outcome = copy(&[]);
+    let err = outcome.err();
+    let said: Vec<&str> = err.lines().collect();
+    assert_eq!(said.len(), 2, "{outcome}");
+    assert!(said[0].starts_with("copied 1 file"), "{outcome}");
+    let named = "limited by the rate that was set (2 connections";
+    assert!(said[1].starts_with(named), "{outcome}");
+    assert_eq!(copy(&["-q"]).err(), "");
+    let err = copy(&["-v"]).err();
+    assert_eq!(err.matches("GSSAPIAuthentication").count(), 1, "{err}");
+    assert!(err.contains("adding 1 connection"), "{err}");
+    assert!(!err.contains("AddConnection"), "in words: {err}");
+}
+
+/// The only file below the cache's `longhaul/hosts`.
+fn memory(scene: &Scene) -> PathBuf {
+    let folder = scene.client.dir.path().join("cache/longhaul/hosts");
+    let mut files = std::fs::read_dir(folder).expect("memories").flatten();
+    let file = files.next().expect("a memory").path();
+    assert!(files.next().is_none(), "there is one host");
+    file
+}
+
+#[test]
+fn a_copy_begins_with_what_paid_the_last_time() {
+    let Some(scene) = scene() else { return };
+    let copy = |flags: &[&str]| {
+        let run = scene.client.cp().args(flags).arg(scene.path("file"));
+        run.arg(scene.remote("copy")).run().expect_code(0)
+    };
+    copy(&[]);
+    let file = memory(&scene);
+    let read = || -> Value {
+        let text = std::fs::read_to_string(&file).expect("the memory");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.expect("a clock").as_secs();
+    let remember = |at: u64| {
+        let mut kept = read();
+        // The server was updated meanwhile: all else is stored anew.
+        kept["memory"]["banner"] = json!("SSH-2.0-Before");
+        kept["memory"]["learned"] = json!([{
+            "direction": "up", "connections": 3, "channels": 1,
+            "rate": 1000, "rtt_us": 100, "at": at,
+        }]);
+        std::fs::write(&file, kept.to_string()).expect("the memory");
+    };
+    let began = "adding 2 connections: as many as paid the last time";
+
+    remember(now - 60);
+    let err = copy(&["-v", "--limit=8MB"]).err();
+    assert!(err.contains(began), "{err}");
+    let kept = read();
+    assert_ne!(kept["memory"]["banner"], "SSH-2.0-Before");
+    // What was held to a rate taught nothing, and what was known is still there.
+    assert_eq!(kept["memory"]["learned"][0]["at"], now - 60, "{kept}");
+
+    let month = 31 * 24 * 3600;
+    remember(now - month);
+    let err = copy(&["-v", "--limit=8MB"]).err();
+    assert!(!err.contains(began), "too old: {err}");
+}

@@ -1,0 +1,242 @@
+//! Servers and paths that let in fewer connections or channels than would pay, or lose them:
+//! fewer lanes, or one clear sentence, and nothing lost that was there before.
+
+use std::time::Duration;
+
+use longhaul_tests::password;
+use testkit::delay_proxy::{Fate, Way};
+use testkit::{Auth, PeerBuilder, PeerKind};
+
+use crate::far::{BOTH, Far, To};
+
+fn openssh() -> PeerBuilder {
+    PeerBuilder::new(PeerKind::OpenSsh)
+}
+
+fn way(to: To) -> Way {
+    match to {
+        To::There => Way::Up,
+        To::Here => Way::Down,
+    }
+}
+
+/// A file each way through this path and server.
+fn a_file_each_way(builder: impl Fn() -> PeerBuilder) {
+    for to in BOTH {
+        let Some(far) = Far::start(builder(), |path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
+    }
+}
+
+#[test]
+fn several_connections_are_used_where_they_pay() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let outcome = far.run(to, &["-p"]).run();
+        far.assert_copied(&outcome);
+        far.assert_several(&outcome);
+        assert_eq!(far.mtime("from/file"), far.mtime("to/file"));
+    }
+}
+
+#[test]
+fn one_session_for_each_connection() {
+    a_file_each_way(|| openssh().option("MaxSessions", "1"));
+}
+
+/// Two sessions: the second is a listing's or a lane's.
+#[test]
+fn two_sessions_for_each_connection() {
+    for to in BOTH {
+        let builder = openssh().option("MaxSessions", "2");
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_many().with_file();
+        far.assert_copied(&far.run(to, &[]).run());
+    }
+}
+
+#[test]
+fn one_login_at_a_time() {
+    for startups in ["1", "1:100:1"] {
+        a_file_each_way(|| openssh().option("MaxStartups", startups));
+    }
+}
+
+#[test]
+fn penalties_at_their_strictest() {
+    for to in BOTH {
+        let strict = "crash:600 authfail:600 noauth:600 grace-exceeded:600 refuseconnection:600 \
+                      min:1";
+        let builder = PeerBuilder::new(PeerKind::NewestOpenSsh)
+            .option("PerSourcePenalties", strict)
+            .option("MaxStartups", "2:100:2");
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        far.assert_copied(&far.run(to, &[]).run());
+        // The next one is let in as well.
+        far.assert_copied(&far.run(to, &[]).run());
+    }
+}
+
+/// What a firewall does that counts connections.
+#[test]
+fn each_third_connection_is_closed() {
+    for to in BOTH {
+        for fate in [Fate::Refused, Fate::Reset(way(to), 2_000_000)] {
+            let Some(far) = Far::openssh(|path| path.fate_of_each(3, fate)) else {
+                return;
+            };
+            let far = far.with_file();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+        }
+    }
+}
+
+#[test]
+fn connections_that_are_reset_in_the_middle() {
+    for to in BOTH {
+        for nth in [1, 2] {
+            let fate = Fate::Reset(way(to), 5_000_000);
+            let Some(far) = Far::openssh(|path| path.fate(nth, fate)) else {
+                return;
+            };
+            let far = far.with_file().with_many();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+        }
+    }
+}
+
+/// Nobody is told that it carries nothing any more.
+#[test]
+fn a_connection_that_stalls_for_good() {
+    for to in BOTH {
+        for nth in [1, 2] {
+            let fate = Fate::Stalls(way(to), 4_000_000);
+            let Some(far) = Far::openssh(|path| path.fate(nth, fate)) else {
+                return;
+            };
+            let far = far.with_file();
+            let outcome = far.run(to, &[]).run();
+            far.assert_copied(&outcome);
+            far.assert_several(&outcome);
+            let bound = Duration::from_secs(30);
+            assert!(outcome.elapsed < bound, "connection {nth}: {outcome}");
+        }
+    }
+}
+
+/// The same with small files, of which some wait on it.
+#[test]
+fn small_files_do_not_wait_for_a_connection_that_stalls() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path.fate(2, Fate::Stalls(way(to), 200_000))) else {
+            return;
+        };
+        let far = far.with_file().with_many();
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
+        far.assert_several(&outcome);
+        assert!(outcome.elapsed < Duration::from_secs(45), "{outcome}");
+    }
+}
+
+/// All connections are lost at once: one sentence, and what was there is still there.
+#[test]
+fn all_connections_are_lost() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        testkit::tree::write_file(&far.scene.path("to/file"), b"the old one");
+        let running = far.until(to, 15_000_000);
+        far.proxy.cut_now();
+        let outcome = running.wait();
+        assert!(!outcome.timed_out && outcome.code == Some(255), "{outcome}");
+        let old = std::fs::read(far.scene.path("to/file")).expect("it is there");
+        assert!(old == b"the old one", "{outcome}");
+        if to == To::Here {
+            far.assert_no_temporaries(&outcome);
+        } else {
+            outcome.expect_err(&["may be left", "reset", "closed"]);
+        }
+    }
+}
+
+/// The server takes the key of the first login only.
+#[test]
+fn further_logins_are_refused() {
+    for to in BOTH {
+        let Some(server) = testkit::missing::sftp_server() else {
+            return;
+        };
+        let once = longhaul_tests::scratch();
+        let (keys, script) = (once.path().join("keys"), once.path().join("server"));
+        let text = format!(
+            "#!/bin/sh\n: > {}\nexec {}\n",
+            keys.display(),
+            server.display()
+        );
+        testkit::tree::write_file(&script, text.as_bytes());
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, executable).expect("our file");
+        let builder = openssh()
+            .option("AuthorizedKeysFile", keys.display().to_string())
+            .option("Subsystem", format!("sftp {}", script.display()));
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let allowed = far.scene.peer.folder().join("authorized_keys");
+        std::fs::copy(allowed, &keys).expect("our file");
+        let outcome = far.run(to, &[]).run();
+        far.assert_copied(&outcome);
+        // Each refused login may be a penalty, or lock the account.
+        let connections = far.proxy.connections();
+        assert!(
+            (2..=4).contains(&connections),
+            "{connections} connections\n{outcome}"
+        );
+    }
+}
+
+/// Where a login costs the person something there is one.
+#[test]
+fn a_password_is_asked_for_once() {
+    for to in BOTH {
+        let builder = openssh().auth(Auth::Password);
+        let Some(mut far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        far = far.with_file();
+        let everybody: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        for folder in ["", "to", "from"] {
+            std::fs::set_permissions(far.scene.path(folder), everybody.clone()).expect("ours");
+        }
+        let askpass = far.scene.client.dir.askpass(password());
+        far.scene.client.dir.set_for_all("BatchMode", "no");
+        far.scene
+            .client
+            .dir
+            .set("peer", "PubkeyAuthentication", "no");
+        let run = far.run(to, &[]).env("SSH_ASKPASS", askpass);
+        let outcome = run.env("SSH_ASKPASS_REQUIRE", "force").run();
+        far.assert_copied(&outcome);
+        assert_eq!(far.proxy.connections(), 1, "{outcome}");
+    }
+}
