@@ -6,7 +6,6 @@ mod json;
 mod lane_flags;
 mod lanes;
 mod lanes_files;
-mod lanes_refused;
 mod like_scp;
 mod lying_server;
 mod output;
