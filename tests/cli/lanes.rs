@@ -224,7 +224,7 @@ fn a_password_is_asked_for_once() {
             return;
         };
         far = far.with_file();
-        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        let everybody: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         for folder in ["", "to", "from"] {
             std::fs::set_permissions(far.scene.path(folder), everybody.clone()).expect("ours");
         }

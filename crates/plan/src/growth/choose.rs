@@ -20,6 +20,8 @@ const CAUTIOUS: u32 = 4;
 const STOCK_SEND_BUFFER: u64 = 4 << 20;
 /// The window that OpenSSH gives a channel.
 const STOCK_WINDOW: u64 = 2 << 20;
+/// So few bytes are under way at once on any path.
+const LITTLE: u64 = 64 << 10;
 /// Below this a channel's window holds nothing back.
 const LONG: Duration = Duration::from_millis(4);
 
@@ -136,6 +138,8 @@ impl Growth {
         let rate = self.figures.shown.rate;
         let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
         match evidence.remaining {
+            // Whatever it waits for, no other connection brings it sooner.
+            Some(left) if left < LITTLE => Duration::ZERO,
             Some(left) if rate > 0.0 => {
                 Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
             }

@@ -227,7 +227,10 @@ impl Growth {
     pub fn refused(&mut self, now: Instant, refusal: Refusal) {
         match refusal {
             Refusal::Channel(connection) => {
-                let had = self.channels.get(&connection).copied().unwrap_or(1);
+                // The refused ones were counted with the others at the last look.
+                let counted = self.channels.entry(connection).or_insert(2);
+                *counted = counted.saturating_sub(1).max(1);
+                let had = *counted;
                 let least = self.channels_refused.map_or(had, |n| n.min(had));
                 self.channels_refused = Some(least.max(1));
             }

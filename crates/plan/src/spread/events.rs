@@ -45,6 +45,7 @@ impl Spread {
             Assigned::Remove(..) => Of::Nobody,
         };
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.spoke = true;
             match event {
                 LaneEvent::Progress(_, n) => {
                     state.moved(self.now, id, n);
@@ -91,8 +92,8 @@ impl Spread {
                 continue;
             };
             match assigned {
-                Assigned::Whole(queued) => self.whole_lost(queued, why),
-                Assigned::Part(file) => self.part_lost(file, *id, why),
+                Assigned::Whole(queued) => self.whole_lost(queued, state.spoke, why),
+                Assigned::Part(file) => self.part_lost(file, *id, state.spoke, why),
                 Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),
                 Assigned::Remove(of, path) => self.remove(of, path),
@@ -103,13 +104,14 @@ impl Spread {
         }
     }
 
-    fn whole_lost(&mut self, mut queued: Queued, why: &str) {
+    /// A lane that never told anything was refused, which is no fault of what waited on it.
+    fn whole_lost(&mut self, mut queued: Queued, spoke: bool, why: &str) {
         let id = queued.job.id;
         if let JobKind::MakeDir { path, .. } = &queued.job.kind {
             self.dirs.end(&path.0, id);
         }
         self.settings.end(id);
-        queued.losses += 1;
+        queued.losses += u32::from(spoke);
         if queued.hint.relayed || queued.losses >= MOST_LOSSES {
             let fault = Fault {
                 what: why.to_owned(),
@@ -124,11 +126,11 @@ impl Spread {
         }
     }
 
-    fn part_lost(&mut self, id: JobId, part: JobId, why: &str) {
+    fn part_lost(&mut self, id: JobId, part: JobId, spoke: bool, why: &str) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        file.losses += 1;
+        file.losses += u32::from(spoke);
         let had = file.part_over(part, false);
         if file.is_put() && file.temp.is_none() {
             // Nothing of it is anywhere.

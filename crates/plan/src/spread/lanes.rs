@@ -12,6 +12,8 @@ pub(super) struct LaneState {
     pub(super) listing: bool,
     /// Gets nothing more.
     pub(super) retiring: bool,
+    /// It has told something: it was not refused.
+    pub(super) spoke: bool,
     /// It was asked to be closed.
     pub(super) closing: bool,
     /// What it was given and has not finished, with the bytes of each.
@@ -50,6 +52,7 @@ impl LaneState {
             report,
             listing,
             retiring: false,
+            spoke: false,
             closing: false,
             jobs: BTreeMap::new(),
             load: 0,
@@ -148,9 +151,20 @@ impl LaneState {
         }
     }
 
+    /// What a lane is taken for that has moved nothing yet: the usual, and less the longer its
+    /// first answer takes.
+    fn guessed(&self, now: Instant, usual: f64) -> f64 {
+        let silent = now.saturating_duration_since(self.heard).as_secs_f64();
+        match self.jobs.is_empty() || silent < 2.0 * self.report.latency.as_secs_f64() + 0.5 {
+            true => usual,
+            false => usual / (1.0 + 4.0 * silent),
+        }
+    }
+
     /// How long what it has will take, and `more` on top.
     pub(super) fn takes(&self, now: Instant, more: u64, usual: f64) -> Duration {
-        let rate = self.rate(now).unwrap_or(usual).max(1.0);
+        let rate = self.rate(now).unwrap_or_else(|| self.guessed(now, usual));
+        let rate = rate.max(1.0);
         let bytes = (self.load + more) as f64;
         let moving = Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::MAX);
         moving.saturating_add(self.report.latency)

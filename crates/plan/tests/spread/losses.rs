@@ -132,6 +132,27 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
     }
 }
 
+/// MaxSessions: channels are refused after they were given something to do.
+#[test]
+fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
+    let mut w = World::with_lanes(1);
+    let data = bytes(9 * MB, 6);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    let small: Vec<_> = (0..20)
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .collect();
+    for _ in 0..60 {
+        let refused = w.lane(crate::world::link(100, 10_000_000), true);
+        w.run_for(Duration::from_millis(20));
+        w.lose(refused);
+    }
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("up") == Some(&data));
+    assert!(small.iter().all(|job| w.done(*job)));
+    w.assert_clean();
+}
+
 /// Servers without posix-rename remove the old file first. The lane that did so is lost before
 /// it could rename, or before its answer came.
 #[test]
