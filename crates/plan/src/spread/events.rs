@@ -1,6 +1,6 @@
 //! What lanes tell, and what is left of those that are lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Stage;
 use super::spans::Spans;
@@ -86,6 +86,17 @@ impl Spread {
                 _ => (id, path),
             })
             .collect();
+        // A lane may have had many parts of a file, and is one loss.
+        let of_part = |id: &JobId| match self.assigned.get(id) {
+            Some((_, Assigned::Part(file))) => Some(*file),
+            _ => None,
+        };
+        let hit: BTreeSet<JobId> = state.jobs.keys().filter_map(of_part).collect();
+        for id in hit {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.losses += u32::from(state.spoke);
+            }
+        }
         // The highest first, so that they are in their old order at the front.
         for id in state.jobs.keys().rev() {
             let Some((_, assigned)) = self.assigned.remove(id) else {
@@ -93,7 +104,7 @@ impl Spread {
             };
             match assigned {
                 Assigned::Whole(queued) => self.whole_lost(queued, state.spoke, why),
-                Assigned::Part(file) => self.part_lost(file, *id, state.spoke, why),
+                Assigned::Part(file) => self.part_lost(file, *id, why),
                 Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),
                 Assigned::Remove(of, path) => self.remove(of, path),
@@ -126,11 +137,10 @@ impl Spread {
         }
     }
 
-    fn part_lost(&mut self, id: JobId, part: JobId, spoke: bool, why: &str) {
+    fn part_lost(&mut self, id: JobId, part: JobId, why: &str) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        file.losses += u32::from(spoke);
         let had = file.part_over(part, false);
         if file.is_put() && file.temp.is_none() {
             // Nothing of it is anywhere.
