@@ -48,7 +48,7 @@ fn the_rate_is_that_of_all_connections_together() {
         let rate = FILE as f64 / (when("file_done") - when("host"));
         // Below, a machine that is busy takes its part; above, there is the burst after a pause, a
         // tenth of a second's worth.
-        assert!((3.0e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
+        assert!((1.5e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
         let session = session(&outcome);
         assert_eq!(session["connections"], 3, "{session}");
         assert_eq!(session["channels"], 2, "{session}");
