@@ -63,18 +63,18 @@ const PLAIN: Scenario = Scenario {
 };
 
 const TRANSATLANTIC: Scenario = Scenario {
-    lab: &["--path", "transatlantic", "--tcp", "stock"],
+    lab: &["--path", "transatlantic", "--tcp", "stock", "--cc", "cubic"],
     rtt: Some(0.114),
     ..PLAIN
 };
 
 const TUNED: Scenario = Scenario {
-    lab: &["--path", "transatlantic", "--tcp", "tuned"],
+    lab: &["--path", "transatlantic", "--tcp", "tuned", "--cc", "cubic"],
     ..TRANSATLANTIC
 };
 
 const POLICED: Scenario = Scenario {
-    lab: &["--path", "policed-uplink"],
+    lab: &["--path", "policed-uplink", "--cc", "cubic"],
     rtt: Some(0.010),
     content: Content::File(64 << 20),
     quick: Quick::Up(0.05),
@@ -93,7 +93,7 @@ const LOSSY: Scenario = Scenario {
 
 /// A path that is slower than zlib, where compression can pay.
 const SLOW: Scenario = Scenario {
-    lab: &["--rtt", "40ms", "--rate", "50Mbit"],
+    lab: &["--rtt", "40ms", "--rate", "50Mbit", "--cc", "cubic"],
     rtt: Some(0.040),
     content: Content::Text { files: 256 },
     ways: UP,
@@ -267,7 +267,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "satellite",
         about: "300 Mbit/s at 600 ms: one large file.",
-        lab: &["--path", "satellite"],
+        lab: &["--path", "satellite", "--cc", "cubic"],
         rtt: Some(0.600),
         limit: 180.0,
         asked: &[Asked::Rate(22.5), Asked::LastHalf(28.1), Asked::Best],
