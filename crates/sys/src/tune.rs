@@ -4,8 +4,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// What to set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,19 @@ impl Tuning {
         }
         set_notsent_lowat(&socket);
         Ok(socket)
+    }
+}
+
+/// Gives a TCP socket another congestion control; on a running connection too (tcp(7),
+/// TCP_CONGESTION). False where the system has none of that name or does not let us.
+pub fn set_congestion_control(socket: impl AsFd, name: &str) -> bool {
+    let socket = SockRef::from(&socket);
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    return socket.set_tcp_congestion(name.as_bytes()).is_ok();
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let _ = (socket, name);
+        false
     }
 }
 

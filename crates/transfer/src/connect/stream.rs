@@ -64,6 +64,15 @@ impl Stream {
         }
     }
 
+    /// Asks for a congestion control that does not take each loss for congestion; false where
+    /// that is not to be had.
+    pub fn bear_losses(&self) -> bool {
+        match self {
+            Self::Tcp(s) => sys::set_congestion_control(s, "bbr"),
+            _ => false,
+        }
+    }
+
     /// What the kernel says of a TCP connection; of what lies behind a command or another
     /// connection it knows nothing.
     pub fn tcp_info(&self) -> Option<sys::TcpInfo> {

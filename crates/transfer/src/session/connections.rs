@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub(super) one_channel: bool,
     /// Closed as soon as its lanes have nothing left.
     pub(super) retiring: bool,
+    /// It was asked to bear losses.
+    pub(super) bears_losses: bool,
     since: Instant,
 }
 
@@ -52,6 +54,7 @@ impl Driver {
             opened: 0,
             one_channel: false,
             retiring: false,
+            bears_losses: false,
             since: Instant::now(),
         });
         Ok(id)

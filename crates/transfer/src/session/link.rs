@@ -59,6 +59,12 @@ pub trait Link: Send {
     /// Bytes that [`Link::send`] may be given for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
+    /// Packets are lost on the way: asks for a congestion control that bears it. False where it
+    /// is not to be had.
+    fn bear_losses(&mut self) -> bool {
+        false
+    }
+
     /// How the connection beneath does.
     fn sample(&self) -> LinkSample {
         LinkSample::default()

@@ -121,6 +121,10 @@ impl Link for SshLink {
         }
     }
 
+    fn bear_losses(&mut self) -> bool {
+        self.stream.bear_losses()
+    }
+
     fn sample(&self) -> LinkSample {
         LinkSample {
             sent: self.sent_bytes,
