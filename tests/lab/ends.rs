@@ -250,10 +250,12 @@ fn a_shell_has_the_terminal() {
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
     // Ctrl-C is for the command, not for the shell that still reads the line; the quotes keep the
-    // echo of what is typed apart from what it prints.
-    running.type_in("echo as''leep; sleep 1000\n");
+    // echo of what is typed apart from what it prints. The terminal forgets what was typed before
+    // it, so what follows waits until the shell has seen it.
+    running.type_in("trap \"echo wo''ken\" INT; echo as''leep; sleep 1000\n");
     assert!(running.shows("asleep"), "{}", running.wait());
     running.type_in("\x03");
+    assert!(running.shows("woken"), "{}", running.wait());
     running.type_in("exit 9\n");
     running.wait().expect_code(9);
 }
