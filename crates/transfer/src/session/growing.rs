@@ -129,18 +129,15 @@ impl Driver {
         self.growing
             .log
             .add(now, limiter, growth.limiter_evidence());
-        if limiter == plan::Limiter::Loss && direction == Direction::Up {
-            self.bear_losses();
-        }
-        let Some(growth) = &mut self.growing.growth else {
-            return;
-        };
         if !changes.is_empty() {
             info!("{}", decisions::in_words(growth, &changes, learned));
             trace!("{:?}", growth.limiter_evidence());
         }
         for change in changes {
             self.change(now, change);
+        }
+        if limiter == plan::Limiter::Loss && direction == Direction::Up {
+            self.bear_losses();
         }
     }
 
