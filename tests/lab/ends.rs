@@ -249,10 +249,11 @@ fn a_shell_has_the_terminal() {
     let mut running = lab.spawn();
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
-    // Ctrl-C is for the command, not for the shell that still reads the line; the quotes keep the
-    // echo of what is typed apart from what it prints. The terminal forgets what was typed before
-    // it, so what follows waits until the shell has seen it.
-    running.type_in("trap \"echo wo''ken\" INT; echo as''leep; sleep 1000\n");
+    // Ctrl-C ends the command and not the shell. The command has the terminal before it says so,
+    // and what it says is told apart by the quotes from the echo of what is typed.
+    running.type_in(
+        "sh -c 'trap \"echo wo\"\"ken; exit\" INT; echo as\"\"leep; while :; do sleep 0.1; done'\n",
+    );
     assert!(running.shows("asleep"), "{}", running.wait());
     running.type_in("\x03");
     assert!(running.shows("woken"), "{}", running.wait());

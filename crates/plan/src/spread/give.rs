@@ -115,7 +115,7 @@ impl Spread {
     /// ones are small, since whoever has the last keeps all the others waiting.
     fn piece(&self, lane: LaneId) -> u64 {
         let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
-        let left = queued.sum::<u64>() + self.files.values().map(SplitFile::left).sum::<u64>();
+        let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));
         let lanes = self.lanes.working().max(1) as u64;
         let depth = self.lanes.by_id.get(&lane).map_or(0, |l| l.report.depth);
         let most = depth.clamp(self.options.most / 4, self.options.most);

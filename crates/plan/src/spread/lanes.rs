@@ -18,8 +18,9 @@ pub(super) struct LaneState {
     pub(super) closing: bool,
     /// What it was given and has not finished, with the bytes of each.
     pub(super) jobs: BTreeMap<JobId, u64>,
-    /// What it still has to move, with the weight of each job.
-    load: u64,
+    /// What it still has to move, with the weight of each job; wide, since sizes are a server's
+    /// word.
+    load: u128,
     /// Its ranges have been given to others as well.
     pub(super) overtaken: BTreeSet<JobId>,
     meter: Meter,
@@ -39,7 +40,7 @@ struct Meter {
 
 const METER: Duration = Duration::from_millis(250);
 /// What a job weighs beside its bytes.
-const WEIGHT: u64 = 16 << 10;
+const WEIGHT: u128 = 16 << 10;
 /// Less than this is not worth a lane's while.
 const LEAST_DEPTH: u64 = 4 << 20;
 /// What a lane gets of which nothing is known.
@@ -74,7 +75,7 @@ impl LaneState {
             self.meter.bytes = 0;
         }
         self.jobs.insert(job, bytes);
-        self.load += bytes + WEIGHT;
+        self.load += u128::from(bytes) + WEIGHT;
         self.report.wants = self.report.wants.saturating_sub(1);
     }
 
@@ -83,7 +84,7 @@ impl LaneState {
         if let Some(left) = self.jobs.get_mut(&job) {
             let taken = bytes.min(*left);
             *left -= taken;
-            self.load -= taken;
+            self.load -= u128::from(taken);
         }
         self.meter.bytes += bytes;
         let over = now.saturating_duration_since(self.meter.since);
@@ -101,7 +102,7 @@ impl LaneState {
         self.heard = now;
         self.overtaken.remove(&job);
         if let Some(left) = self.jobs.remove(&job) {
-            self.load -= left + WEIGHT;
+            self.load -= u128::from(left) + WEIGHT;
             self.report.wants += 1;
         }
     }
@@ -127,7 +128,7 @@ impl LaneState {
             && !self.listing
             && self.overtaken.is_empty()
             && self.report.wants > 0
-            && self.load < self.budget()
+            && self.load < u128::from(self.budget())
     }
 
     /// Whether a whole job may be.
@@ -165,7 +166,7 @@ impl LaneState {
     pub(super) fn takes(&self, now: Instant, more: u64, usual: f64) -> Duration {
         let rate = self.rate(now).unwrap_or_else(|| self.guessed(now, usual));
         let rate = rate.max(1.0);
-        let bytes = (self.load + more) as f64;
+        let bytes = (self.load + u128::from(more)) as f64;
         let moving = Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::MAX);
         moving.saturating_add(self.report.latency)
     }

@@ -409,13 +409,13 @@ impl Spread {
     /// Bytes of pushed jobs that nobody has moved, as far as sizes are known.
     pub fn remaining(&self) -> u64 {
         let queued = self.waiting.iter().chain(&self.large);
-        let sizes: u64 = queued.map(|q| q.hint.size.unwrap_or(0)).sum();
+        let sizes = queued.map(|q| q.hint.size.unwrap_or(0));
         let files = self.files.values().map(|f| f.size().saturating_sub(f.told));
         let on_lanes = self.assigned.values().map(|(_, a)| match a {
             Assigned::Whole(q) => q.hint.size.unwrap_or(0),
             _ => 0,
         });
-        sizes + files.sum::<u64>() + on_lanes.sum::<u64>()
+        total(sizes.chain(files).chain(on_lanes))
     }
 
     fn at(&mut self, now: Instant) {
@@ -469,4 +469,10 @@ impl Spread {
         let large = size.is_some_and(|size| size >= self.options.split_from);
         self.options.split && large && !inplace && !queued.whole && !queued.hint.relayed
     }
+}
+
+/// The sum of sizes of which some are a server's word: what is more than fits is as good as
+/// the most that does.
+fn total(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
 }

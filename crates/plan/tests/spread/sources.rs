@@ -127,3 +127,25 @@ fn a_listing_that_lies_about_the_size() {
         w.assert_clean();
     }
 }
+
+#[test]
+fn sizes_of_a_lying_listing_add_up_without_overflow() {
+    let mut w = World::with_lanes(2);
+    w.place("one", b"short", 0o644);
+    w.place("two", b"short", 0o644);
+    w.place("three", &bytes(MB, 3), 0o644);
+    for (name, size) in [
+        ("one", u64::MAX),
+        ("two", u64::MAX),
+        ("three", u64::MAX - 7),
+    ] {
+        w.get_sized(name, size);
+    }
+    assert_eq!(w.spread.remaining(), u64::MAX);
+    w.run();
+    assert_eq!(w.spread.remaining(), 0);
+    for name in ["one", "two", "three"] {
+        let whole = w.got(name) == w.fs.data(name);
+        assert!(whole || w.got(name).is_none(), "{name}");
+    }
+}

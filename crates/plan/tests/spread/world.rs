@@ -191,8 +191,13 @@ impl World {
 
     pub(crate) fn get(&mut self, source: &str) -> JobId {
         let node = self.fs.data(source).map(<[u8]>::len).unwrap_or(0);
+        self.get_sized(source, node as u64)
+    }
+
+    /// The listing said `size`, whether or not that is true.
+    pub(crate) fn get_sized(&mut self, source: &str, size: u64) -> JobId {
         let known = Attributes {
-            size: Some(node as u64),
+            size: Some(size),
             mode: Some(0o100_644),
             owner: None,
             times: Some((1, 2)),
@@ -203,7 +208,7 @@ impl World {
             known: Some(known),
             options: PutOptions::default(),
         };
-        self.job(kind, None)
+        self.job(kind, Some(size))
     }
 
     pub(crate) fn got(&self, source: &str) -> Option<&[u8]> {
