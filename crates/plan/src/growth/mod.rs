@@ -5,6 +5,7 @@ mod evidence;
 mod figures;
 mod learned;
 mod limiter;
+mod many;
 mod trial;
 mod verdict;
 
@@ -134,6 +135,8 @@ pub struct Growth {
     /// What the last trial brought.
     tried: Option<Tried>,
     channels: BTreeMap<ConnectionId, u32>,
+    /// Bytes on their way through the session, announced before they were there.
+    expected: u64,
 }
 
 /// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten.
@@ -172,6 +175,7 @@ impl Growth {
             throttled: false,
             tried: None,
             channels: BTreeMap::new(),
+            expected: 0,
         }
     }
 
@@ -186,6 +190,11 @@ impl Growth {
         self.next
     }
 
+    /// Whether there was a look.
+    pub fn has_sampled(&self) -> bool {
+        self.began.is_some()
+    }
+
     /// Looks at the evidence; the first time when the first connection is authenticated.
     pub fn sample(&mut self, evidence: &Evidence) -> Vec<Change> {
         let now = evidence.now;
@@ -195,12 +204,14 @@ impl Growth {
         let Some(figures) = figures else {
             self.began.get_or_insert(now);
             self.plan(evidence);
+            self.plan_for_many();
             return self.carry_out(evidence);
         };
         self.figures = figures;
         self.rates.insert(0, figures.work);
         self.rates.truncate(16);
         self.best = self.best.max(figures.work);
+        self.plan_for_many();
         let mut changes = self.carry_out(evidence);
         if changes.is_empty() {
             changes = match self.trial.take() {

@@ -41,8 +41,21 @@ impl Spread {
     }
 
     fn give_lists(&mut self) {
+        let plain = |l: &LaneState| l.takes_lists() && !l.report.predicts;
+        while !self.long_lists.is_empty() {
+            let Some(lane) = self.lanes.best(self.now, plain) else {
+                break;
+            };
+            if let Some(queued) = self.long_lists.pop_front() {
+                self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+            }
+        }
         while !self.lists.is_empty() {
-            let Some(lane) = self.lanes.best(self.now, LaneState::takes_lists) else {
+            // Where nothing else is in front of them, and else wherever.
+            let own = |l: &LaneState| l.takes_lists() && l.listing;
+            let lanes = &self.lanes;
+            let lane = lanes.best(self.now, own);
+            let Some(lane) = lane.or_else(|| lanes.best(self.now, LaneState::takes_lists)) else {
                 return;
             };
             if let Some(queued) = self.lists.pop_front() {

@@ -137,7 +137,7 @@ impl LaneState {
     }
 
     pub(super) fn takes_lists(&self) -> bool {
-        self.is_open() && !self.report.predicts && self.report.wants > 0
+        self.is_open() && self.report.wants > 0
     }
 
     /// Bytes a second, now: what it last reached, less if it has been silent since.

@@ -214,6 +214,9 @@ impl Driver {
                         on.lane.cancel(now, &reason);
                     }
                 }
+                Ok(Command::Expect(direction, files, bytes)) => {
+                    self.growing.expect(direction, files, bytes);
+                }
                 Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,
                 Ok(Command::End) | Err(TryRecvError::Disconnected) => {
@@ -322,9 +325,7 @@ impl Driver {
                     let Some(at) = self.lane_at(lane) else {
                         continue;
                     };
-                    if let Err(job) = self.lanes[at].lane.push(now, job) {
-                        self.spread.lane_refused(now, lane, job.id);
-                    }
+                    self.lanes[at].lane.push(now, job);
                 }
                 Order::Abandon(lane, job) => {
                     if let Some(at) = self.lane_at(lane) {

@@ -25,6 +25,8 @@ pub(super) struct Growing {
     log: LimiterLog,
     /// Which way the bytes go, once a file told.
     direction: Option<Direction>,
+    /// Files and bytes that were announced.
+    expected: (u64, u64),
     /// Idle and all ticks of this machine's processors at the last look.
     ticks: Option<(u64, u64)>,
 }
@@ -38,6 +40,22 @@ impl Growing {
             _ => return,
         };
         self.direction.get_or_insert(direction);
+    }
+
+    /// More files were announced than there are jobs.
+    pub(super) fn expect(&mut self, direction: Direction, files: u64, bytes: u64) {
+        self.direction.get_or_insert(direction);
+        self.expected.0 += files;
+        self.expected.1 = self.expected.1.saturating_add(bytes);
+        if let Some(growth) = &mut self.growth {
+            growth.expect(self.expected.0, self.expected.1);
+        }
+    }
+
+    /// Bytes that were announced, before the first look: their jobs are still to come.
+    fn announced(&self) -> u64 {
+        let looked = self.growth.as_ref().is_some_and(|g| g.has_sampled());
+        if looked { 0 } else { self.expected.1 }
     }
 
     /// What of this machine's processors was idle since the last look, 0 to 1.
@@ -99,14 +117,18 @@ impl Driver {
         };
         let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
         let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
-        if self.spread.is_idle() || !authenticated {
+        let begins = self.growing.growth.is_none() && self.growing.expected.0 > 0;
+        if (self.spread.is_idle() && !begins) || !authenticated {
             return;
         }
         if self.growing.growth.is_none() {
             let config = self.growth_config(direction);
             self.growing.learned = config.learned.map(|(learned, _)| learned);
             self.warn_of_one_connection(&config);
-            self.growing.growth = Some(Growth::new(config));
+            let mut growth = Growth::new(config);
+            let (files, bytes) = self.growing.expected;
+            growth.expect(files, bytes);
+            self.growing.growth = Some(growth);
         }
         let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
         if !self.growing.growth.as_ref().is_some_and(due) {
@@ -215,7 +237,7 @@ impl Driver {
         }
         Evidence {
             now,
-            remaining: Some(self.spread.remaining()),
+            remaining: Some(self.growing.announced().max(self.spread.remaining())),
             moved: stats.moved,
             done: stats.done,
             cpu: processor_time(),

@@ -60,6 +60,9 @@ impl Driver {
             return;
         }
         // Handles are predicted there and no other channel is to be had.
+        if !self.spread.lists_are_stuck() {
+            return;
+        }
         if let Some(at) = self.lanes.iter().position(|on| on.lane.predicts()) {
             let surprise = "a directory has to be listed on the only channel";
             self.lane_ended(now, at, LaneError::Surprise(surprise));

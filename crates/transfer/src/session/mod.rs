@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Hint, Job, JobId, LaneEvent};
+use plan::{Direction, Hint, Job, JobId, LaneEvent};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -102,6 +102,8 @@ enum Command {
     Joined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
+    /// So many files with so many bytes will follow.
+    Expect(Direction, u64, u64),
     /// The handle is gone.
     End,
 }
@@ -186,6 +188,12 @@ impl Session {
             relayed: true,
         };
         self.command(Command::Push(job, hint));
+    }
+
+    /// Announces `files` with `bytes` in all before their jobs are there, so that further
+    /// connections can be begun in time.
+    pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
+        self.command(Command::Expect(direction, files, bytes));
     }
 
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
