@@ -256,8 +256,12 @@ impl Growth {
             }
             Refusal::Connection => {
                 self.opening.pop();
-                self.refusals += 1;
                 self.at_once = 1;
+                // Of those that were on their way with one that was refused, no more is learned.
+                if self.not_before.is_some_and(|at| now < at) {
+                    return;
+                }
+                self.refusals += 1;
                 self.not_before = Some(now + REFUSAL_REST * self.refusals);
                 self.no_connections |= self.refusals >= MOST_REFUSALS;
             }
