@@ -39,7 +39,7 @@ impl Growth {
     }
 
     fn for_many(&self) -> u32 {
-        let long = self.measure.min_rtt().is_none_or(|rtt| rtt >= LONG);
+        let long = self.measure.trip().is_none_or(|rtt| rtt >= LONG);
         let fixed = self.config.connections.is_some() || self.config.limit.is_some();
         match self.expected >= MANY && long && !fixed && !self.no_connections {
             true => CONNECTIONS,

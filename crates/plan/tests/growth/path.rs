@@ -268,7 +268,10 @@ impl Run {
             }
         }
         for _ in 0..came {
-            self.growth.connection_opened(now);
+            for change in self.growth.connection_opened(now) {
+                self.changes.push((self.now, change));
+                self.apply(now, change);
+            }
         }
         let first = self.flows.first().is_some_and(|f| f.ready <= self.now);
         if !first || self.now < self.sample_at {
@@ -344,6 +347,7 @@ impl Run {
             done: 0,
             cpu: Duration::from_secs_f64(self.cpu),
             idle: Some(self.idle),
+            bears_losses: false,
             connections: there
                 .map(|f| ConnectionSample {
                     connection: f.id,

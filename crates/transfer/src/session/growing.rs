@@ -29,6 +29,8 @@ pub(super) struct Growing {
     expected: (u64, u64),
     /// Idle and all ticks of this machine's processors at the last look.
     ticks: Option<(u64, u64)>,
+    /// Packets are lost, and the connections were given a congestion control that bears it.
+    bears_losses: bool,
 }
 
 impl Growing {
@@ -158,7 +160,8 @@ impl Driver {
         for change in changes {
             self.change(now, change);
         }
-        if limiter == plan::Limiter::Loss && direction == Direction::Up {
+        let lossy = limiter == plan::Limiter::Loss || self.growing.bears_losses;
+        if lossy && direction == Direction::Up {
             self.bear_losses();
         }
     }
@@ -178,6 +181,7 @@ impl Driver {
         for on in self.connections.iter_mut().filter(|on| !on.bears_losses) {
             on.bears_losses = true;
             if on.link.bear_losses() {
+                self.growing.bears_losses = true;
                 debug!("connection {}: BBR from now on", on.id.0);
             }
         }
@@ -186,6 +190,8 @@ impl Driver {
     fn growth_config(&self, direction: Direction) -> GrowthConfig {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
+        let usual = GrowthConfig::new(direction);
+        let most = reach.and_then(|r| r.most());
         GrowthConfig {
             connections: self.options.connections,
             channels: self.options.channels,
@@ -193,11 +199,10 @@ impl Driver {
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             buffer: buffer(direction),
             limit: self.options.limit,
-            most_connections: reach
-                .and_then(|r| r.most())
-                .unwrap_or_else(|| GrowthConfig::new(direction).most_connections),
+            most_connections: most.unwrap_or(usual.most_connections),
+            most_lossy: most.unwrap_or(usual.most_lossy),
             learned: learned.map(|l| (l, seconds())),
-            ..GrowthConfig::new(direction)
+            ..usual
         }
     }
 
@@ -242,6 +247,7 @@ impl Driver {
             done: stats.done,
             cpu: processor_time(),
             idle: self.growing.idle(),
+            bears_losses: self.growing.bears_losses,
             connections,
             lanes,
         }
@@ -282,7 +288,11 @@ impl Driver {
             return;
         };
         match result {
-            Ok(()) => growth.connection_opened(now),
+            Ok(()) => {
+                for change in growth.connection_opened(now) {
+                    self.change(now, change);
+                }
+            }
             Err(why) => {
                 debug!("no further connection: {why}");
                 growth.refused(
