@@ -46,7 +46,8 @@ impl Settings {
             ["sweep"] => Preset::Sweep,
             _ => {
                 return Err(
-                    "usage: bench [quick|full|sweep], bench --list, bench --compare OLD NEW".to_owned(),
+                    "usage: bench [quick|full|sweep], bench --list, bench --compare OLD NEW"
+                        .to_owned(),
                 );
             }
         };

@@ -96,7 +96,10 @@ impl Growth {
     pub(super) fn judge(&mut self, mut trial: Trial, evidence: &Evidence) -> Vec<Change> {
         let now = evidence.now;
         let rtt = self.trip();
-        if trial.losses.is_some_and(|(before, _)| !self.has_risen(before)) {
+        if trial
+            .losses
+            .is_some_and(|(before, _)| !self.has_risen(before))
+        {
             let more = self.more_for_losses(evidence);
             if !more.is_empty() {
                 trial.add(&more);
