@@ -202,17 +202,19 @@ impl Growth {
             return changes;
         }
         let channel_pays = lasts > 6 * rtt + Duration::from_millis(50);
-        if bound == Limiter::ServerWindow && channel_pays {
+        // All channels of a connection wait for the packet that it lost: another connection does
+        // not. Of 100 MB/s that BBR takes with eight connections over 1 % loss, six had 70.
+        let borne = self.figures.bears_losses();
+        let open = self.config.connections.is_none() && self.may_connect(now);
+        if bound == Limiter::ServerWindow && channel_pays && !(borne && open) {
             self.more_channels(evidence, &mut changes);
         }
-        let connects = self.config.connections.is_none()
-            && self.may_connect(now)
-            && !self.figures.queueing()
-            && self.is_steady();
+        let connects = open && !self.figures.queueing() && (self.is_steady() || borne);
         if changes.is_empty() && connects && lasts > self.costs() && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
             let step = match bound {
+                _ if borne => have,
                 Limiter::SendBuffer
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
@@ -289,7 +291,7 @@ impl Growth {
             return Limiter::LocalDisk;
         }
         let up = self.config.direction == Direction::Up;
-        if f.lossy() && !f.queueing() {
+        if f.lossy() && !f.queueing() && !self.has_queued_lately() {
             return Limiter::Loss;
         }
         if f.queueing() || self.sated {

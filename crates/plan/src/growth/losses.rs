@@ -11,6 +11,8 @@ const RISEN_BY: f64 = 0.02;
 /// What all of them bring must be so many times the best that there was before. That may have been
 /// slow start on its way to the first loss, which is several times what stays.
 const BEYOND: f64 = 1.5;
+/// Looks, of two round trips each: so long losses are told of that a full queue has made.
+const LATELY: u32 = 4;
 /// So few are kept whatever they bring: what there was before is not known well enough.
 const FEW: usize = 8;
 
@@ -38,6 +40,11 @@ impl Growth {
             self.add_connections(evidence.now, room, &mut changes);
         }
         changes
+    }
+
+    /// What is lost now may be what the queue could not hold.
+    pub(super) fn has_queued_lately(&self) -> bool {
+        self.since_queue < LATELY
     }
 
     /// More is lost than the `before`: not at random.

@@ -111,6 +111,8 @@ pub struct Growth {
     /// Work of the last intervals, the latest first.
     rates: Vec<f64>,
     figures: Figures,
+    /// Looks since the path's queue was seen to fill.
+    since_queue: u32,
     trial: Option<Trial>,
     /// Connections asked for and not answered, with when.
     opening: Vec<Instant>,
@@ -164,6 +166,7 @@ impl Growth {
             next: None,
             rates: Vec::new(),
             figures: Figures::default(),
+            since_queue: u32::MAX,
             trial: None,
             opening: Vec::new(),
             at_once: AT_ONCE,
@@ -220,6 +223,10 @@ impl Growth {
             self.plan(evidence);
         }
         self.figures = figures;
+        self.since_queue = match figures.queueing() {
+            true => 0,
+            false => self.since_queue.saturating_add(1),
+        };
         self.rates.insert(0, figures.work);
         self.rates.truncate(16);
         self.best = self.best.max(figures.work);
