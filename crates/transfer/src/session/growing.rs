@@ -55,7 +55,12 @@ impl Growing {
     /// Bytes that were announced, before the first look: their jobs are still to come.
     fn announced(&self) -> u64 {
         let looked = self.growth.as_ref().is_some_and(|g| g.has_sampled());
-        if looked { 0 } else { self.expected.1 }
+        let (files, bytes) = self.expected;
+        match looked {
+            true => 0,
+            // With what each file's requests weigh.
+            false => bytes.saturating_add(files.saturating_mul(512)),
+        }
     }
 
     /// What of this machine's processors was idle since the last look, 0 to 1.
@@ -138,6 +143,7 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
+        trace!("{:?}", evidence.lanes);
         let throttle = self.throttle.as_mut();
         growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
         let learned = self.growing.learned;
