@@ -50,7 +50,12 @@ fn run(folder: &Path, files: usize, size: usize, depth: usize, file: File) -> An
     let start = Instant::now();
     for number in 0..files {
         let name = folder.join(format!("file-{number:06}"));
-        file(&mut server.client, &pool, name.to_string_lossy().as_bytes(), size);
+        file(
+            &mut server.client,
+            &pool,
+            name.to_string_lossy().as_bytes(),
+            size,
+        );
         server.send()?;
         server.wait_below(depth)?;
     }

@@ -163,7 +163,9 @@ fn a_listing_with_another_handle_ends_the_lane_before_anything_is_told() {
             w.place(&format!("d{d}/f"), b"x", 0o644);
         }
         let path = |d: usize| remote(&format!("d{d}"));
-        let jobs: Vec<JobId> = (0..3).map(|d| w.job(JobKind::List { path: path(d) })).collect();
+        let jobs: Vec<JobId> = (0..3)
+            .map(|d| w.job(JobKind::List { path: path(d) }))
+            .collect();
         w.model.inject(Inject {
             kind: Some("OPENDIR"),
             nth,

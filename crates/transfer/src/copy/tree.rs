@@ -273,10 +273,13 @@ impl Engine<'_> {
     /// Whether a symlink to a directory will do at the far end. Inside a tree it may be the
     /// source's, where that is another host.
     fn follows(&self, key: DirKey) -> bool {
-        self.tree.dirs.get(&key).is_some_and(|dir| match dir.parent {
-            Some(_) => !self.keeps_foreign_links(),
-            None => !self.has_linked(&dir.target),
-        })
+        self.tree
+            .dirs
+            .get(&key)
+            .is_some_and(|dir| match dir.parent {
+                Some(_) => !self.keeps_foreign_links(),
+                None => !self.has_linked(&dir.target),
+            })
     }
 
     pub(super) fn on_made(&mut self, key: DirKey, result: Result<(), String>) {

@@ -55,12 +55,7 @@ impl Growing {
     /// Bytes that were announced, before the first look: their jobs are still to come.
     fn announced(&self) -> u64 {
         let looked = self.growth.as_ref().is_some_and(|g| g.has_sampled());
-        let (files, bytes) = self.expected;
-        match looked {
-            true => 0,
-            // With what each file's requests weigh.
-            false => bytes.saturating_add(files.saturating_mul(512)),
-        }
+        if looked { 0 } else { self.expected.1 }
     }
 
     /// What of this machine's processors was idle since the last look, 0 to 1.
