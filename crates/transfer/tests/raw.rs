@@ -376,25 +376,20 @@ fn a_directory_is_not_copied_into_itself() -> Result {
             recursive: true,
             ..CopyOptions::default()
         };
-        let summary = world.copy(&[place("a")], place("a/b"), options);
-        // Between two sessions the folder may be listed before the copy stands in it: then there
-        // is nothing to refuse, and the result is the same.
-        let refused = summary.failures.len();
-        assert!(
-            refused == 1 || across && refused == 0,
-            "{:?}",
-            summary.failures
-        );
-        assert!(
-            summary
-                .failures
-                .iter()
-                .all(|f| f.reason.contains("into itself")),
-            "{:?}",
-            summary.failures
-        );
-        assert_eq!(fs::read(world.path("a/b/a/f"))?, b"f");
-        assert!(!world.path("a/b/a/b/a").exists());
+        for again in [false, true] {
+            let summary = world.copy(&[place("a")], place("a/b"), options.clone());
+            let failures = summary.failures;
+            // Between two sessions the folder may be listed before the copy stands in it: then
+            // there is nothing to refuse, and the result is the same. The second time it stands
+            // there.
+            let nothing_yet = across && !again && failures.is_empty();
+            assert!(failures.len() == 1 || nothing_yet, "{failures:?}");
+            for failure in &failures {
+                assert!(failure.reason.contains("into itself"), "{failures:?}");
+            }
+            assert_eq!(fs::read(world.path("a/b/a/f"))?, b"f");
+            assert!(!world.path("a/b/a/b/a").exists());
+        }
         fs::remove_dir_all(world.path("a"))?;
     }
     Ok(())

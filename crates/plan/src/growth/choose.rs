@@ -38,7 +38,8 @@ impl Growth {
             (connections, channels) = (learned.connections, learned.channels);
             if let Some(limit) = self.config.limit {
                 // Of those, as many as the user's rate is shared by.
-                let needed = limit.saturating_mul(connections.into()) / learned.rate.max(1) + 1;
+                let shared = limit.saturating_mul(connections.into()) / learned.rate.max(1);
+                let needed = shared.saturating_add(1);
                 connections = connections.min(u32::try_from(needed).unwrap_or(u32::MAX));
             }
             // It was welcome the last time.
