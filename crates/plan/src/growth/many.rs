@@ -47,3 +47,74 @@ impl Growth {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Change, Direction, Evidence, GrowthConfig};
+
+    fn first_look(config: GrowthConfig, announced: &[(u64, u64)]) -> usize {
+        let mut growth = Growth::new(config);
+        for (files, bytes) in announced {
+            growth.expect(*files, *bytes);
+        }
+        let changes = growth.sample(&Evidence {
+            now: testkit::sftp_model::epoch(),
+            remaining: Some(0),
+            moved: 0,
+            done: 0,
+            cpu: Duration::ZERO,
+            idle: None,
+            connections: vec![crate::ConnectionSample {
+                connection: crate::ConnectionId(0),
+                bytes: 0,
+                tcp: None,
+            }],
+            lanes: Vec::new(),
+        });
+        let added = |c: &&Change| matches!(c, Change::AddConnection);
+        changes.iter().filter(added).count()
+    }
+
+    #[test]
+    fn only_many_files_are_worth_logins_at_once() {
+        let config = GrowthConfig::new(Direction::Up);
+        assert_eq!(first_look(config, &[]), 0);
+        assert_eq!(first_look(config, &[(2_000, 8 << 20)]), 0);
+        assert_eq!(
+            first_look(config, &[(2_000, 8 << 20), (100_000, 400 << 20)]),
+            3
+        );
+        assert_eq!(
+            first_look(config, &[(1, 4 << 30)]),
+            0,
+            "one file may be cut"
+        );
+    }
+
+    #[test]
+    fn who_has_to_be_asked_or_has_fixed_it_is_left_alone() {
+        let config = GrowthConfig::new(Direction::Up);
+        let many = [(100_000, 400 << 20)];
+        let alone = GrowthConfig {
+            interactive: true,
+            ..config
+        };
+        assert_eq!(first_look(alone, &many), 0);
+        let fixed = GrowthConfig {
+            connections: Some(1),
+            ..config
+        };
+        assert_eq!(first_look(fixed, &many), 0);
+    }
+
+    #[test]
+    fn news_of_many_files_is_looked_at_at_once() {
+        let mut growth = Growth::new(GrowthConfig::new(Direction::Down));
+        growth.next = Some(testkit::sftp_model::epoch());
+        growth.expect(100, 1 << 20);
+        assert!(growth.next_sample().is_some());
+        growth.expect(100_000, 400 << 20);
+        assert!(growth.next_sample().is_none());
+    }
+}

@@ -17,7 +17,7 @@ pub struct LaneConfig {
     /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
     /// leave right behind INIT, before VERSION has come.
     pub remembered: Option<ServerInfo>,
-    /// Predict handles where the server allows it. Such a lane refuses [`crate::JobKind::List`].
+    /// Predict handles where the server allows it.
     pub predict: bool,
     /// Payload bytes of one channel packet: how blocks are cut.
     pub slot: usize,

@@ -318,27 +318,10 @@ impl Driver {
 
     /// Does what the spreader wants done, and tells what it has to tell.
     pub(super) fn obey(&mut self, now: Instant) {
+        // What a lane was given it may have begun already, and want more.
         self.report_lanes(now);
-        while let Some(order) = self.spread.poll_order() {
-            match order {
-                Order::Push(lane, job) => {
-                    let Some(at) = self.lane_at(lane) else {
-                        continue;
-                    };
-                    self.lanes[at].lane.push(now, job);
-                }
-                Order::Abandon(lane, job) => {
-                    if let Some(at) = self.lane_at(lane) {
-                        self.lanes[at].lane.abandon(now, job);
-                    }
-                }
-                Order::Close(lane) => {
-                    if let Some(at) = self.lane_at(lane) {
-                        let why = LaneError::Closed(STALLED.to_owned());
-                        self.lane_ended(now, at, why);
-                    }
-                }
-            }
+        while self.obey_orders(now) {
+            self.report_lanes(now);
         }
         while let Some(request) = self.spread.poll_disk() {
             self.owed.asked(&request, None);
@@ -355,6 +338,34 @@ impl Driver {
                 SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
+    }
+
+    /// Carries out what the spreader orders; whether there was anything.
+    fn obey_orders(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(order) = self.spread.poll_order() {
+            any = true;
+            match order {
+                Order::Push(lane, job) => {
+                    let Some(at) = self.lane_at(lane) else {
+                        continue;
+                    };
+                    self.lanes[at].give(now, job);
+                }
+                Order::Abandon(lane, job) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        self.lanes[at].lane.abandon(now, job);
+                    }
+                }
+                Order::Close(lane) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        let why = LaneError::Closed(STALLED.to_owned());
+                        self.lane_ended(now, at, why);
+                    }
+                }
+            }
+        }
+        any
     }
 
     fn flush(&mut self, now: Instant) -> bool {

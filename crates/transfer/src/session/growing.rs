@@ -140,6 +140,7 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
+        trace!("{:?}", evidence.lanes);
         let throttle = self.throttle.as_mut();
         growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
         let learned = self.growing.learned;
