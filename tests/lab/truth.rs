@@ -121,13 +121,14 @@ fn the_rate_is_what_was_asked() {
     let json = scratch.path().join("figures.json");
     let iperf = [("iperf3", "iperf3")];
     let mut rates = Vec::new();
-    // Never more than was asked for; what a busy machine takes away is not in every run.
-    while rates.len() < 4 && !rates.iter().any(|bits| *bits >= 170e6) {
+    // A rate that the emulator can keep beside other work; `make bench` has the large ones. Never
+    // more than was asked for; what a busy machine takes away is not in every run.
+    while rates.len() < 4 && !rates.iter().any(|bits| *bits >= 42.5e6) {
         let Some(lab) = lab(temporary.path()).filter(|_| have(&iperf)) else {
             return;
         };
         let outcome = lab
-            .args(["--rtt", "10ms", "--rate", "200Mbit", "--tcp", "tuned"])
+            .args(["--rtt", "10ms", "--rate", "50Mbit", "--tcp", "tuned"])
             .args(["--cc", "cubic", "-q", "--figures"])
             .arg(&json)
             .args(["--far", "iperf3 -s -1 >/dev/null", "--far-port", "5201"])
@@ -138,7 +139,7 @@ fn the_rate_is_what_was_asked() {
         let received = &report["end"]["sum_received"];
         // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
         let bits = received["bits_per_second"].as_f64().expect("a rate") * 1500.0 / 1448.0;
-        assert!(bits < 204e6, "{bits} bits a second");
+        assert!(bits < 51e6, "{bits} bits a second");
         rates.push(bits);
         let sent = received["bytes"].as_f64().unwrap_or(0.0);
         let delivered = figure(&json, "near_to_far.delivered.bytes");
@@ -149,7 +150,7 @@ fn the_rate_is_what_was_asked() {
         assert_eq!(figure(&json, "device_drops"), 0.0);
         assert!(figure(&json, "emulator_cpu_us") > 0.0);
     }
-    let enough = rates.iter().any(|bits| *bits >= 170e6);
+    let enough = rates.iter().any(|bits| *bits >= 42.5e6);
     assert!(enough, "{rates:?} bits a second");
 }
 
