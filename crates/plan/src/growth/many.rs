@@ -65,6 +65,7 @@ mod tests {
             done: 0,
             cpu: Duration::ZERO,
             idle: None,
+            bears_losses: false,
             connections: vec![crate::ConnectionSample {
                 connection: crate::ConnectionId(0),
                 bytes: 0,
