@@ -45,6 +45,7 @@ impl Hosts {
             limit: self.flags.limit(),
             connections: self.flags.connections,
             channels: self.flags.channels,
+            bear_losses: self.flags.congestion.is_none(),
             ..SessionOptions::default()
         }
     }
@@ -104,6 +105,7 @@ impl Hosts {
             memories: Memories::of_user(user.home.as_deref()),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
+            congestion: self.flags.congestion.clone(),
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

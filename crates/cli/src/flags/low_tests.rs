@@ -58,6 +58,7 @@ fn lanes_and_rate_are_bounded_and_may_not_contradict() {
         (vec!["-l", "8", "--limit", "1MB"], "-l and --limit"),
         (vec!["-S", "ssh", "--connections", "2"], "-S"),
         (vec!["-D", "sftp-server", "--channels", "2"], "-D"),
+        (vec!["-S", "ssh", "--congestion", "cubic"], "--congestion"),
     ] {
         let error = cp(&[wrong.as_slice(), &["a", "b:"]].concat()).unwrap_err();
         assert!(error.contains(says), "{wrong:?}: {error}");

@@ -136,7 +136,8 @@ impl Driver {
         for change in changes {
             self.change(now, change);
         }
-        if limiter == plan::Limiter::Loss && direction == Direction::Up {
+        let lossy = limiter == plan::Limiter::Loss && direction == Direction::Up;
+        if lossy && self.options.bear_losses {
             self.bear_losses();
         }
     }

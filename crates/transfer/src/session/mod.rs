@@ -57,6 +57,8 @@ pub struct SessionOptions {
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
     pub channels: Option<u32>,
+    /// Where packets are lost, ask for a congestion control that bears it.
+    pub bear_losses: bool,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -79,6 +81,7 @@ impl Default for SessionOptions {
             reach: None,
             connections: None,
             channels: None,
+            bear_losses: true,
         }
     }
 }

@@ -322,4 +322,23 @@ pub(super) const ROWS: &[Flag] = &[
             Ok(())
         },
     },
+    Flag {
+        short: None,
+        long: Some("congestion"),
+        takes: Takes::Value("NAME"),
+        help: "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
+        doc: "Use this congestion control of the kernel's for TCP, and no other, whatever happens \
+              on the way: one of those that `sysctl net.ipv4.tcp_allowed_congestion_control` \
+              lists, or for root any that the kernel has. It decides how this end sends, so it \
+              counts for uploads; of a ProxyCommand's connection it decides nothing. Without it \
+              the system's own is used, and BBR where packets are lost on the way up and the \
+              kernel permits it.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
 ];
