@@ -43,9 +43,14 @@ impl Hosts {
     fn options(&self) -> SessionOptions {
         SessionOptions {
             limit: self.flags.limit(),
-            connections: self.flags.connections,
+            connections: match self.flags.background {
+                true => Some(1),
+                false => self.flags.connections,
+            },
             channels: self.flags.channels,
-            bear_losses: self.flags.congestion.is_none(),
+            // BBR would keep its share against what a background copy is to yield to.
+            bear_losses: self.flags.congestion.is_none() && !self.flags.background,
+            background: self.flags.background,
             ..SessionOptions::default()
         }
     }

@@ -37,6 +37,7 @@ const DETAILS: &[(Limiter, Detail)] = &[
     (Limiter::ReceiveBuffer, sysctl),
     (Limiter::FarSendBuffer, sysctl),
     (Limiter::UserLimit, |_| None),
+    (Limiter::OtherTraffic, |_| None),
     (Limiter::Lanes, |r| {
         let why = match r.fixed {
             true => "as it was set",

@@ -13,7 +13,7 @@ pub(super) struct BaseDelays {
 }
 
 impl BaseDelays {
-    pub(super) fn note(&mut self, now: Instant, delay: Duration) {
+    fn note(&mut self, now: Instant, delay: Duration) {
         match self.slots.back_mut() {
             Some((since, least)) if now.saturating_duration_since(*since) < SLOT => {
                 *least = delay.min(*least);
@@ -23,6 +23,13 @@ impl BaseDelays {
         if self.slots.len() > SLOTS {
             self.slots.pop_front();
         }
+    }
+
+    /// What queues added to `delay`, where one was measured.
+    pub(super) fn queueing(&mut self, now: Instant, delay: Option<Duration>) -> Option<Duration> {
+        let delay = delay?;
+        self.note(now, delay);
+        Some(delay.saturating_sub(self.least()?))
     }
 
     pub(super) fn least(&self) -> Option<Duration> {

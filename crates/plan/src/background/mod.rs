@@ -16,7 +16,7 @@ const TARGET: Duration = Duration::from_millis(25);
 
 /// Never slower, in bytes a second: an SSH connection that moves nothing looks dead, and a path on
 /// which this much is felt is one that a copy should not be on.
-const FLOOR: f64 = 32e3;
+const FLOOR: f64 = 16e3;
 
 /// In flight at the beginning: RFC 6928's ten segments, and room for a request in each direction.
 const INITIAL: f64 = 64e3;
@@ -26,13 +26,17 @@ const GAIN: f64 = 0.2;
 /// Near the target a queue that is too long or too short by so much changes the window by half as
 /// much in a round trip: what is seen is a round trip old, and more would swing.
 const DAMPED: f64 = 0.5;
+/// In units of the target, a queue that no swing of ours explains: somebody else fills it.
+const NOISE: f64 = 1.15;
 /// What a loss leaves (RFC 6817 section 2.4.2).
 const LOSS: f64 = 0.5;
 /// How often the base delay is measured anew with nothing of ours in the queue, as LEDBAT++ does
 /// (draft-irtf-iccrg-ledbat-plus-plus section 4.4): else our own queue is believed to be the path.
 const REST_EVERY: Duration = Duration::from_secs(60);
 /// Samples of which the lowest counts (RFC 6817's CURRENT_FILTER): one late one is no queue.
-const FILTER: usize = 3;
+const FILTER: usize = 2;
+/// The window is what holds a flow back; the rate is there so that it does not leave at once.
+const PACING: f64 = 1.25;
 /// How much more than was moved the window may hold (RFC 6817 section 2.4.2).
 const ALLOWED: f64 = 2.0;
 
@@ -41,8 +45,11 @@ const ALLOWED: f64 = 2.0;
 pub struct BackgroundSample {
     /// When.
     pub now: Instant,
-    /// A round trip measured since the last sample, with all queues on the way.
+    /// TCP's smoothed round trip, where something was acknowledged since the last sample.
     pub round_trip: Option<Duration>,
+    /// The shortest time to the answer of a request of those answered since the last sample. It
+    /// holds the server's work, and is not smoothed.
+    pub answer: Option<Duration>,
     /// Bytes that the receiver has confirmed.
     pub moved: u64,
     /// Packets lost, as far as this end can tell.
@@ -62,19 +69,24 @@ pub struct Allowance {
 /// a share of itself instead of a packet, since a gigabit across an ocean has ten thousand of them
 /// in flight.
 ///
-/// It goes by the delay that queues add to a round trip, wherever on the way they are: below
-/// [`TARGET`] the window grows, above it shrinks, by half in a round trip at twice the target. A
-/// loss halves it. Call [`Background::sample`] every [`Background::interval`].
+/// It goes by the delay that queues add to a round trip, wherever on the way they are: below the
+/// target of 25 ms the window grows, above it shrinks, by half in a round trip at twice the target.
+/// A loss halves it. Of two measurements the lower one counts, since each holds all queues: TCP's
+/// is free of the server's work, but smoothed over eight acknowledgements, which may be seconds
+/// where little moves, and holds acknowledgements that the far end put off. Call [`Background::sample`] every [`Background::interval`].
 #[derive(Clone, Debug)]
 pub struct Background {
     window: f64,
-    base: BaseDelays,
+    round_trips: BaseDelays,
+    answers: BaseDelays,
+    /// Delays that queues added, the last first.
     recent: VecDeque<Duration>,
     slow_start: bool,
     last: Option<BackgroundSample>,
     /// Rate at which bytes were confirmed, over the last round trips.
     delivered: f64,
     lost_at: Option<Instant>,
+    adjusted_at: Option<Instant>,
     rest: Rest,
 }
 
@@ -98,45 +110,47 @@ impl Background {
     pub fn new() -> Self {
         Self {
             window: INITIAL,
-            base: BaseDelays::default(),
+            round_trips: BaseDelays::default(),
+            answers: BaseDelays::default(),
             recent: VecDeque::new(),
             slow_start: true,
             last: None,
             delivered: 0.0,
             lost_at: None,
+            adjusted_at: None,
             rest: Rest::Next(None),
         }
     }
 
     /// How often to take a sample: half a round trip, within bounds.
     pub fn interval(&self) -> Duration {
-        let least = self.base.least().unwrap_or_default();
-        (least / 2).clamp(Duration::from_millis(5), Duration::from_millis(100))
+        (self.least_delay() / 2).clamp(Duration::from_millis(5), Duration::from_millis(100))
     }
 
     /// Delay that queues add, as last seen.
     pub fn queueing(&self) -> Option<Duration> {
-        let now = self.recent.iter().min()?;
-        Some(now.saturating_sub(self.base.least()?))
+        self.recent.iter().min().copied()
     }
 
     /// Takes a sample, and says what is allowed until the next.
     pub fn sample(&mut self, sample: BackgroundSample) -> Allowance {
         let now = sample.now;
-        if let Some(round_trip) = sample.round_trip {
-            self.base.note(now, round_trip);
-            self.recent.push_front(round_trip);
+        let seen = [
+            self.round_trips.queueing(now, sample.round_trip),
+            self.answers.queueing(now, sample.answer),
+        ];
+        let seen = seen.into_iter().flatten().min();
+        if let Some(seen) = seen {
+            self.recent.push_front(seen);
             self.recent.truncate(FILTER);
         }
         let Some(last) = self.last.replace(sample) else {
             return self.allowance();
         };
         let passed = now.saturating_duration_since(last.now).as_secs_f64();
-        // Of a round trip; what happened in less of one counts for less.
-        let part = (passed / self.round_trip()).min(1.0);
         let moved = sample.moved.saturating_sub(last.moved) as f64;
         if passed > 0.0 {
-            let weight = (part / 2.0).min(1.0);
+            let weight = (passed / self.round_trip() / 2.0).min(1.0);
             self.delivered += (moved / passed - self.delivered) * weight;
         }
         if self.rests(now) {
@@ -144,16 +158,19 @@ impl Background {
         }
         if sample.lost > last.lost {
             self.lose(now);
-        } else if sample.round_trip.is_some() || self.is_silent() {
-            self.adjust(part);
+        } else if seen.is_some() {
+            // Of a round trip; what was seen within one counts for less.
+            let since = self.adjusted_at.unwrap_or(last.now);
+            let passed = now.saturating_duration_since(since).as_secs_f64();
+            self.adjusted_at = Some(now);
+            self.adjust((passed / self.round_trip()).min(1.0));
         }
-        self.window = self.window.max(self.least());
+        if self.window < self.least() {
+            self.window = self.least();
+            // Whatever was learned of the path is history, as behind a timeout of TCP.
+            self.slow_start = true;
+        }
         self.allowance()
-    }
-
-    /// So little moves that nothing is measured: waiting for a measurement would last for ever.
-    fn is_silent(&self) -> bool {
-        self.window <= self.least() * 1.5
     }
 
     fn adjust(&mut self, part: f64) {
@@ -166,7 +183,7 @@ impl Background {
         if queueing > 1.0 {
             self.slow_start = false;
             let near = DAMPED * weight * (queueing - 1.0);
-            let far = (queueing - 1.5).max(0.0);
+            let far = (queueing - NOISE).max(0.0);
             self.window *= 1.0 - part * (near + far).min(0.5);
             return;
         }
@@ -220,8 +237,15 @@ impl Background {
         false
     }
 
+    /// What a request takes without queues.
+    fn least_delay(&self) -> Duration {
+        let known = self.answers.least().or(self.round_trips.least());
+        known.unwrap_or_default()
+    }
+
+    /// With the queues, in seconds: how long the window is in flight.
     fn round_trip(&self) -> f64 {
-        let now = self.recent.iter().min().copied().unwrap_or_default();
+        let now = self.least_delay() + self.queueing().unwrap_or_default();
         now.max(Duration::from_millis(1)).as_secs_f64()
     }
 
@@ -232,10 +256,8 @@ impl Background {
     fn allowance(&self) -> Allowance {
         let rate = self.window / self.round_trip();
         Allowance {
-            rate: rate.max(FLOOR),
-            // Beyond what the rate has under way, since servers take their time: this is to hold back
-            // only where answers stay away.
-            in_flight: (1.25 * self.window + rate * TARGET.as_secs_f64() + INITIAL) as u64,
+            rate: (PACING * rate).max(FLOOR),
+            in_flight: self.window as u64,
         }
     }
 }

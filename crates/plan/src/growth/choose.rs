@@ -253,7 +253,11 @@ impl Growth {
         }
         let set = self.config.limit;
         if self.throttled || set.is_some_and(|l| shown.rate >= 0.9 * l as f64) {
-            return Limiter::UserLimit;
+            let set = set.is_some_and(|l| shown.rate >= 0.9 * l as f64);
+            return match self.config.background && !set {
+                true => Limiter::OtherTraffic,
+                false => Limiter::UserLimit,
+            };
         }
         if !self.has_cpu() {
             return Limiter::LocalCpu;

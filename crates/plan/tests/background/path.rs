@@ -8,6 +8,8 @@ use plan::{Allowance, Background, BackgroundSample};
 
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 const PACKET: f64 = 1448.0;
+/// What the server takes to answer.
+const SERVER: Duration = Duration::from_millis(2);
 
 /// What the path is like.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,7 @@ pub(crate) struct World {
     loss_debt: f64,
     smoothed: Option<Duration>,
     fresh: bool,
+    answer: Option<Duration>,
     foreground: Option<Foreground>,
     fg_moved: f64,
     /// What the sender has, in bytes a second.
@@ -65,6 +68,7 @@ impl World {
         let allowance = background.sample(BackgroundSample {
             now,
             round_trip: Some(path.rtt),
+            answer: None,
             moved: 0,
             lost: 0,
         });
@@ -84,6 +88,7 @@ impl World {
             loss_debt: 0.0,
             smoothed: Some(path.rtt),
             fresh: false,
+            answer: None,
             foreground: None,
             fg_moved: 0.0,
             source: f64::INFINITY,
@@ -151,7 +156,10 @@ impl World {
         } else {
             0.0
         };
-        let at = self.now + self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
+        let at = self.now
+            + self.path.rtt
+            + SERVER
+            + Duration::from_secs_f64(self.queue / self.path.rate);
         self.loss_debt += sends / PACKET * self.path.loss;
         let unlucky = self.loss_debt >= 1.0;
         self.loss_debt -= if unlucky { 1.0 } else { 0.0 };
@@ -176,7 +184,9 @@ impl World {
             // As the kernel smooths it, and as it was when the packet left.
             let seen = self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
             let old = self.smoothed.unwrap_or(seen);
-            self.smoothed = Some(old.mul_f64(0.5) + seen.mul_f64(0.5));
+            self.smoothed = Some(old.mul_f64(0.875) + seen.mul_f64(0.125));
+            let answer = seen + SERVER;
+            self.answer = Some(self.answer.map_or(answer, |least| least.min(answer)));
             self.fresh = true;
         }
         let rtt = self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
@@ -202,6 +212,7 @@ impl World {
         self.allowance = self.background.sample(BackgroundSample {
             now: self.now,
             round_trip: self.smoothed.filter(|_| self.fresh),
+            answer: self.answer.take(),
             moved: self.moved as u64,
             lost: self.lost as u64,
         });

@@ -116,8 +116,10 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
-        let throttle = self.throttle.as_mut();
-        growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
+        let yielding = self.yielding.as_mut().map(|y| &mut y.throttle);
+        let throttles = self.throttle.as_mut().into_iter().chain(yielding);
+        let shares = throttles.map(|t| t.take_share(now));
+        growth.set_throttled(shares.fold(0.0, f64::max) > 0.5);
         let learned = self.growing.learned;
         let changes = growth.sample(&evidence);
         trace!(
@@ -172,6 +174,7 @@ impl Driver {
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             buffer: buffer(direction),
             limit: self.options.limit,
+            background: self.options.background,
             most_connections: reach
                 .and_then(|r| r.most())
                 .unwrap_or_else(|| GrowthConfig::new(direction).most_connections),

@@ -17,6 +17,7 @@ mod segments;
 mod send_queue;
 mod telling;
 mod throttle;
+mod yielding;
 
 use std::fmt;
 use std::io;
@@ -59,6 +60,9 @@ pub struct SessionOptions {
     pub channels: Option<u32>,
     /// Where packets are lost, ask for a congestion control that bears it.
     pub bear_losses: bool,
+    /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
+    /// each further one would take a share of its own.
+    pub background: bool,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -82,6 +86,7 @@ impl Default for SessionOptions {
             connections: None,
             channels: None,
             bear_losses: true,
+            background: false,
         }
     }
 }

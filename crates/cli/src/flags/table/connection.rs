@@ -161,6 +161,26 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: Some("background"),
+        takes: Takes::Nothing,
+        help: "Yield to all other traffic, and to other programs on this machine",
+        doc: "Yield to all other traffic: take what it leaves of the path, by keeping the delay \
+              that queues on the way add to 25 ms (as LEDBAT does, RFC 6817), on one connection, \
+              and at the lowest priority for this machine's processors and disks. It goes by \
+              TCP's round trips, which hold the queues of both directions, whoever fills them; \
+              on a path that others keep full all the time it moves 16 kB/s. --dscp LE marks the \
+              packets as well, for networks that know what it means (RFC 8622). Not with -S or \
+              -D.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.background = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("connections"),
         takes: Takes::Value("N"),
         help: "Use this many TCP connections, 1 to 64, not as many as pay",
