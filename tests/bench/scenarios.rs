@@ -34,6 +34,8 @@ pub(crate) struct Scenario {
     pub(crate) dscp: Option<&'static str>,
     /// What longhaul is held to, so that only it is compared.
     pub(crate) congestion: Option<&'static str>,
+    /// The rate that longhaul is held to; the other tools are left out then.
+    pub(crate) held: Option<&'static str>,
     /// The command ran once before on the same path, so that it may remember.
     pub(crate) primed: bool,
     pub(crate) measure: Measure,
@@ -56,6 +58,7 @@ const PLAIN: Scenario = Scenario {
     compress: false,
     dscp: None,
     congestion: None,
+    held: None,
     primed: false,
     measure: Measure::Rate,
     quick: Quick::No,
@@ -270,6 +273,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..LOSSY
     },
     Scenario {
+        name: "limit",
+        about: "1 Gbit/s at 10 ms, and --limit 20MB: the rate that was set, with as many \
+                connections as there come to be.",
+        lab: &["--rtt", "10ms", "--rate", "1Gbit", "--cc", "cubic"],
+        rtt: Some(0.010),
+        content: Content::File(300_000_000),
+        held: Some("20MB"),
+        asked: &[Asked::Within3(20.0)],
+        ..PLAIN
+    },
+    Scenario {
+        name: "limit-lanes",
+        about: "The same at 114 ms, with four connections of two channels each.",
+        content: Content::File(300_000_000),
+        held: Some("20MB --connections 4 --channels 2"),
+        asked: &[Asked::Within3(20.0)],
+        ..TRANSATLANTIC
+    },
+    Scenario {
         name: "satellite",
         about: "300 Mbit/s at 600 ms: one large file.",
         lab: &["--path", "satellite", "--cc", "cubic"],
@@ -373,6 +395,7 @@ impl Scenario {
             compress: self.compress,
             dscp: self.dscp,
             congestion: self.congestion,
+            limit: self.held,
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
         }

@@ -17,7 +17,7 @@ fn arrived(json: &str) -> f64 {
 
 /// iperf3 alone, then beside a copy that began before it.
 fn beside(way: &str) {
-    let temporary = tempfile::tempdir().unwrap();
+    let temporary = tempfile::tempdir().expect("a folder");
     if !have(&[("sshd", "openssh-server"), ("iperf3", "iperf3")]) {
         return;
     }
@@ -25,7 +25,7 @@ fn beside(way: &str) {
         return;
     };
     let here = temporary.path();
-    fs::write(here.join("file"), Seed::new(4).bytes(100_000_000)).unwrap();
+    fs::write(here.join("file"), Seed::new(4).bytes(100_000_000)).expect("a file");
     let shown = here.display();
     let (from, to, reverse) = match way {
         "up" => (format!("{shown}/file"), format!("far:{shown}/copy"), ""),
@@ -36,7 +36,7 @@ fn beside(way: &str) {
         "iperf3 -c far4 -p 5999 -t 5 {reverse} -J >{shown}/alone
          {} cp -q --background {from} {to} & copy=$!
          sleep 3
-         size() {{ find {shown} -name '*.longhaul-*' -o -name 'copy*' -o -name '.copy*' \
+         size() {{ find {shown} -name 'copy' -o -name '.copy.*' \
              | xargs stat -c %b | sort -n | tail -1; }}
          size >{shown}/before
          iperf3 -c far4 -p 5999 -t 10 -O 3 {reverse} -J >{shown}/with
@@ -47,7 +47,9 @@ fn beside(way: &str) {
     let iperf = "iperf3 -s -p 5999 >/dev/null";
     let outcome = lab
         .env("XDG_CACHE_HOME", here.join("cache"))
-        .args(["--rtt", "20ms", "--rate", "40Mbit", "--queue", "100ms", "--cc", "cubic"])
+        .args([
+            "--rtt", "20ms", "--rate", "40Mbit", "--queue", "100ms", "--cc", "cubic",
+        ])
         .args(["--sshd", "-q", "--far", iperf, "--far-port", "5999"])
         .args(["--", "sh", "-c", &script])
         .run();
@@ -60,7 +62,10 @@ fn beside(way: &str) {
     let blocks = |name: &str| read(name).trim().parse::<u64>().unwrap_or(0);
     let (before, after) = (blocks("before"), blocks("after"));
     // 3 s alone at 40 Mbit/s, of which it takes some to begin.
-    assert!(before * 512 > 5_000_000, "{way}: {before} blocks\n{outcome}");
+    assert!(
+        before * 512 > 5_000_000,
+        "{way}: {before} blocks\n{outcome}"
+    );
     assert!(after > before, "{way}: it stood still at {before} blocks");
 }
 

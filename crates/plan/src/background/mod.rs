@@ -239,7 +239,7 @@ impl Background {
 
     /// What a request takes without queues.
     fn least_delay(&self) -> Duration {
-        let known = self.answers.least().or(self.round_trips.least());
+        let known = self.answers.least().or_else(|| self.round_trips.least());
         known.unwrap_or_default()
     }
 
