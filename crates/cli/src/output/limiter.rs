@@ -215,6 +215,11 @@ mod tests {
                 "limited by the rate that was set (4 connections, 2 channels each)",
             ),
             (
+                Limiter::OtherTraffic,
+                "limited by what other traffic left (4 connections, 2 channels \
+                 each)",
+            ),
+            (
                 Limiter::Lanes,
                 "limited by the number of connections (4 connections, 2 channels each): the \
                  server refused more, or each would need you to log in",

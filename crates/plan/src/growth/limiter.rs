@@ -55,10 +55,7 @@ const WORDS: [(Limiter, &str); 15] = [
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
     (Limiter::UserLimit, "the rate that was set"),
-    (
-        Limiter::OtherTraffic,
-        "what other traffic left (--background)",
-    ),
+    (Limiter::OtherTraffic, "what other traffic left"),
     (Limiter::Lanes, "the number of connections"),
     (Limiter::Startup, "TCP's slow start"),
 ];
