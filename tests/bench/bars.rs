@@ -2,6 +2,8 @@
 
 use measure::{Bar, Entry, Measure, Scenario};
 
+use crate::watch::rate_between;
+
 const OURS: &str = "longhaul";
 
 /// A figure of ours.
@@ -11,6 +13,9 @@ pub(crate) enum Asked {
     Rate(f64),
     /// MB/s over the last half.
     LastHalf(f64),
+    /// Between the first and the last hundredth of the path's bytes no further than 3 % from so
+    /// many MB/s: logging in and closing are not in it.
+    Within3(f64),
     /// Files a second.
     Files(f64),
     /// At most so many seconds from start to exit.
@@ -66,6 +71,20 @@ impl Asked {
                     bar,
                     median(ours, &half),
                     false,
+                )
+            }
+            Self::Within3(set) => {
+                let off = |entry: &Entry| {
+                    entry.spread(|sample| {
+                        let rate = rate_between(&sample.curve, sample.bytes, 0.01, 0.99);
+                        rate.map_or(f64::NAN, |rate| (rate / set - 1.0).abs())
+                    })
+                };
+                (
+                    format!("off {set} MB/s, as a share, at most"),
+                    0.03,
+                    median(ours, &off),
+                    true,
                 )
             }
             Self::Files(bar) => {

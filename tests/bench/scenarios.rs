@@ -32,6 +32,10 @@ pub(crate) struct Scenario {
     pub(crate) ways: &'static [Way],
     pub(crate) compress: bool,
     pub(crate) dscp: Option<&'static str>,
+    /// What longhaul is held to, so that only it is compared.
+    pub(crate) congestion: Option<&'static str>,
+    /// The rate that longhaul is held to; the other tools are left out then.
+    pub(crate) held: Option<&'static str>,
     /// The command ran once before on the same path, so that it may remember.
     pub(crate) primed: bool,
     pub(crate) measure: Measure,
@@ -55,6 +59,8 @@ const PLAIN: Scenario = Scenario {
     ways: BOTH,
     compress: false,
     dscp: None,
+    congestion: None,
+    held: None,
     primed: false,
     measure: Measure::Rate,
     quick: Quick::No,
@@ -234,6 +240,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         swept: true,
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
                 CUBIC.",
+        // Root may have BBR on a kernel that permits it to nobody else.
+        congestion: Some("cubic"),
         quick: Quick::Up(0.25),
         asked: &[Asked::Times(8.0, "scp"), Asked::Times(1.15, "mscp -n 16")],
         ..LOSSY
@@ -270,6 +278,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         content: Content::File(256 << 20),
         asked: &[Asked::Best],
         ..LOSSY
+    },
+    Scenario {
+        name: "limit",
+        about: "1 Gbit/s at 10 ms, and --limit 20MB: the rate that was set, with as many \
+                connections as there come to be.",
+        lab: &["--rtt", "10ms", "--rate", "1Gbit", "--cc", "cubic"],
+        rtt: Some(0.010),
+        content: Content::File(300_000_000),
+        held: Some("20MB"),
+        asked: &[Asked::Within3(20.0)],
+        ..PLAIN
+    },
+    Scenario {
+        name: "limit-lanes",
+        about: "The same at 114 ms, with four connections of two channels each.",
+        content: Content::File(300_000_000),
+        held: Some("20MB --connections 4 --channels 2"),
+        asked: &[Asked::Within3(20.0)],
+        ..TRANSATLANTIC
     },
     Scenario {
         name: "satellite",
@@ -375,6 +402,8 @@ impl Scenario {
             name: self.content.name(),
             compress: self.compress,
             dscp: self.dscp,
+            congestion: self.congestion,
+            limit: self.held,
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
         }

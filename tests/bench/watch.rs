@@ -68,6 +68,11 @@ fn bytes(up: bool) -> u64 {
 /// 10^6 bytes of the payload a second between the moment half of the path's bytes had passed and
 /// the one where 99 % had: connecting and closing are not in it.
 pub(crate) fn last_half_rate(curve: &[Point], payload: u64) -> Option<f64> {
+    rate_between(curve, payload, 0.5, 0.99)
+}
+
+/// The same between two shares of the path's bytes.
+pub(crate) fn rate_between(curve: &[Point], payload: u64, from: f64, to: f64) -> Option<f64> {
     let total = curve.last()?.1 as f64;
     let at = |part: f64| {
         let pair = curve
@@ -77,8 +82,8 @@ pub(crate) fn last_half_rate(curve: &[Point], payload: u64) -> Option<f64> {
         let inside = (total * part - from.1 as f64) / (to.1 - from.1).max(1) as f64;
         Some(from.0 + inside.clamp(0.0, 1.0) * (to.0 - from.0))
     };
-    let seconds = at(0.99)? - at(0.5)?;
-    (seconds > 0.2).then(|| payload as f64 * 0.49 / 1e6 / seconds)
+    let seconds = at(to)? - at(from)?;
+    (seconds > 0.2).then(|| payload as f64 * (to - from) / 1e6 / seconds)
 }
 
 /// The server's processes.

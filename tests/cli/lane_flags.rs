@@ -140,3 +140,22 @@ fn a_copy_begins_with_what_paid_the_last_time() {
     let err = copy(&["-v", "--limit=8MB"]).err();
     assert!(!err.contains(began), "too old: {err}");
 }
+
+#[test]
+fn a_congestion_control_that_is_not_to_be_had_is_said_before_anything_is_done() {
+    let Some(scene) = scene() else { return };
+    let copy = |name: &str| {
+        let run = scene.client.cp().args(["--congestion", name]);
+        run.arg(scene.path("file")).arg(scene.remote("copy")).run()
+    };
+    let outcome = copy("no-such").expect_code(2);
+    let said = outcome.err();
+    assert!(said.starts_with("error: --congestion: 'no-such'"), "{said}");
+    assert!(
+        said.contains("it permits") && said.contains("reno"),
+        "{said}"
+    );
+    assert!(!scene.path("copy").exists());
+    copy("reno").expect_code(0);
+    assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+}

@@ -3,6 +3,7 @@
 //! The bounds on times are wide, since tests share the machine; `make bench` has the exact ones
 //! (examples/lab_truth.rs).
 
+mod background;
 mod demo;
 mod ends;
 mod lanes;

@@ -43,8 +43,14 @@ impl Hosts {
     fn options(&self) -> SessionOptions {
         SessionOptions {
             limit: self.flags.limit(),
-            connections: self.flags.connections,
+            connections: match self.flags.background {
+                true => Some(1),
+                false => self.flags.connections,
+            },
             channels: self.flags.channels,
+            // BBR would keep its share against what a background copy is to yield to.
+            bear_losses: self.flags.congestion.is_none() && !self.flags.background,
+            background: self.flags.background,
             ..SessionOptions::default()
         }
     }
@@ -104,6 +110,7 @@ impl Hosts {
             memories: Memories::of_user(user.home.as_deref()),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
+            congestion: self.flags.congestion.clone(),
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

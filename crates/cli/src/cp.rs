@@ -20,6 +20,11 @@ use crate::signals;
 /// Runs a copy to its end.
 pub(crate) fn run(args: HighArgs) -> Exit {
     let start = Instant::now();
+    #[cfg(target_os = "linux")]
+    if args.flags.background {
+        // Before there are threads, which inherit it.
+        sys::after_others();
+    }
     let console = Arc::new(Console::new(args.colors));
     log_to(&console, args.level);
     let cancel = Cancel::default();

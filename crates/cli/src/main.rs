@@ -4,6 +4,7 @@
 //! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
 //! becomes a number in one place (`exit`).
 
+mod congestion;
 mod connect;
 mod cp;
 mod exit;
@@ -31,10 +32,12 @@ fn main() -> ExitCode {
     }
     let world = World::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
-        Ok(LowArgs::Copy(args)) => match HighArgs::resolve(*args, &world) {
-            Ok(args) => cp::run(args),
-            Err(error) => usage(&error),
-        },
+        Ok(LowArgs::Copy(args)) => {
+            match HighArgs::resolve(*args, &world).and_then(congestion::check) {
+                Ok(args) => cp::run(args),
+                Err(error) => usage(&error),
+            }
+        }
         Ok(LowArgs::Lab(args)) if args.list => show(named_paths().as_bytes()),
         #[cfg(target_os = "linux")]
         Ok(LowArgs::Lab(args)) => match lab::run(*args, &words[2..]) {

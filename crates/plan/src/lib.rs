@@ -3,9 +3,11 @@
 //!
 //! A *lane* is an SFTP channel. [`Job`]s go in, sftp bytes and [`DiskRequest`]s come out, replies
 //! go back in, [`LaneEvent`]s tell what became of each job. [`Spread`] divides the jobs of a
-//! session over many lanes, on several connections; [`Growth`] decides how many there are. Pure:
-//! no I/O, no clock; time is an argument.
+//! session over many lanes, on several connections; [`Growth`] decides how many there are, and
+//! [`Background`] how fast they may be where others go first. Pure: no I/O, no clock; time is an
+//! argument.
 
+mod background;
 mod depth;
 mod disk;
 mod growth;
@@ -13,6 +15,7 @@ mod job;
 mod lane;
 mod spread;
 
+pub use background::{Allowance, Background, BackgroundSample};
 pub use depth::{Depth, DepthLimits, Stamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
 pub use growth::{

@@ -18,12 +18,12 @@ pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
-pub use priority::before_others;
+pub use priority::{after_others, before_others};
 pub use receive::read_spare;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
-pub use tune::{Tuning, set_congestion_control};
+pub use tune::{Tuning, may_control_congestion, set_congestion_control};
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};

@@ -1,4 +1,4 @@
-//! Being woken in time.
+//! Being woken in time, or after all others.
 
 use std::io;
 
@@ -22,5 +22,47 @@ pub fn before_others() -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+/// Lets this thread, and those that it starts, have processors and disks after all others: nice 19,
+/// and the idle class of I/O (`ionice -c 3`). Best effort: a sandbox may forbid either.
+pub fn after_others() {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    const IOPRIO_CLASS_IDLE: libc::c_int = 3;
+    const IOPRIO_CLASS_SHIFT: libc::c_int = 13;
+    let _ = rustix::process::nice(19);
+    #[allow(unsafe_code, reason = "ioprio_set has no wrapper")]
+    // SAFETY: three integers, of which 0 is this thread; no memory is touched.
+    unsafe {
+        libc::syscall(
+            libc::SYS_ioprio_set,
+            IOPRIO_WHO_PROCESS,
+            0,
+            IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_others_is_the_lowest_priority_of_the_thread_and_its_children() {
+        let child = std::thread::spawn(|| {
+            after_others();
+            let text = std::thread::spawn(|| std::fs::read_to_string("/proc/thread-self/stat"));
+            text.join()
+        });
+        let stat = child
+            .join()
+            .expect("joined")
+            .expect("joined")
+            .expect("a stat");
+        let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
+        // proc(5): nice is the 19th field, and the name the 2nd.
+        let nice = fields.and_then(|mut f| f.nth(16)).expect("nice");
+        assert_eq!(nice, "19");
     }
 }

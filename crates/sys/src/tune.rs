@@ -9,13 +9,15 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// What to set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// DSCP, 0 to 63; 0 is best effort. Set once, before connect (a mark that changes in a running
     /// flow reorders it).
     pub dscp: u8,
     /// Ask the kernel to probe an idle connection (TCPKeepAlive).
     pub keepalive: bool,
+    /// The congestion control; the system's own if not set.
+    pub congestion: Option<String>,
 }
 
 /// Unsent bytes the kernel holds for us before it stops taking more. Below it the congestion
@@ -40,21 +42,38 @@ impl Tuning {
         if self.keepalive {
             socket.set_tcp_keepalive(&TcpKeepalive::new())?;
         }
+        if let Some(name) = &self.congestion {
+            try_congestion_control(&socket, name)?;
+        }
         set_notsent_lowat(&socket);
         Ok(socket)
     }
 }
 
+/// Whether this process may give its sockets this congestion control, asked of a socket that
+/// connects to nothing: what root may is in no list.
+///
+/// # Errors
+/// The system has none of that name, or does not let us.
+pub fn may_control_congestion(name: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    try_congestion_control(&socket, name)
+}
+
 /// Gives a TCP socket another congestion control; on a running connection too (tcp(7),
 /// TCP_CONGESTION). False where the system has none of that name or does not let us.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> bool {
+    try_congestion_control(socket, name).is_ok()
+}
+
+fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     let socket = SockRef::from(&socket);
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    return socket.set_tcp_congestion(name.as_bytes()).is_ok();
+    return socket.set_tcp_congestion(name.as_bytes());
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
     {
         let _ = (socket, name);
-        false
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -64,4 +83,33 @@ fn set_notsent_lowat(socket: &Socket) {
     let _ = socket.set_tcp_notsent_lowat(NOTSENT_LOWAT);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let _ = (socket, NOTSENT_LOWAT);
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_congestion_control_is_on_the_socket_before_it_connects() -> io::Result<()> {
+        let tuning = Tuning {
+            congestion: Some("reno".to_owned()),
+            ..Tuning::default()
+        };
+        let socket = tuning.socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
+        let name = socket.tcp_congestion()?;
+        assert_eq!(name.split(|b| *b == 0).next(), Some(&b"reno"[..]));
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_refused() {
+        assert!(may_control_congestion("reno").is_ok());
+        for name in [
+            "none-such",
+            "",
+            "a-name-that-is-longer-than-the-kernel-takes",
+        ] {
+            assert!(may_control_congestion(name).is_err(), "{name}");
+        }
+    }
 }

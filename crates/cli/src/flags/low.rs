@@ -57,6 +57,8 @@ pub(crate) struct CopyArgs {
     pub(crate) program: Option<OsString>,
     pub(crate) sftp_server: Option<OsString>,
     pub(crate) dscp: Dscp,
+    pub(crate) congestion: Option<String>,
+    pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
     pub(crate) progress: When,
@@ -201,6 +203,18 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
             "a program of -S or -D is one connection with one channel: leave --connections and \
              --channels out",
         );
+    }
+    if foreign && args.congestion.is_some() {
+        return Some("a program of -S or -D has sockets of its own: leave --congestion out");
+    }
+    if foreign && args.background {
+        return Some(
+            "a program of -S or -D has sockets of its own, whose queues can't be seen: leave \
+             --background out",
+        );
+    }
+    if several(args.connections) && args.background {
+        return Some("--background stays at one connection: leave --connections out");
     }
     None
 }

@@ -58,6 +58,9 @@ fn lanes_and_rate_are_bounded_and_may_not_contradict() {
         (vec!["-l", "8", "--limit", "1MB"], "-l and --limit"),
         (vec!["-S", "ssh", "--connections", "2"], "-S"),
         (vec!["-D", "sftp-server", "--channels", "2"], "-D"),
+        (vec!["-S", "ssh", "--congestion", "cubic"], "--congestion"),
+        (vec!["-D", "sftp-server", "--background"], "--background"),
+        (vec!["--background", "--connections=2"], "one connection"),
     ] {
         let error = cp(&[wrong.as_slice(), &["a", "b:"]].concat()).unwrap_err();
         assert!(error.contains(says), "{wrong:?}: {error}");
@@ -134,6 +137,7 @@ fn values_that_cannot_be_are_named() {
         (&["-P", "0", "a", "b:"][..], "-P: '0' is not a port"),
         (&["-P", "70000", "a", "b:"], "-P: '70000'"),
         (&["-l", "0", "a", "b:"], "-l: '0' is not a limit"),
+        (&["--dscp", "LF", "a", "b:"], "--dscp: 'LF' is neither"),
         (&["--dscp", "CS9", "a", "b:"], "--dscp: 'CS9' is neither"),
         (&["-P", "\u{1b}[2J", "a", "b:"], "-P: '\\u{1b}[2J'"),
         (&["--nonsense", "a", "b:"], "--nonsense"),

@@ -41,6 +41,7 @@ const DETAILS: &[(Limiter, Detail)] = &[
     (Limiter::ReceiveBuffer, sysctl),
     (Limiter::FarSendBuffer, sysctl),
     (Limiter::UserLimit, |_| None),
+    (Limiter::OtherTraffic, |_| None),
     (Limiter::Lanes, |r| {
         let why = match r.fixed {
             true => "as it was set",
@@ -216,6 +217,11 @@ mod tests {
             (
                 Limiter::UserLimit,
                 "limited by the rate that was set (4 connections, 2 channels each)",
+            ),
+            (
+                Limiter::OtherTraffic,
+                "limited by what other traffic left (4 connections, 2 channels \
+                 each)",
             ),
             (
                 Limiter::Lanes,

@@ -84,6 +84,7 @@ mod tests {
     fn names_and_numbers() {
         for (text, value) in [
             ("CS1", 8),
+            ("le", 1),
             ("af21", 18),
             ("EF", 46),
             ("none", 0),

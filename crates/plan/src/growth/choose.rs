@@ -282,7 +282,12 @@ impl Growth {
             return Limiter::Unknown;
         }
         if self.is_limited() {
-            return Limiter::UserLimit;
+            let set = self.config.limit;
+            let set = set.is_some_and(|l| shown.rate >= 0.9 * l as f64);
+            return match self.config.background && !set {
+                true => Limiter::OtherTraffic,
+                false => Limiter::UserLimit,
+            };
         }
         if !self.has_cpu() {
             return Limiter::LocalCpu;

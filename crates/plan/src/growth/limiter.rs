@@ -33,6 +33,8 @@ pub enum Limiter {
     FarSendBuffer,
     /// The rate that the user set.
     UserLimit,
+    /// Other traffic, to which it yields as it was told: it had what that left.
+    OtherTraffic,
     /// The number of connections or channels: refused by the server, or set by the user.
     Lanes,
     /// Nothing: it was over before it was at full speed.
@@ -40,7 +42,7 @@ pub enum Limiter {
 }
 
 /// As the end of "limited by ..."; at the far end it is the server's.
-const WORDS: [(Limiter, &str); 14] = [
+const WORDS: [(Limiter, &str); 15] = [
     (Limiter::Unknown, "nothing that could be measured"),
     (Limiter::Path, "the path"),
     (Limiter::Loss, "packet loss"),
@@ -53,6 +55,7 @@ const WORDS: [(Limiter, &str); 14] = [
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
     (Limiter::UserLimit, "the rate that was set"),
+    (Limiter::OtherTraffic, "what other traffic left"),
     (Limiter::Lanes, "the number of connections"),
     (Limiter::Startup, "TCP's slow start"),
 ];

@@ -49,6 +49,8 @@ pub struct GrowthConfig {
     pub buffer: Option<u64>,
     /// Bytes a second that the user allows.
     pub limit: Option<u64>,
+    /// It yields to other traffic, and that is what throttles it.
+    pub background: bool,
     /// What an earlier run learned, and how many seconds since 1970 it is now.
     pub learned: Option<(Learned, u64)>,
 }
@@ -67,6 +69,7 @@ impl GrowthConfig {
             processors: 2,
             buffer: None,
             limit: None,
+            background: false,
             learned: None,
         }
     }

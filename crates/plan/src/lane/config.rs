@@ -29,6 +29,8 @@ pub struct LaneConfig {
     pub bytes: DepthLimits,
     /// Requests in flight.
     pub requests: DepthLimits,
+    /// The longest READ and WRITE, whatever the server would take.
+    pub length: u32,
     /// Received bytes that the disk has not confirmed, beyond the depth, before READs stop.
     pub unwritten: u64,
     /// Files open at once on a lane that does not predict, if the server gives no lower limit.
@@ -59,6 +61,7 @@ impl LaneConfig {
                 min: 2048,
                 max: 16 * 1024,
             },
+            length: OPENSSH_LENGTH,
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
@@ -132,8 +135,8 @@ impl Server {
             write: if openssh { OPENSSH_LENGTH } else { SAFE_LENGTH },
             open_files: config.open_files.max(1),
         };
-        server.write = whole_pages(server.write);
-        server.read = whole_pages(server.read);
+        server.write = whole_pages(server.write.min(config.length));
+        server.read = whole_pages(server.read.min(config.length));
         if let Some(limits) = info.limits {
             server.apply(config, limits);
         }
@@ -141,9 +144,12 @@ impl Server {
     }
 
     pub(super) fn apply(&mut self, config: &LaneConfig, limits: Limits) {
-        let length = |limit: u64| match limit {
-            0 => OPENSSH_LENGTH,
-            limit => u32::try_from(limit.clamp(1024, MAX_LENGTH)).unwrap_or(SAFE_LENGTH),
+        let length = |limit: u64| {
+            let allowed = match limit {
+                0 => OPENSSH_LENGTH,
+                limit => u32::try_from(limit.clamp(1024, MAX_LENGTH)).unwrap_or(SAFE_LENGTH),
+            };
+            allowed.min(config.length)
         };
         self.read = whole_pages(length(limits.read));
         self.write = whole_pages(length(limits.write));

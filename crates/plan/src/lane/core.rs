@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sftp::{Client, Handle, Request, RequestId};
 use wire::Block;
@@ -40,6 +40,12 @@ pub(super) struct Core {
     pub(super) streams: VecDeque<JobId>,
     pub(super) stalls_depth: u64,
     pub(super) stalls_disk: u64,
+    /// Bytes that may still be asked for or sent, where somebody else says how fast.
+    pub(super) pace: Option<u64>,
+    /// Bytes that were, in all.
+    pub(super) paced: u64,
+    /// The lowest time to the answer of a READ or WRITE since it was last taken.
+    pub(super) answer_time: Option<Duration>,
 }
 
 /// A request on its way.
@@ -47,6 +53,7 @@ pub(super) struct Core {
 pub(super) struct Sent {
     pub(super) job: Option<JobId>,
     pub(super) what: What,
+    at: Instant,
     bytes: Stamp,
     request: Stamp,
 }
@@ -119,6 +126,9 @@ impl Core {
             streams: VecDeque::new(),
             stalls_depth: 0,
             stalls_disk: 0,
+            pace: None,
+            paced: 0,
+            answer_time: None,
             config,
         }
     }
@@ -166,9 +176,12 @@ impl Core {
     }
 
     fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+        self.paced += data + OVERHEAD;
+        self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = Sent {
             job,
             what,
+            at: self.now,
             bytes: self.bytes.on_sent(self.now, data + OVERHEAD),
             request: self.requests.on_sent(self.now, 1),
         };
@@ -181,6 +194,10 @@ impl Core {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
+        if matches!(sent.what, What::Read { .. } | What::Write { .. }) {
+            let took = self.now.saturating_duration_since(sent.at);
+            self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
+        }
         self.bytes.on_answered(self.now, sent.bytes);
         self.requests.on_answered(self.now, sent.request);
         Some((sent.job, sent.what))
@@ -207,8 +224,16 @@ impl Core {
         withdrawn
     }
 
+    /// Whether the pace that was set leaves room for more.
+    fn is_in_pace(&self) -> bool {
+        self.pace.is_none_or(|left| left > self.reading)
+    }
+
     /// Whether a small request may leave.
     pub(super) fn has_room(&mut self) -> bool {
+        if !self.is_in_pace() {
+            return false;
+        }
         let requests = self.requests.in_flight() < self.requests.target();
         let flying = self.bytes.in_flight() + self.reading;
         let bytes = flying < self.bytes.target() + AHEAD;
@@ -225,6 +250,9 @@ impl Core {
 
     /// Whether more may be read from the disk to be sent.
     pub(super) fn may_read_disk(&mut self) -> bool {
+        if !self.is_in_pace() {
+            return false;
+        }
         let requests = self.requests.in_flight() < self.requests.target();
         let bytes = self.bytes.in_flight() < self.bytes.target()
             && self.bytes.in_flight() + self.reading < self.bytes.target() + READ_AHEAD;
@@ -233,6 +261,9 @@ impl Core {
 
     /// Whether another READ may leave.
     pub(super) fn may_read_remote(&mut self) -> bool {
+        if !self.is_in_pace() {
+            return false;
+        }
         let requests = self.requests.in_flight() < self.requests.target();
         let bytes = self.bytes.in_flight() < self.bytes.target();
         if !self.note(requests, bytes) {

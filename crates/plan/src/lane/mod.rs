@@ -16,7 +16,7 @@ mod temp_name;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sftp::{Output, Reply, ServerInfo};
@@ -134,6 +134,25 @@ impl Lane {
     /// does not fit its window.
     pub fn set_output_room(&mut self, bytes: usize) {
         self.room = bytes;
+    }
+
+    /// From now on no more than about `bytes` are asked for or sent, until this is called again;
+    /// one request may exceed it. For who sets a pace; it holds requests back before they are
+    /// made, so that the time to their answers holds no waiting of this end's.
+    pub fn set_pace(&mut self, now: Instant, bytes: u64) {
+        self.core.now = now;
+        self.core.pace = Some(bytes);
+        self.pump();
+    }
+
+    /// Bytes of file data asked for and sent so far, and a little for each request.
+    pub fn paced(&self) -> u64 {
+        self.core.paced
+    }
+
+    /// The lowest time that a READ or WRITE took to be answered since this was last called.
+    pub fn take_answer_time(&mut self) -> Option<Duration> {
+        self.core.answer_time.take()
     }
 
     /// The channel is gone.

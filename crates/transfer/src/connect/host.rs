@@ -45,6 +45,8 @@ pub struct Surroundings {
     pub forward_agent: bool,
     /// The mark on packets, 0 to 63.
     pub dscp: u8,
+    /// TCP's congestion control on this end's sockets; the system's own if not set.
+    pub congestion: Option<String>,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
@@ -276,6 +278,7 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                 tuning: Tuning {
                     dscp: around.dscp,
                     keepalive: config.tcp_keep_alive,
+                    congestion: around.congestion.clone(),
                 },
             };
             let beside = around.beside.as_ref().filter(|_| hops == 0);

@@ -270,11 +270,14 @@ mod tests {
             tuning: Tuning {
                 dscp: 8,
                 keepalive: true,
+                congestion: Some("reno".to_owned()),
             },
             ..dial()
         };
         let stream = dial.connect("127.0.0.1", port).unwrap();
         assert_eq!(socket2::SockRef::from(&stream).tos_v4().unwrap(), 32);
         assert!(stream.nodelay().unwrap());
+        let control = socket2::SockRef::from(&stream).tcp_congestion().unwrap();
+        assert!(control.starts_with(b"reno"), "{control:?}");
     }
 }

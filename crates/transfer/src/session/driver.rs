@@ -14,6 +14,7 @@ use super::losses::Ending;
 use super::owed::Owed;
 use super::telling::Telling;
 use super::throttle::Throttle;
+use super::yielding::Yielding;
 use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 use crate::report::SessionReport;
@@ -56,6 +57,8 @@ pub(super) struct Driver {
     pub(super) predict: bool,
     pub(super) restarts: u32,
     pub(super) throttle: Option<Throttle>,
+    /// Other traffic goes first.
+    pub(super) yielding: Option<Yielding>,
     /// The lane that is served first in a throttled turn.
     pub(super) first_served: usize,
     /// Something waits for the throttle.
@@ -75,7 +78,7 @@ impl Driver {
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
         let spread = SpreadOptions {
             split,
-            overtake: options.limit.is_none(),
+            overtake: options.limit.is_none() && !options.background,
             ..SpreadOptions::default()
         };
         Ok(Self {
@@ -92,6 +95,7 @@ impl Driver {
             predict: options.predict,
             restarts: 0,
             throttle: options.limit.map(|l| Throttle::new(l, now)),
+            yielding: options.background.then(|| Yielding::new(now)),
             first_served: 0,
             throttled: false,
             ended: None,
@@ -157,12 +161,14 @@ impl Driver {
 
     fn deadline(&self) -> Option<Instant> {
         let throttle = self.throttle.as_ref().filter(|_| self.throttled);
+        let yielding = self.yielding.as_ref().filter(|_| !self.spread.is_idle());
         let links = self
             .connections
             .iter()
             .filter_map(|c| c.link.poll_timeout());
         links
             .chain(throttle.map(Throttle::ready_at))
+            .chain(yielding.map(Yielding::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.next_look())
             .min()
@@ -186,6 +192,7 @@ impl Driver {
         }
         self.look(now);
         self.obey(now);
+        self.pace(now);
         self.drain_lanes(now);
         self.obey(now);
         self.close_what_is_free(now);

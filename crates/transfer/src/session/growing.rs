@@ -141,8 +141,10 @@ impl Driver {
             return;
         };
         trace!("{:?}", evidence.lanes);
-        let throttle = self.throttle.as_mut();
-        growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
+        let yielding = self.yielding.as_mut().map(|y| &mut y.throttle);
+        let throttles = self.throttle.as_mut().into_iter().chain(yielding);
+        let shares = throttles.map(|t| t.take_share(now));
+        growth.set_throttled(shares.fold(0.0, f64::max) > 0.5);
         let learned = self.growing.learned;
         let changes = growth.sample(&evidence);
         trace!(
@@ -162,7 +164,7 @@ impl Driver {
             self.change(now, change);
         }
         let lossy = limiter == plan::Limiter::Loss || self.growing.bears_losses;
-        if lossy && direction == Direction::Up {
+        if lossy && direction == Direction::Up && self.options.bear_losses {
             self.bear_losses();
         }
     }
@@ -200,6 +202,7 @@ impl Driver {
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             buffer: buffer(direction),
             limit: self.options.limit,
+            background: self.options.background,
             most_connections: most.unwrap_or(usual.most_connections),
             most_lossy: most.unwrap_or(usual.most_lossy),
             learned: learned.map(|l| (l, seconds())),

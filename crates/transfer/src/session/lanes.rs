@@ -4,6 +4,7 @@ use plan::{ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, La
 
 use super::ChannelId;
 use super::driver::Driver;
+use super::yielding::LENGTH;
 
 /// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
 const PACKET: usize = 32 * 1024;
@@ -25,6 +26,9 @@ pub(super) struct LaneOnChannel {
     pub(super) blocked: Duration,
     pub(super) blocked_since: Option<Instant>,
     reported: Option<LaneReport>,
+    /// What it had asked for and sent, and what of it was answered, when the pace was last set.
+    pub(super) paced: u64,
+    pub(super) answered: u64,
 }
 
 impl LaneOnChannel {
@@ -116,7 +120,15 @@ impl Driver {
         let heard = self.ends.server.get().filter(|_| peer.openssh);
         config.remembered = peer.remembered.or_else(|| heard.cloned());
         config.predict = predict && peer.openssh;
-        let lane = Lane::new(config, now);
+        let background = self.yielding.is_some();
+        if background {
+            config.length = LENGTH;
+        }
+        let mut lane = Lane::new(config, now);
+        if background {
+            // What it may do is said before anything is drained.
+            lane.set_pace(now, 0);
+        }
         let report = LaneReport::of(&lane);
         self.spread.lane_opened(now, id, listing, report);
         self.changed = true;
@@ -130,6 +142,8 @@ impl Driver {
             blocked: Duration::ZERO,
             blocked_since: None,
             reported: Some(report),
+            paced: 0,
+            answered: 0,
         });
         Some(id)
     }

@@ -17,6 +17,7 @@ mod segments;
 mod send_queue;
 mod telling;
 mod throttle;
+mod yielding;
 
 use std::fmt;
 use std::io;
@@ -57,6 +58,11 @@ pub struct SessionOptions {
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
     pub channels: Option<u32>,
+    /// Where packets are lost, ask for a congestion control that bears it.
+    pub bear_losses: bool,
+    /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
+    /// each further one would take a share of its own.
+    pub background: bool,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -79,6 +85,8 @@ impl Default for SessionOptions {
             reach: None,
             connections: None,
             channels: None,
+            bear_losses: true,
+            background: false,
         }
     }
 }

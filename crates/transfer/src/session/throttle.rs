@@ -2,12 +2,15 @@ use std::time::{Duration, Instant};
 
 /// How much may be taken at once after a pause.
 const BURST: Duration = Duration::from_millis(100);
+/// The same where a burst is a queue that others feel.
+const FINE: Duration = Duration::from_millis(20);
 
 /// Holds the bytes of a session, both directions together, to a rate (`-l`).
 #[derive(Debug)]
 pub(super) struct Throttle {
     /// Bytes a second.
     rate: f64,
+    burst: Duration,
     credit: f64,
     at: Instant,
     /// Time in which something waited, since when it does, and from when on it is counted.
@@ -20,12 +23,32 @@ impl Throttle {
     pub(super) fn new(rate: u64, now: Instant) -> Self {
         Self {
             rate: rate.max(1) as f64,
+            burst: BURST,
             credit: 0.0,
             at: now,
             held: Duration::ZERO,
             held_since: None,
             counted_from: now,
         }
+    }
+
+    /// One that lets through little at a time.
+    pub(super) fn fine(rate: u64, now: Instant) -> Self {
+        Self {
+            burst: FINE,
+            ..Self::new(rate, now)
+        }
+    }
+
+    /// From now on.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: u64) {
+        self.credit(now);
+        self.rate = rate.max(1) as f64;
+    }
+
+    /// Whether something waits for credit.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.held_since.is_some()
     }
 
     /// Whether something waits for credit from now on.
@@ -55,7 +78,7 @@ impl Throttle {
     pub(super) fn credit(&mut self, now: Instant) -> usize {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        self.credit = (self.credit + passed * self.rate).min(self.rate * BURST.as_secs_f64());
+        self.credit = (self.credit + passed * self.rate).min(self.rate * self.burst.as_secs_f64());
         self.credit.max(0.0) as usize
     }
 
@@ -66,7 +89,7 @@ impl Throttle {
 
     /// When there is credit again.
     pub(super) fn ready_at(&self) -> Instant {
-        let wait = (BURST.as_secs_f64() / 4.0).max((1.0 - self.credit) / self.rate);
+        let wait = (self.burst.as_secs_f64() / 4.0).max((1.0 - self.credit) / self.rate);
         self.at + Duration::from_secs_f64(wait.min(3600.0))
     }
 }

@@ -161,6 +161,26 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: Some("background"),
+        takes: Takes::Nothing,
+        help: "Yield to all other traffic, and to other programs on this machine",
+        doc: "Yield to all other traffic: take what it leaves of the path, by keeping the delay \
+              that queues on the way add to 25 ms (as LEDBAT does, RFC 6817), on one connection, \
+              and at the lowest priority for this machine's processors and disks. It goes by \
+              TCP's round trips, which hold the queues of both directions, whoever fills them; \
+              on a path that others keep full all the time it moves 16 kB/s. --dscp LE marks the \
+              packets as well, for networks that know what it means (RFC 8622). Not with -S or \
+              -D.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.background = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("connections"),
         takes: Takes::Value("N"),
         help: "Use this many TCP connections, 1 to 64, not as many as pay",
@@ -319,6 +339,25 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.dscp = given.text()?.parse::<Dscp>()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("congestion"),
+        takes: Takes::Value("NAME"),
+        help: "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
+        doc: "Use this congestion control of the kernel's for TCP, and no other, whatever happens \
+              on the way: one of those that `sysctl net.ipv4.tcp_allowed_congestion_control` \
+              lists, or for root any that the kernel has. It decides how this end sends, so it \
+              counts for uploads; of a ProxyCommand's connection it decides nothing. Without it \
+              the system's own is used, and BBR where packets are lost on the way up and the \
+              kernel permits it.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.congestion = Some(given.text()?);
             Ok(())
         },
     },

@@ -1,0 +1,72 @@
+//! Whether the kernel lets us have the congestion control that `--congestion` names.
+
+use std::fs;
+
+use crate::flags::high::HighArgs;
+use crate::flags::low::UsageError;
+
+/// Those that any program may choose, and all that there are, which root may.
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// Passes the arguments on.
+///
+/// # Errors
+/// The kernel has none of that name, or keeps it to root; the sentence names what may be chosen.
+pub(crate) fn check(args: HighArgs) -> Result<HighArgs, UsageError> {
+    let Some(name) = &args.flags.congestion else {
+        return Ok(args);
+    };
+    match sys::may_control_congestion(name) {
+        Ok(()) => Ok(args),
+        Err(_) => Err(UsageError(refused(name, |file| {
+            fs::read_to_string(file).ok()
+        }))),
+    }
+}
+
+fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
+    let listed = |file| {
+        let names = read(file).unwrap_or_default();
+        names.split_whitespace().collect::<Vec<_>>().join(", ")
+    };
+    let (allowed, available) = (listed(ALLOWED), listed(AVAILABLE));
+    let there = available.split(", ").any(|other| other == name);
+    let name = name.escape_debug();
+    let why = match there {
+        true => "this kernel keeps it to root",
+        false => "this kernel has none of that name",
+    };
+    let which = match allowed.as_str() {
+        "" => String::new(),
+        names => format!("; it permits {names}"),
+    };
+    format!("error: --congestion: '{name}' cannot be had: {why}{which}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_permitted_is_listed() {
+        let read = |file: &str| {
+            Some(match file {
+                ALLOWED => "reno cubic\n".to_owned(),
+                _ => "reno cubic bbr\n".to_owned(),
+            })
+        };
+        assert_eq!(
+            refused("bbr", read),
+            "error: --congestion: 'bbr' cannot be had: this kernel keeps it to root; it permits \
+             reno, cubic\n"
+        );
+        assert_eq!(
+            refused("vegas\u{1b}", read),
+            "error: --congestion: 'vegas\\u{1b}' cannot be had: this kernel has none of that \
+             name; it permits reno, cubic\n"
+        );
+        let nothing = refused("x", |_| None);
+        assert!(nothing.ends_with("none of that name\n"), "{nothing}");
+    }
+}
