@@ -10,6 +10,7 @@ mod depth;
 mod disk;
 mod growth;
 mod job;
+pub mod journal;
 mod lane;
 mod spread;
 
@@ -23,7 +24,9 @@ pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath, Span,
     Temp,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, temp_name};
+pub use lane::{
+    Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, tagged_name, temp_name,
+};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
 };

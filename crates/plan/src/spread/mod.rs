@@ -19,6 +19,7 @@ use self::dirs::Dirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
 use self::settings::Settings;
+pub(crate) use self::spans::Spans;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
 /// Names a connection for as long as a run lasts.
