@@ -50,7 +50,9 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
             id: known(u, *next)?,
             path: Vec::arbitrary(u)?,
         },
-        8 => Record::AllDurable,
+        8 => Record::Durable {
+            files: u.int_in_range(0..=5)?,
+        },
         _ => Record::Clock {
             mtime: u64::arbitrary(u)?,
         },

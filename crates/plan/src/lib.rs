@@ -21,8 +21,8 @@ pub use growth::{
     Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried,
 };
 pub use job::{
-    Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath, Span,
-    Temp,
+    Attributes, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left, PutOptions,
+    RemotePath, Span, Temp,
 };
 pub use lane::{
     Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, tagged_name, temp_name,

@@ -91,8 +91,11 @@ pub enum Record {
         /// The time.
         mtime: u64,
     },
-    /// All files done so far were made durable.
-    AllDurable,
+    /// Of the files done and not durable, the first so many were made durable.
+    Durable {
+        /// How many.
+        files: u64,
+    },
     /// All of the journal before this offset was durable when this was written.
     Synced {
         /// Bytes from the beginning of the file.
@@ -109,7 +112,7 @@ const RANGES: u8 = 6;
 const DONE: u8 = 7;
 const FORGOTTEN: u8 = 8;
 const CLOCK: u8 = 9;
-const ALL_DURABLE: u8 = 10;
+const DURABLE: u8 = 10;
 pub(super) const SYNCED: u8 = 11;
 
 impl Record {
@@ -186,7 +189,10 @@ impl Record {
                 out.push(CLOCK);
                 mtime.write(out);
             }
-            Self::AllDurable => out.push(ALL_DURABLE),
+            Self::Durable { files } => {
+                out.push(DURABLE);
+                files.write(out);
+            }
             Self::Synced { offset } => {
                 out.push(SYNCED);
                 offset.write(out);
@@ -270,7 +276,7 @@ impl Record {
             },
             FORGOTTEN => Self::Forgotten { id: r.u64()? },
             CLOCK => Self::Clock { mtime: r.u64()? },
-            ALL_DURABLE => Self::AllDurable,
+            DURABLE => Self::Durable { files: r.u64()? },
             SYNCED => Self::Synced { offset: r.u64()? },
             _ => return Ok(None),
         }))

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Record, SourceId};
+use crate::Left;
 use crate::spread::Spans;
 
 /// What a journal says.
@@ -77,16 +78,31 @@ impl Done {
     }
 }
 
+impl Left {
+    /// Whether a temporary that is `seen` so may be what the copy has left.
+    pub fn may_go_on(&self, seen: Seen) -> bool {
+        let end = self.ranges.iter().map(|(_, to)| *to).max().unwrap_or(0);
+        let times = match (self.mtime / SECOND, seen.mtime / SECOND) {
+            (0, _) | (_, 0) => true,
+            (then, now) => then <= now && now <= then.saturating_add(DRAINS / SECOND),
+        };
+        seen.size >= end && times
+    }
+}
+
 impl Entry {
     /// Whether the temporary, which is `seen` so, may be what this copy has left: as long as what
     /// is proven of it, and not changed long after or before that was written down.
     pub fn may_go_on(&self, seen: Seen) -> bool {
-        let end = self.there.iter().last().map_or(0, |(_, to)| to);
-        let times = match (self.mtime / SECOND, seen.mtime / SECOND) {
-            (0, _) | (_, 0) => true,
-            (then, now) => then <= now && now <= then + DRAINS / SECOND,
-        };
-        seen.size >= end && times
+        self.left().may_go_on(seen)
+    }
+
+    /// The same for whoever copies it.
+    pub fn left(&self) -> Left {
+        Left {
+            ranges: self.proven(),
+            mtime: self.mtime,
+        }
     }
 
     /// Bytes of the temporary that need not be sent again.
@@ -142,6 +158,11 @@ impl State {
     /// Files done.
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()
+    }
+
+    /// Files done that only the receiving machine's memory may have.
+    pub fn soft(&self) -> usize {
+        self.soft.len()
     }
 
     /// Takes one more record; false if it cannot follow those before.
@@ -203,7 +224,10 @@ impl State {
                 self.take(id);
             }
             Record::Clock { mtime } => self.clock = self.clock.max(mtime),
-            Record::AllDurable => self.soft.clear(),
+            Record::Durable { files } => {
+                let files = usize::try_from(files).unwrap_or(usize::MAX);
+                self.soft.drain(..files.min(self.soft.len()));
+            }
             Record::Synced { .. } => {}
         }
         true

@@ -103,7 +103,7 @@ fn what_only_the_memory_had_is_void_after_another_start() {
         assert_eq!(two.proven(), expected);
     }
     let mut records = some();
-    records.push(Record::AllDurable);
+    records.push(Record::Durable { files: 1 });
     let mut state = read(&written(&records));
     state.started(Vec::new());
     assert!(state.file(b"to/a/one").is_some(), "it was synced");

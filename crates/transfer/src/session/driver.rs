@@ -208,6 +208,12 @@ impl Driver {
                     self.owed.set_relayed(id);
                     self.disk.bind(id, relay);
                 }
+                Ok(Command::Leave(reason)) => {
+                    self.spread.leave(now, &reason);
+                    for on in &mut self.lanes {
+                        on.lane.cancel(now, &reason);
+                    }
+                }
                 Ok(Command::Cancel(reason)) => {
                     self.spread.cancel(now, &reason);
                     for on in &mut self.lanes {

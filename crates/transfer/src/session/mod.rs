@@ -102,6 +102,7 @@ enum Command {
     Joined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
+    Leave(String),
     /// The handle is gone.
     End,
 }
@@ -191,6 +192,11 @@ impl Session {
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
     pub fn cancel(&self, reason: &str) {
         self.command(Command::Cancel(reason.to_owned()));
+    }
+
+    /// The same, but temporaries of large files whose copies are written down stay.
+    pub fn leave(&self, reason: &str) {
+        self.command(Command::Leave(reason.to_owned()));
     }
 
     /// What happens. Disconnected when the loop has ended.
