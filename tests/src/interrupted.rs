@@ -52,7 +52,13 @@ pub struct Tally {
 
 impl Interrupted {
     /// A tree of `large` files of up to `size` bytes, and `small` ones.
-    pub fn new(seed: u64, up: bool, (large, size): (u32, u64), small: u32, rate: u64) -> Option<Self> {
+    pub fn new(
+        seed: u64,
+        up: bool,
+        (large, size): (u32, u64),
+        small: u32,
+        rate: u64,
+    ) -> Option<Self> {
         let mut scene = Scene::start(PeerKind::OpenSsh)?;
         let mut random = Seed::new(seed);
         let small_folders = (0..7).map(|n| format!("from/small/{n}"));
@@ -75,7 +81,10 @@ impl Interrupted {
             .rtt(Duration::from_millis(4))
             .rate(rate)
             .start();
-        scene.client.dir.add_host_at("peer", &scene.peer, proxy.port());
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
         Some(Self {
             scene,
             proxy,
@@ -100,9 +109,16 @@ impl Interrupted {
         loop {
             tally.runs += 1;
             assert!(tally.runs < 4 * interruptions.len() as u32 + 4, "{tally:?}");
-            let cp = self.scene.client.cp().arg("-r").timeout(Duration::from_secs(180));
+            let cp = self
+                .scene
+                .client
+                .cp()
+                .arg("-r")
+                .timeout(Duration::from_secs(180));
             let run = match self.up {
-                true => cp.arg(self.scene.path("from")).arg(self.scene.remote("at/to")),
+                true => cp
+                    .arg(self.scene.path("from"))
+                    .arg(self.scene.remote("at/to")),
                 false => cp.arg(self.scene.remote("from")).arg(&target),
             };
             let running = run.spawn();
@@ -137,7 +153,11 @@ impl Interrupted {
         let compare = Compare::CONTENT;
         assert_same(&self.scene.path("from"), &target, compare);
         let names: Vec<PathBuf> = files_below(&target).into_keys().collect();
-        assert_eq!(names, self.sizes.keys().cloned().collect::<Vec<_>>(), "left over");
+        assert_eq!(
+            names,
+            self.sizes.keys().cloned().collect::<Vec<_>>(),
+            "left over"
+        );
         self.check_no_journal();
         let carried = self.proxy.carried(way) - began;
         tally.again = carried.saturating_sub(self.total);
@@ -158,7 +178,9 @@ impl Interrupted {
     #[track_caller]
     fn check_names(&self, target: &Path) {
         for (name, size) in files_below(target) {
-            let hidden = name.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
+            let hidden = name
+                .file_name()
+                .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
             if !hidden {
                 assert_eq!(self.sizes.get(&name), Some(&size), "{}", name.display());
             }
@@ -171,8 +193,9 @@ impl Interrupted {
         let state = self.scene.client.dir.path().join("state/longhaul");
         for folder in [self.scene.path("at"), state] {
             let files = files_below(&folder).into_keys();
-            let journals: Vec<PathBuf> =
-                files.filter(|f| f.extension().is_some_and(|e| e == "journal")).collect();
+            let journals: Vec<PathBuf> = files
+                .filter(|f| f.extension().is_some_and(|e| e == "journal"))
+                .collect();
             assert!(journals.is_empty(), "{journals:?}");
         }
         thread::yield_now();

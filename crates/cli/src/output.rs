@@ -119,7 +119,8 @@ impl Output {
         }
         if summary.journal.is_some() && self.json.is_none() {
             let command = closing::command(std::env::args_os());
-            self.console.line(&format!("to go on where it ended: {command}"));
+            self.console
+                .line(&format!("to go on where it ended: {command}"));
         }
         self.event(&RunEvent::summary(exit, summary));
     }

@@ -158,7 +158,17 @@ mod tests {
 
     #[test]
     fn the_command_that_goes_on_is_for_a_shell() {
-        let words = ["lh", "cp", "--no-resume", "a b", "it's", "\x1b[2J", "h:x", "--", "--no-resume"];
+        let words = [
+            "lh",
+            "cp",
+            "--no-resume",
+            "a b",
+            "it's",
+            "\x1b[2J",
+            "h:x",
+            "--",
+            "--no-resume",
+        ];
         assert_eq!(
             command(words.iter().map(Into::into)),
             "lh cp 'a b' 'it'\\''s' $'\\x1b[2J' h:x -- --no-resume"

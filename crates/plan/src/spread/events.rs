@@ -194,7 +194,7 @@ impl Spread {
         }
     }
 
-    fn remove(&mut self, of: JobId, path: RemotePath) {
+    pub(super) fn remove(&mut self, of: JobId, path: RemotePath) {
         let id = self.own_id();
         let kind = JobKind::Remove { path: path.clone() };
         self.urgent

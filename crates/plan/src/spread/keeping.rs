@@ -58,7 +58,9 @@ impl SplitFile {
 
     /// Takes over what an earlier run has left.
     fn take_over(&mut self) {
-        let left = self.options_ref().and_then(|o| o.keep.as_ref()?.left.clone());
+        let left = self
+            .options_ref()
+            .and_then(|o| o.keep.as_ref()?.left.clone());
         let Some(left) = left else { return };
         self.keeping.adopted = true;
         let size = self.size();
@@ -125,8 +127,21 @@ impl Spread {
                 self.tell(LaneEvent::State(id, FileState::Created));
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
-                if file.temp.is_none() {
+                let old = match (&file.temp, &file.job.kind) {
+                    (
+                        None,
+                        JobKind::Put {
+                            target, options, ..
+                        },
+                    ) => options
+                        .keep
+                        .as_ref()
+                        .map(|keep| keep.temporary(&target.0, 0)),
+                    _ => None,
+                };
+                if let Some(old) = old {
                     file.another_name();
+                    self.remove(id, RemotePath(old));
                 }
                 self.begin_moving(id);
                 self.tell_news(id);
@@ -263,7 +278,11 @@ impl Spread {
 
     pub(super) fn sync_lost(&mut self, id: JobId, sync: JobId) {
         if let Some(file) = self.files.get_mut(&id)
-            && file.keeping.syncing.as_ref().is_some_and(|(job, _)| *job == sync)
+            && file
+                .keeping
+                .syncing
+                .as_ref()
+                .is_some_and(|(job, _)| *job == sync)
         {
             file.keeping.syncing = None;
             file.keeping.fresh = file.keeping.fresh.max(1);

@@ -5,8 +5,8 @@ use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::guess::{Guess, TargetIs, Verdict};
-use super::local;
 use super::keep::Start;
+use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
 use super::tree::{DirKey, Held};

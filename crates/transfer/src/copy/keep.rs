@@ -255,7 +255,11 @@ impl Engine<'_> {
             return Start::Now;
         };
         let target = task.target.clone();
-        let known = self.keeper.state.file(&target).map(|(id, entry)| (id, entry.clone()));
+        let known = self
+            .keeper
+            .state
+            .file(&target)
+            .map(|(id, entry)| (id, entry.clone()));
         let same = |entry: &Entry| entry.source == source && !self.keeper.afresh;
         match known {
             Some((_, entry)) if entry.done.is_some() && same(&entry) => {
@@ -265,7 +269,12 @@ impl Engine<'_> {
                 self.keeper.state.take(of);
                 let left = entry.left();
                 let beside = entry.temp.as_ref().is_none_or(|temp| {
-                    *temp == Keep { tag: entry.tag, ..Keep::default() }.temporary(&target, 0)
+                    *temp
+                        == Keep {
+                            tag: entry.tag,
+                            ..Keep::default()
+                        }
+                        .temporary(&target, 0)
                 });
                 if same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
@@ -388,7 +397,12 @@ impl Engine<'_> {
         let Some(log) = &self.keeper.log else { return };
         let _ = log.bell().try_recv();
         let durable = log.durable();
-        while self.keeper.waiting.front().is_some_and(|(n, _)| *n <= durable) {
+        while self
+            .keeper
+            .waiting
+            .front()
+            .is_some_and(|(n, _)| *n <= durable)
+        {
             if let Some((_, id)) = self.keeper.waiting.pop_front() {
                 self.start_kept(id);
             }
@@ -486,7 +500,12 @@ impl Engine<'_> {
 
     /// What is left of files that are no sources any more.
     pub(super) fn clear_leftovers(&mut self) {
-        let left: Vec<Entry> = self.keeper.state.unfinished().map(|(_, e)| e.clone()).collect();
+        let left: Vec<Entry> = self
+            .keeper
+            .state
+            .unfinished()
+            .map(|(_, e)| e.clone())
+            .collect();
         for entry in &left {
             self.clear(entry);
         }
@@ -581,7 +600,11 @@ impl Engine<'_> {
     /// Says what is taken over.
     pub(super) fn tell_resumed(&mut self) {
         let done = self.keeper.state.done() as u64;
-        let parts = self.keeper.state.unfinished().filter(|(_, e)| !e.proven().is_empty());
+        let parts = self
+            .keeper
+            .state
+            .unfinished()
+            .filter(|(_, e)| !e.proven().is_empty());
         let (files, bytes) = parts.fold((0, 0), |(files, bytes), (_, entry)| {
             let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
             (files + 1, bytes + proven)

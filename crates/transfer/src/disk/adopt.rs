@@ -15,14 +15,18 @@ use super::target::mtime;
 
 /// Opens the temporary of an earlier run if it can be gone on with. If it cannot, or its final
 /// name is something else now, it is removed and `None` returned.
-pub(crate) fn adopt_target(target: &Path, replace_link: bool, keep: Option<&Keep>) -> Option<Target> {
+pub(crate) fn adopt_target(
+    target: &Path,
+    replace_link: bool,
+    keep: Option<&Keep>,
+) -> Option<Target> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
     let name = target.file_name()?;
     let path = target.with_file_name(OsStr::from_bytes(&keep.temporary(name.as_bytes(), 0)));
     let mode = match fs::symlink_metadata(target) {
-        Ok(meta) if meta.is_file() => {
-            access(target, Access::WRITE_OK).is_ok().then_some(Some(meta.mode() & 0o7777))
-        }
+        Ok(meta) if meta.is_file() => access(target, Access::WRITE_OK)
+            .is_ok()
+            .then_some(Some(meta.mode() & 0o7777)),
         Ok(meta) if meta.is_symlink() && replace_link => Some(None),
         Ok(_) => None,
         Err(_) => Some(None),

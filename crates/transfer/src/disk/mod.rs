@@ -11,10 +11,10 @@ mod source;
 mod target;
 mod temp_name;
 
+pub(crate) use adopt::adopt_target;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;
 pub(crate) use source::{Source, attributes, open_source};
-pub(crate) use adopt::adopt_target;
 pub(crate) use target::{Finish, Target, create_target, mtime, timestamps};
 pub(crate) use temp_name::temp_name;

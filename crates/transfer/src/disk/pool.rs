@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use plan::{DiskReply, DiskRequest, Fault, JobId};
 
-use super::{
-    Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source,
-};
+use super::{Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.

@@ -227,6 +227,9 @@ impl Target {
 
     /// Makes durable what was written; returns the modification time, in nanoseconds.
     pub(crate) fn sync(&self) -> io::Result<u64> {
+        if let Form::Stream(_) = self.form {
+            return Ok(0);
+        }
         self.file.sync_data()?;
         Ok(mtime(&self.file.metadata()?))
     }
@@ -388,7 +391,9 @@ pub(crate) fn timestamps(accessed: u32, modified: u32) -> Timestamps {
 pub(crate) fn mtime(meta: &fs::Metadata) -> u64 {
     let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
     let nanoseconds = u64::try_from(meta.mtime_nsec()).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
 }
 
 /// Makes a rename in `path`'s directory durable.

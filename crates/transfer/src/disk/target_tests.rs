@@ -140,12 +140,12 @@ fn a_symlink_is_replaced_and_not_followed_where_that_is_asked() -> io::Result<()
         }
         let _ = fs::remove_file(&link);
         symlink(&outside, &link)?;
-        create_target(&link, false, true)?.finish(finish(0, 0o644, false))?;
+        create_target(&link, false, true, None)?.finish(finish(0, 0o644, false))?;
         assert!(fs::symlink_metadata(&link)?.is_file());
         assert_eq!(outside.exists(), there);
         let _ = fs::remove_file(&link);
         symlink(&outside, &link)?;
-        assert!(create_target(&link, true, true).is_err());
+        assert!(create_target(&link, true, true, None).is_err());
         assert_eq!(outside.exists(), there);
     }
     assert_eq!(fs::read(&outside)?, b"mine");

@@ -192,12 +192,15 @@ impl Thread {
         if self.soft == 0 {
             return Ok(());
         }
-        let folder = match File::open(target) {
-            Ok(folder) => folder,
-            // The name of a file, or it is not there yet.
-            Err(_) => File::open(target.parent().unwrap_or(Path::new(".")))?,
+        // Of a file, or of what is not there yet, the folder.
+        let above = target.parent().filter(|p| !p.as_os_str().is_empty());
+        let above = above.unwrap_or_else(|| Path::new("."));
+        let Ok(folder) = File::open(target).or_else(|_| File::open(above)) else {
+            return Ok(());
         };
-        rustix::fs::syncfs(&folder)?;
+        if rustix::fs::syncfs(&folder).is_err() {
+            return Ok(());
+        }
         let files = std::mem::take(&mut self.soft);
         self.writer.write(&Record::Durable { files }, out);
         Ok(())

@@ -41,7 +41,12 @@ impl Place {
     /// For the copy that `identity` names, to `local` or to another machine.
     pub(crate) fn new(identity: Vec<u8>, local: Option<&Path>) -> Self {
         let hash = digest::digest(&digest::SHA256, &identity);
-        let name: String = hash.as_ref().iter().take(10).map(|b| format!("{b:02x}")).collect();
+        let name: String = hash
+            .as_ref()
+            .iter()
+            .take(10)
+            .map(|b| format!("{b:02x}"))
+            .collect();
         let mut files = Vec::new();
         let beside = local.and_then(|target| std::path::absolute(target).ok());
         if let Some(folder) = beside.as_deref().and_then(Path::parent) {
@@ -95,16 +100,19 @@ impl Place {
                     });
                 }
                 Ok(_) => "it is of another copy".to_owned(),
-                Err(why @ (Unusable::Foreign | Unusable::Version(_) | Unusable::Damaged { .. })) => {
-                    why.to_string()
-                }
+                Err(
+                    why @ (Unusable::Foreign | Unusable::Version(_) | Unusable::Damaged { .. }),
+                ) => why.to_string(),
             }
         };
         let mut aside = path.clone().into_os_string().into_vec();
         aside.extend_from_slice(b".unusable");
         let aside = PathBuf::from(OsString::from_vec(aside));
         fs::rename(&path, &aside)?;
-        let (path, aside) = (crate::report::Name::from(&*path), crate::report::Name::from(&*aside));
+        let (path, aside) = (
+            crate::report::Name::from(&*path),
+            crate::report::Name::from(&*aside),
+        );
         Ok(Found::Aside(format!(
             "{path}: {why}, so the copy starts afresh; what it said stays in {aside}"
         )))
@@ -116,9 +124,14 @@ impl Place {
         for path in &self.files {
             if let Some(folder) = path.parent() {
                 // A destination's own folder is the user's to make.
-                let hidden = path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
+                let hidden = path
+                    .file_name()
+                    .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
                 if !hidden {
-                    let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+                    let _ = fs::DirBuilder::new()
+                        .recursive(true)
+                        .mode(0o700)
+                        .create(folder);
                 }
             }
             match open(path, true) {
@@ -152,7 +165,11 @@ fn lock(file: &File) -> io::Result<bool> {
 
 /// `$XDG_STATE_HOME/longhaul`, or under `~/.local/state`.
 fn state_folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local").join("state")))?;
     Some(state.join("longhaul"))

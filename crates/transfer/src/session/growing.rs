@@ -40,6 +40,11 @@ impl Growing {
         self.direction.get_or_insert(direction);
     }
 
+    /// Other connections are there: what is known of the old ones is of no use.
+    pub(super) fn start_anew(&mut self) {
+        self.growth = None;
+    }
+
     /// What of this machine's processors was idle since the last look, 0 to 1.
     fn idle(&mut self) -> Option<f64> {
         let now = ticks()?;
@@ -99,7 +104,7 @@ impl Driver {
         };
         let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
         let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
-        if self.spread.is_idle() || !authenticated {
+        if self.spread.is_idle() || !authenticated || self.connections.is_empty() {
             return;
         }
         if self.growing.growth.is_none() {

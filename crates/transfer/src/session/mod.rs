@@ -13,6 +13,7 @@ mod losses;
 mod owed;
 mod raw;
 mod raw_connect;
+mod reconnect;
 mod segments;
 mod send_queue;
 mod telling;
@@ -100,6 +101,8 @@ enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
     Joined(Result<Box<dyn Link>, NoMore>),
+    /// The same after all were lost, or have fallen silent.
+    Rejoined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
     Leave(String),
