@@ -195,7 +195,9 @@ impl Thread {
         // Of a file, or of what is not there yet, the folder.
         let above = target.parent().filter(|p| !p.as_os_str().is_empty());
         let above = above.unwrap_or_else(|| Path::new("."));
-        let Ok(folder) = File::open(target).or_else(|_| File::open(above)) else {
+        // To open a FIFO would wait for whoever writes it.
+        let folder = if target.is_dir() { target } else { above };
+        let Ok(folder) = File::open(folder) else {
             return Ok(());
         };
         if rustix::fs::syncfs(&folder).is_err() {
