@@ -16,7 +16,7 @@ fn far() -> Option<Far> {
 }
 
 #[test]
-fn interrupted_no_lane_leaves_anything_behind() {
+fn interrupted_no_lane_leaves_half_a_file_under_its_name() {
     for to in BOTH {
         for gently in [true, false] {
             let Some(far) = far() else { return };
@@ -29,8 +29,12 @@ fn interrupted_no_lane_leaves_anything_behind() {
             let outcome = running.wait();
             assert!(!outcome.timed_out && outcome.code == Some(130), "{outcome}");
             far.assert_several(&outcome);
-            assert!(outcome.err().lines().count() < 4, "{outcome}");
+            assert!(outcome.err().lines().count() < 5, "{outcome}");
             for (name, data) in far.files("to") {
+                // To go on with.
+                if name.ends_with(".longhaul") || name.ends_with(".journal") {
+                    continue;
+                }
                 let from = fs::read(far.scene.path("from").join(&name));
                 assert!(
                     from.is_ok_and(|from| from == data),

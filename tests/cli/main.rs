@@ -10,4 +10,5 @@ mod like_scp;
 mod lying_server;
 mod output;
 mod refused;
+mod resumed;
 mod stopped;

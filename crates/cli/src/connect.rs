@@ -172,6 +172,11 @@ impl Connect for Hosts {
     fn name(&self, host: HostId) -> String {
         self.hosts.get(host.0).map_or_else(String::new, name)
     }
+
+    fn identity(&self, host: HostId) -> String {
+        let whole = |host: &Destination| host.to_string();
+        self.hosts.get(host.0).map_or_else(String::new, whole)
+    }
 }
 
 /// The host as an operand has it: a path follows it after a colon, so the port stays out.

@@ -71,6 +71,17 @@ impl Output {
                 None => self.show_warning(message),
             }
         }
+        if let Event::Resumed {
+            done,
+            partial,
+            partial_bytes,
+        } = event
+            && self.json.is_none()
+            && !self.quiet
+        {
+            let line = closing::resumed(*done, *partial, *partial_bytes);
+            self.console.line(&line);
+        }
         self.event(event);
     }
 
@@ -105,6 +116,11 @@ impl Output {
             if let Some(line) = limiter::line(summary) {
                 self.console.line(&line);
             }
+        }
+        if summary.journal.is_some() && self.json.is_none() {
+            let command = closing::command(std::env::args_os());
+            self.console
+                .line(&format!("to go on where it ended: {command}"));
         }
         self.event(&RunEvent::summary(exit, summary));
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wire::Block;
 
-use crate::{Attributes, JobId};
+use crate::{Attributes, JobId, Keep};
 
 /// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
 /// same job; those of one job run in the order they were asked for, except that reads (and
@@ -64,6 +64,21 @@ pub enum DiskRequest {
         replace_link: bool,
         /// Size if known, for early allocation.
         size: Option<u64>,
+        /// The temporary's name was written down. Where an earlier run has left one that can be
+        /// gone on with, it is opened as it is ([`DiskReply::Adopted`]).
+        keep: Option<Box<Keep>>,
+        /// The temporary stays when this process ends; only `Discard` removes it.
+        stays: bool,
+    },
+    /// Makes durable what was written so far.
+    SyncTarget {
+        /// For which job.
+        job: JobId,
+    },
+    /// Closes what is open; a temporary stays.
+    Leave {
+        /// For which job.
+        job: JobId,
     },
     /// Writes `pieces` one after the other at `offset`.
     Write {
@@ -129,6 +144,18 @@ pub enum DiskReply {
         /// Writes may come in any order: it is no FIFO, device or terminal.
         seekable: bool,
     },
+    /// `CreateTarget` is done: the temporary of an earlier run is open, and seekable.
+    Adopted {
+        /// For which job.
+        job: JobId,
+    },
+    /// `SyncTarget` is done.
+    Synced {
+        /// For which job.
+        job: JobId,
+        /// The file's modification time, nanoseconds.
+        mtime: u64,
+    },
     /// `Join` is done.
     Joined {
         /// For which job.
@@ -148,7 +175,7 @@ pub enum DiskReply {
         /// For which job.
         job: JobId,
     },
-    /// `CloseSource` or `Discard` is done.
+    /// `CloseSource`, `Discard` or `Leave` is done.
     Released {
         /// For which job.
         job: JobId,
@@ -171,6 +198,8 @@ impl DiskRequest {
             | Self::Read { job, .. }
             | Self::CloseSource { job }
             | Self::CreateTarget { job, .. }
+            | Self::SyncTarget { job }
+            | Self::Leave { job }
             | Self::Write { job, .. }
             | Self::FinishTarget { job, .. }
             | Self::Discard { job } => *job,
@@ -185,6 +214,8 @@ impl DiskReply {
             Self::Opened { job, .. }
             | Self::Read { job, .. }
             | Self::Created { job, .. }
+            | Self::Adopted { job }
+            | Self::Synced { job, .. }
             | Self::Joined { job }
             | Self::Written { job, .. }
             | Self::Finished { job }

@@ -140,6 +140,24 @@ pub enum JobKind {
         /// How.
         options: PutOptions,
     },
+    /// Looks whether the temporary of an earlier run can be gone on with, and what its name will
+    /// replace. `Done` without [`LaneEvent::Temp`]: it cannot.
+    AdoptTemp {
+        /// The final name.
+        target: RemotePath,
+        /// The temporary.
+        temp: RemotePath,
+        /// What is proven of it.
+        left: Left,
+        /// As [`PutOptions::replace_link`].
+        replace_link: bool,
+    },
+    /// Makes what was written into a temporary durable, where the server can be asked to:
+    /// [`FileState::Synced`] says so. Its attributes come as [`LaneEvent::Attributes`].
+    SyncTemp {
+        /// The temporary.
+        temp: RemotePath,
+    },
     /// A part of a download, written into the target that `file` has created. The attributes
     /// that the open file has come as [`LaneEvent::Attributes`], empty where the server tells none.
     GetRange {
@@ -202,6 +220,53 @@ pub struct PutOptions {
     /// symlinks are kept, the source may have made it in this run or an earlier one, and would
     /// choose through it what is written (CVE-2019-6111).
     pub replace_link: bool,
+    /// The copy is written down, so that it can be gone on with.
+    pub keep: Option<Box<Keep>>,
+}
+
+/// What the journal of a copy knows of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// The temporary's name has these letters ([`crate::tagged_name`]).
+    pub tag: u64,
+    /// How often the file was begun anew. Each time the name is another: what a lost connection
+    /// has sent may still be carried out, and must not rename what is only being written.
+    pub again: u8,
+    /// What an earlier run has left.
+    pub left: Option<Left>,
+}
+
+/// What an earlier run has left of a file: a temporary of which these bytes are proven.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// First bytes, and those behind the last, in order.
+    pub ranges: Vec<(u64, u64)>,
+    /// The temporary's modification time when that was written down, nanoseconds; 0 if unknown.
+    pub mtime: u64,
+}
+
+/// Times that a file is begun anew before names come again.
+const AGAIN: u8 = 5;
+/// Names that one attempt may try.
+const TRIES: u64 = 3;
+
+impl Keep {
+    /// The temporary's path beside `target`, at the `tries`-th try of this attempt.
+    pub fn temporary(&self, target: &[u8], tries: u8) -> Vec<u8> {
+        let try_of_these = u64::from(tries) % TRIES;
+        let tag = self.tag.wrapping_add(8 * u64::from(self.again % AGAIN));
+        crate::tagged_name(target, tag.wrapping_add(try_of_these))
+    }
+
+    /// Every name that the temporary may have had.
+    pub fn names(target: &[u8], tag: u64) -> impl Iterator<Item = Vec<u8>> {
+        let both = |again| (0..TRIES as u8).map(move |tries| (again, tries));
+        let named = move |(again, tries)| {
+            let left = None;
+            Self { tag, again, left }.temporary(target, tries)
+        };
+        (0..AGAIN).flat_map(both).map(named)
+    }
 }
 
 impl PutOptions {
@@ -297,6 +362,10 @@ pub enum LaneEvent {
     /// The source of a range ended at this offset, before the range did or because the range
     /// went to the end.
     Ended(JobId, u64),
+    /// These bytes of a part were answered OK: offset and length.
+    Written(JobId, u64, u64),
+    /// Worth writing down: what the receiving end has of a file that is cut.
+    Kept(JobId, Kept),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),
     /// The job is done; no event with its id follows.
@@ -307,6 +376,17 @@ pub enum LaneEvent {
     /// It was given up ([`crate::Lane::abandon`]) and nothing of it was refused; no event with
     /// its id follows.
     Abandoned(JobId),
+}
+
+/// What the receiving end has of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// It was synced; else the receiving machine's memory may have it alone.
+    pub durable: bool,
+    /// The temporary's modification time, nanoseconds; 0 if unknown.
+    pub mtime: u64,
+    /// First bytes, and those behind the last.
+    pub ranges: Vec<(u64, u64)>,
 }
 
 impl LaneEvent {
@@ -320,6 +400,8 @@ impl LaneEvent {
             | Self::Path(id, _)
             | Self::Temp(id, _)
             | Self::Ended(id, _)
+            | Self::Written(id, ..)
+            | Self::Kept(id, _)
             | Self::Warning(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)

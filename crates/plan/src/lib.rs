@@ -12,6 +12,7 @@ mod depth;
 mod disk;
 mod growth;
 mod job;
+pub mod journal;
 mod lane;
 mod spread;
 
@@ -23,10 +24,12 @@ pub use growth::{
     Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried,
 };
 pub use job::{
-    Attributes, EntryKind, FileState, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath, Span,
-    Temp,
+    Attributes, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left, PutOptions,
+    RemotePath, Span, Temp,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, temp_name};
+pub use lane::{
+    Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, tagged_name, temp_name,
+};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
 };

@@ -184,6 +184,7 @@ impl ClientDir {
             .env("HOME", self.path().join("home"))
             .env("XDG_CACHE_HOME", self.path().join("cache"))
             .env("XDG_CONFIG_HOME", self.path().join("config"))
+            .env("XDG_STATE_HOME", self.path().join("state"))
             .env("LC_ALL", "C.UTF-8")
             .env_remove("SSH_AUTH_SOCK")
             .env_remove("SSH_ASKPASS")

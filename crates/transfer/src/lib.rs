@@ -9,6 +9,7 @@ pub mod copy;
 pub mod disk;
 pub mod escape;
 pub mod identity;
+mod journal;
 pub mod known_hosts;
 pub mod memory;
 pub mod operand;

@@ -107,6 +107,15 @@ pub enum Event {
         /// Where to.
         target: Name,
     },
+    /// An earlier run of the same copy was interrupted: this one goes on where it was.
+    Resumed {
+        /// Files that it had finished, as far as its journal says.
+        done: u64,
+        /// Files of which it had sent some.
+        partial: u64,
+        /// Bytes of those that need not be sent again.
+        partial_bytes: u64,
+    },
     /// Something to know that fails nothing.
     Warning {
         /// About what, when about a file.
@@ -153,6 +162,11 @@ pub struct Summary {
     pub symlinks: u64,
     /// Bytes of file data confirmed by the receiving end.
     pub bytes: u64,
+    /// Bytes of files that earlier runs of the same copy had sent, beside `bytes`.
+    pub taken_over: u64,
+    /// The journal by which the same command goes on; absent when the copy is whole or too small
+    /// to have one.
+    pub journal: Option<Name>,
     /// How many things were not copied.
     pub failed: u64,
     /// The first [`FAILURES_KEPT`] of them.
@@ -180,6 +194,8 @@ impl Default for Summary {
             directories: 0,
             symlinks: 0,
             bytes: 0,
+            taken_over: 0,
+            journal: None,
             failed: 0,
             failures: Vec::new(),
             state: None,

@@ -132,6 +132,8 @@ fn options(args: &CopyArgs) -> CopyOptions {
         archive: args.archive,
         inplace: args.inplace,
         fsync: args.fsync,
+        journal: true,
+        afresh: args.no_resume,
     }
 }
 

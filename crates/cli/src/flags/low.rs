@@ -40,6 +40,7 @@ pub(crate) struct CopyArgs {
     pub(crate) archive: bool,
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
+    pub(crate) no_resume: bool,
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,

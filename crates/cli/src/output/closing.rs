@@ -1,5 +1,7 @@
 //! What is said at the end: each failure, then one line that claims no more than is known.
 
+use std::ffi::{OsStr, OsString};
+
 use transfer::report::{Outcome, Summary};
 
 use crate::output::units;
@@ -37,6 +39,50 @@ pub(crate) fn line(summary: &Summary) -> String {
         text.push_str(&format!(", {} failed", summary.failed));
     }
     text
+}
+
+/// What is taken over of an interrupted run.
+pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
+    let mut text = format!(
+        "going on where an earlier run ended: {} done",
+        units::files(done)
+    );
+    if partial > 0 {
+        text.push_str(&format!(", {} of {partial} more", units::size(bytes)));
+    }
+    text
+}
+
+/// The command line that goes on, as a shell takes it.
+pub(crate) fn command(words: impl Iterator<Item = OsString>) -> String {
+    let mut operands = false;
+    let again = words.filter(|word| {
+        operands |= word == "--";
+        operands || word != "--no-resume"
+    });
+    let quoted: Vec<String> = again.map(|word| quoted(&word)).collect();
+    quoted.join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=,+%".contains(c);
+    match word.to_str() {
+        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+        Some(text) if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
+        // Whatever it is, the terminal shall not obey it, and bash and zsh read it.
+        _ => {
+            let bytes = word.as_encoded_bytes().iter();
+            let escaped: String = bytes
+                .map(|b| match b {
+                    b' '..=b'~' if !b"'\\".contains(b) => char::from(*b).to_string(),
+                    b => format!("\\x{b:02x}"),
+                })
+                .collect();
+            format!("$'{escaped}'")
+        }
+    }
 }
 
 /// What is known of every file copied.
@@ -108,6 +154,25 @@ mod tests {
         };
         let said = ["h:a: permission denied", "h: the server went away"];
         assert_eq!(failures(&summary), said);
+    }
+
+    #[test]
+    fn the_command_that_goes_on_is_for_a_shell() {
+        let words = [
+            "lh",
+            "cp",
+            "--no-resume",
+            "a b",
+            "it's",
+            "\x1b[2J",
+            "h:x",
+            "--",
+            "--no-resume",
+        ];
+        assert_eq!(
+            command(words.iter().map(Into::into)),
+            "lh cp 'a b' 'it'\\''s' $'\\x1b[2J' h:x -- --no-resume"
+        );
     }
 
     #[test]

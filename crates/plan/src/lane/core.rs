@@ -74,6 +74,7 @@ pub(super) enum What {
         len: u32,
     },
     Write {
+        offset: u64,
         len: u64,
     },
     Attributes,
@@ -160,7 +161,7 @@ impl Core {
     pub(super) fn send_write(&mut self, job: JobId, handle: &Handle, offset: u64, block: Block) {
         let len = block.len() as u64;
         let id = self.client.write(handle, offset, block);
-        self.sent(id, Some(job), What::Write { len }, len);
+        self.sent(id, Some(job), What::Write { offset, len }, len);
     }
 
     /// Sends a SYMLINK in the server's order.

@@ -226,6 +226,8 @@ impl Get {
                             inplace: self.options.inplace,
                             replace_link: self.options.replace_link,
                             size: self.attrs.and_then(|a| a.size),
+                            keep: self.options.keep.clone(),
+                            stays: false,
                         },
                     };
                     self.ask_disk(core, request);
@@ -247,10 +249,13 @@ impl Get {
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
-            DiskReply::Created { .. } => {
+            DiskReply::Created { .. } | DiskReply::Adopted { .. } => {
                 core.event(LaneEvent::State(self.id, FileState::Created));
             }
-            DiskReply::Written { len, .. } => {
+            DiskReply::Written { len, offset, .. } => {
+                if self.part.is_some() {
+                    core.event(LaneEvent::Written(self.id, offset, len));
+                }
                 let len = len.min(self.unwritten);
                 self.unwritten -= len;
                 core.unwritten = core.unwritten.saturating_sub(len);

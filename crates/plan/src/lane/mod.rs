@@ -23,7 +23,7 @@ use sftp::{Output, Reply, ServerInfo};
 
 pub use config::{LaneConfig, LaneStats, Random};
 pub use ending::{LaneError, Unfinished};
-pub use temp_name::temp_name;
+pub use temp_name::{tagged_name, temp_name};
 
 use self::config::Server;
 use self::core::{Core, What};

@@ -60,6 +60,8 @@ pub(super) enum Part {
         attributes: Attributes,
         span: Span,
     },
+    /// Nothing but fsync.
+    Sync,
     /// Attributes and rename.
     Finish {
         attributes: Attributes,
@@ -149,8 +151,10 @@ impl Put {
     }
 
     pub(super) fn start(&mut self, core: &mut Core) {
-        if let Part::Finish { .. } = self.part {
-            return self.start_finish(core);
+        match self.part {
+            Part::Finish { .. } => return self.start_finish(core),
+            Part::Sync => return self.start_sync(core),
+            _ => {}
         }
         if self.target == Target::Unknown {
             self.send(
@@ -174,7 +178,7 @@ impl Put {
             Part::Head { file, .. } | Part::Range { file, .. } => {
                 DiskRequest::Join { job, file: *file }
             }
-            Part::Finish { .. } => return,
+            Part::Finish { .. } | Part::Sync => return,
         };
         self.ask_disk(core, request);
     }
@@ -190,7 +194,8 @@ impl Put {
             What::Open => self.on_open(core, reply)?,
             What::Write { .. } | What::Attributes | What::Sync | What::Close
                 if self.attempt.refused => {}
-            What::Write { len } => self.on_write(core, len, reply),
+            What::Write { offset, len } => self.on_write(core, offset, len, reply),
+            What::Fstat => self.on_stat(core, reply),
             What::Attributes | What::Mode => {
                 // scp complains and goes on as well; some file systems have no modes.
                 if let Err(status) = words::status(reply) {
@@ -246,10 +251,15 @@ impl Put {
         Ok(())
     }
 
-    fn on_write(&mut self, core: &mut Core, len: u64, reply: &Reply) {
+    fn on_write(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
         self.attempt.writes -= 1;
         match words::status(reply) {
-            Ok(()) => core.event(LaneEvent::Progress(self.id, len)),
+            Ok(()) => {
+                if self.is_piece() {
+                    core.event(LaneEvent::Written(self.id, offset, len));
+                }
+                core.event(LaneEvent::Progress(self.id, len));
+            }
             Err(status) => self.fail(refused(words::WRITING, status)),
         }
         if self.attempt.writes == 0 {
@@ -302,7 +312,7 @@ impl Put {
         }
         match self.part {
             Part::Whole { .. } | Part::Finish { .. } => self.name(core),
-            Part::Head { .. } | Part::Range { .. } => {
+            Part::Head { .. } | Part::Range { .. } | Part::Sync => {
                 core.event(LaneEvent::Done(self.id));
                 Step::Over
             }

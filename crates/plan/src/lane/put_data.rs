@@ -16,14 +16,19 @@ impl Put {
             return;
         }
         let (path, flags) = match self.target {
-            _ if matches!(self.part, Part::Range { .. }) => (self.path.clone(), OpenFlags::WRITE),
+            _ if matches!(self.part, Part::Range { .. } | Part::Sync) => {
+                (self.path.clone(), OpenFlags::WRITE)
+            }
             _ if matches!(self.part, Part::Finish { .. }) => {
                 let temp = self.attempt.temp.clone();
                 (temp.unwrap_or_default(), OpenFlags::WRITE)
             }
             Target::Direct(flags) => (self.path.clone(), flags),
             _ => {
-                let temp = temp_name(&self.path, &mut *core.config.random);
+                let temp = match &self.options.keep {
+                    Some(keep) => keep.temporary(&self.path, self.tries),
+                    None => temp_name(&self.path, &mut *core.config.random),
+                };
                 self.attempt.temp = Some(temp.clone());
                 let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
                 (temp, flags)
@@ -143,6 +148,9 @@ impl Put {
         if self.options.fsync && core.server.fsync && !self.is_piece() {
             self.send(core, What::Sync, &Request::Fsync { handle });
         }
+        if matches!(self.part, Part::Sync) {
+            self.send(core, What::Fstat, &Request::Fstat { handle });
+        }
         self.close(core);
         self.tell_end(core, end);
         // Of a file in parts nobody but who divides it knows.
@@ -155,7 +163,7 @@ impl Put {
     }
 
     fn final_attrs(&self, end: u64) -> Attrs {
-        if self.is_piece() {
+        if self.is_piece() || matches!(self.part, Part::Sync) {
             return Attrs::default();
         }
         let source = self.attempt.meta.attributes;

@@ -2,8 +2,10 @@
 
 use super::core::Core;
 use super::put::{Part, Put, Target};
+use super::task::attributes;
 use crate::{Attributes, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Span, Temp};
 
+use sftp::Reply;
 use wire::Block;
 
 impl Put {
@@ -72,7 +74,7 @@ impl Put {
         match &self.part {
             Part::Head { len, .. } => Some(*len),
             Part::Range { span, .. } => span.end(),
-            Part::Whole { .. } | Part::Finish { .. } => None,
+            Part::Whole { .. } | Part::Finish { .. } | Part::Sync => None,
         }
     }
 
@@ -83,7 +85,7 @@ impl Put {
             Part::Range {
                 attributes, span, ..
             } => (*attributes, span.offset),
-            Part::Whole { .. } | Part::Finish { .. } => return,
+            Part::Whole { .. } | Part::Finish { .. } | Part::Sync => return,
         };
         let a = &mut self.attempt;
         a.meta = FileMeta {
@@ -116,6 +118,29 @@ impl Put {
             self.attempt.closing = true;
             self.attempt.closed = true;
             let _ = self.name(core);
+        }
+    }
+
+    /// Makes durable what others have written.
+    pub(super) fn sync(id: JobId, temp: Vec<u8>) -> Self {
+        let options = PutOptions {
+            fresh: true,
+            fsync: true,
+            ..PutOptions::default()
+        };
+        Self::new(id, Part::Sync, temp, options)
+    }
+
+    pub(super) fn start_sync(&mut self, core: &mut Core) {
+        self.attempt.end = Some(0);
+        self.attempt.first = Some(Block::default());
+        core.openers.push_back(self.id);
+    }
+
+    /// What the open temporary is, behind its fsync.
+    pub(super) fn on_stat(&self, core: &mut Core, reply: &Reply) {
+        if let Reply::Attrs(attrs) = reply {
+            core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
         }
     }
 

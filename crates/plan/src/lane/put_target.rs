@@ -125,7 +125,7 @@ impl Put {
     pub(super) fn open_refused(&mut self, core: &mut Core, status: &Status) {
         // A part opens what others have made; whoever names it removes it as well.
         match self.part {
-            Part::Range { .. } | Part::Finish { .. } => {
+            Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
                 self.fail(refused("cannot open the temporary again", status));
                 return;
             }

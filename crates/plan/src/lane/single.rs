@@ -4,7 +4,8 @@ use super::core::{Core, What};
 use super::task::{Step, attributes};
 use super::temp_name::temp_name;
 use super::words::{self, refused, remote};
-use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent};
+use crate::journal::Seen;
+use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
 
 /// A job of one request, or of the few that a refusal leads to.
 #[derive(Debug)]
@@ -14,6 +15,9 @@ pub(super) struct Single {
     pending: usize,
     temp: Option<Vec<u8>>,
     fault: Option<Fault>,
+    /// Of an adoption: the temporary, and what stands at its final name.
+    seen: Option<Attributes>,
+    replaces: Option<Option<Attributes>>,
 }
 
 /// The job itself.
@@ -34,6 +38,8 @@ impl Single {
             pending: 0,
             temp: None,
             fault: None,
+            seen: None,
+            replaces: None,
         }
     }
 
@@ -74,6 +80,10 @@ impl Single {
             JobKind::Remove { path } => {
                 self.send(core, ITSELF, &Request::Remove { path: &path.0 });
             }
+            JobKind::AdoptTemp { target, temp, .. } => {
+                self.send(core, ITSELF, &Request::Lstat { path: &temp.0 });
+                self.send(core, LOOK, &Request::Lstat { path: &target.0 });
+            }
             // Those have their own machines.
             JobKind::Put { .. }
             | JobKind::Get { .. }
@@ -81,6 +91,7 @@ impl Single {
             | JobKind::CreateTemp { .. }
             | JobKind::PutRange { .. }
             | JobKind::FinishTemp { .. }
+            | JobKind::SyncTemp { .. }
             | JobKind::GetRange { .. } => {}
         }
         Step::Goes
@@ -138,6 +149,23 @@ impl Single {
         let What::Step(step) = what else {
             return Step::Goes;
         };
+        if let JobKind::AdoptTemp { .. } = self.kind {
+            let there = match &reply {
+                Reply::Attrs(attrs) => Some(attributes(attrs)),
+                _ => None,
+            };
+            let missing = matches!(&reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
+            match step {
+                ITSELF => self.seen = there,
+                // What may not be looked at is nothing to build upon.
+                _ if there.is_some() || missing => self.replaces = Some(there),
+                _ => {}
+            }
+            return match self.pending {
+                0 => self.adopt(core),
+                _ => Step::Goes,
+            };
+        }
         match (step, reply) {
             (ITSELF, Reply::Attrs(attrs)) => {
                 core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
@@ -154,6 +182,45 @@ impl Single {
         }
         if self.pending > 0 {
             return Step::Goes;
+        }
+        self.end(core)
+    }
+
+    /// Both are known: tells of the temporary if it can be gone on with.
+    fn adopt(&mut self, core: &mut Core) -> Step {
+        let JobKind::AdoptTemp {
+            target,
+            temp,
+            left,
+            replace_link,
+        } = self.kind.clone()
+        else {
+            return self.end(core);
+        };
+        let stands = self.replaces.map(|there| there.map(|a| (a.kind(), a.mode)));
+        let replaces = match stands {
+            Some(None) => Some((false, None)),
+            Some(Some((EntryKind::File, mode))) if mode.is_some_and(|m| m & 0o200 != 0) => {
+                Some((true, mode.map(|m| m & 0o777)))
+            }
+            Some(Some((EntryKind::Symlink, _))) if replace_link => Some((false, None)),
+            _ => None,
+        };
+        let file = self.seen.filter(|seen| seen.kind() == EntryKind::File);
+        let seen = file.map(|seen| Seen {
+            size: seen.size.unwrap_or(0),
+            mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
+        });
+        if let (Some((replaces, mode)), Some(seen)) = (replaces, seen)
+            && left.may_go_on(seen)
+        {
+            let temp = Temp {
+                temp,
+                target,
+                replaces,
+                mode,
+            };
+            core.event(LaneEvent::Temp(self.id, temp));
         }
         self.end(core)
     }

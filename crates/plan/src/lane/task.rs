@@ -71,6 +71,7 @@ impl Task {
                 cut,
                 options,
             } => Machine::Put(Box::new(Put::finish(id, temp, attributes, cut, options))),
+            JobKind::SyncTemp { temp } => Machine::Put(Box::new(Put::sync(id, temp.0))),
             JobKind::GetRange {
                 file,
                 source,

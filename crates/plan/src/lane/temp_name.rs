@@ -7,10 +7,24 @@ const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// A new name beside `target`: `.NAME.XXXXXXXXXX.longhaul`, 50 random bits, at most 255 bytes.
 pub fn temp_name(target: &[u8], random: &mut dyn FnMut(&mut [u8])) -> Vec<u8> {
-    let at = target.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
-    let (dir, name) = target.split_at(at);
     let mut bytes = [0u8; RANDOM];
     random(&mut bytes);
+    named(target, bytes)
+}
+
+/// The same name each time, its letters from the lowest 50 bits of a random `tag` that was
+/// written down before the file is created.
+pub fn tagged_name(target: &[u8], tag: u64) -> Vec<u8> {
+    let mut bytes = [0u8; RANDOM];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = (tag >> (5 * at)) as u8;
+    }
+    named(target, bytes)
+}
+
+fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
+    let at = target.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    let (dir, name) = target.split_at(at);
     let mut path = dir.to_vec();
     path.push(b'.');
     path.extend_from_slice(shortened(name, NAME_MAX - 2 - RANDOM - SUFFIX.len()));

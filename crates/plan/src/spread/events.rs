@@ -14,6 +14,8 @@ enum Of {
     Finish(JobId),
     Check(JobId),
     Clean(JobId),
+    Adopt(JobId),
+    Sync(JobId),
     Nobody,
 }
 
@@ -42,6 +44,8 @@ impl Spread {
             Assigned::Finish(file) => Of::Finish(*file),
             Assigned::Check(file) => Of::Check(*file),
             Assigned::Clean(file) => Of::Clean(*file),
+            Assigned::Adopt(file) => Of::Adopt(*file),
+            Assigned::Sync(file) => Of::Sync(*file),
             Assigned::Remove(..) => Of::Nobody,
         };
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
@@ -73,6 +77,8 @@ impl Spread {
             Of::Finish(file) => self.on_finish(file, event),
             Of::Check(file) => self.on_checked(file, &event),
             Of::Clean(file) => self.on_cleaned(file, event),
+            Of::Adopt(file) => self.on_adopt(file, event),
+            Of::Sync(file) => self.on_sync(file, event),
             Of::Nobody => {}
         }
     }
@@ -115,6 +121,10 @@ impl Spread {
                 Assigned::Part(file) => self.part_lost(file, *id, why),
                 Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),
+                Assigned::Adopt(file) => {
+                    self.ask_to_adopt(file);
+                }
+                Assigned::Sync(file) => self.sync_lost(file, *id),
                 Assigned::Remove(of, path) => self.remove(of, path),
             }
         }
@@ -140,6 +150,12 @@ impl Spread {
         } else {
             if self.cancelled.is_none() {
                 self.events.push_back(SpreadEvent::Restarted(id));
+            }
+            if let JobKind::Put { options, .. } | JobKind::Get { options, .. } =
+                &mut queued.job.kind
+                && let Some(keep) = &mut options.keep
+            {
+                keep.again = keep.again.wrapping_add(1);
             }
             self.queue(queued, true);
         }
@@ -186,7 +202,7 @@ impl Spread {
         }
     }
 
-    fn remove(&mut self, of: JobId, path: RemotePath) {
+    pub(super) fn remove(&mut self, of: JobId, path: RemotePath) {
         let id = self.own_id();
         let kind = JobKind::Remove { path: path.clone() };
         self.urgent
@@ -239,9 +255,11 @@ impl Spread {
             self.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
         }
         for (id, file) in std::mem::take(&mut self.files) {
+            self.leaving |= file.is_kept();
             self.let_go(&file);
             let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
-            let temporary = file.temporary();
+            // What is written down is found again.
+            let temporary = file.temporary().filter(|_| !file.is_kept());
             let fault = leaving(&fault, temporary.as_ref().or_else(|| left.get(&id)));
             self.tell(LaneEvent::Failed(id, fault));
         }

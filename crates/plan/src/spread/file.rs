@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use super::keeping::Keeping;
 use super::spans::{OPEN, Spans};
 use super::{Hint, LaneId};
 use crate::{Attributes, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Span, Temp};
@@ -35,6 +36,7 @@ pub(super) struct SplitFile {
     pub(super) finish_lost: bool,
     /// Times that a lane was lost with a part of it.
     pub(super) losses: u32,
+    pub(super) keeping: Keeping,
 }
 
 /// A part of it on a lane.
@@ -96,6 +98,7 @@ impl SplitFile {
             held: true,
             finish_lost: false,
             losses: 0,
+            keeping: Keeping::default(),
         }
     }
 
@@ -104,9 +107,13 @@ impl SplitFile {
     }
 
     pub(super) fn options(&self) -> PutOptions {
+        self.options_ref().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn options_ref(&self) -> Option<&PutOptions> {
         match &self.job.kind {
-            JobKind::Put { options, .. } | JobKind::Get { options, .. } => options.clone(),
-            _ => PutOptions::default(),
+            JobKind::Put { options, .. } | JobKind::Get { options, .. } => Some(options),
+            _ => None,
         }
     }
 
@@ -187,11 +194,13 @@ impl SplitFile {
         let cut = self
             .end
             .filter(|end| *end < self.size() || self.ends_differ);
+        let mut options = self.options();
+        options.fsync |= self.sync_before_name();
         Some(JobKind::FinishTemp {
             temp: self.temp.clone()?,
             attributes: self.attributes,
             cut,
-            options: self.options(),
+            options,
         })
     }
 

@@ -15,6 +15,7 @@ const PIECES: u64 = 3;
 impl Spread {
     pub(super) fn give(&mut self) {
         self.give_urgent();
+        self.give_syncs();
         self.give_lists();
         self.give_jobs();
         self.give_ranges();
@@ -233,6 +234,8 @@ impl Spread {
                     inplace: options.inplace,
                     replace_link: options.replace_link,
                     size: known.size,
+                    keep: options.keep.clone(),
+                    stays: options.keep.is_some(),
                 };
                 (create, known)
             }

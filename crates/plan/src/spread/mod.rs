@@ -4,6 +4,7 @@ mod dirs;
 mod events;
 mod file;
 mod give;
+mod keeping;
 mod lanes;
 mod overtake;
 mod parts;
@@ -19,6 +20,7 @@ use self::dirs::Dirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
 use self::settings::Settings;
+pub(crate) use self::spans::Spans;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
 /// Names a connection for as long as a run lasts.
@@ -187,6 +189,14 @@ pub struct Spread {
     looked: Instant,
     /// Why nothing is begun any more.
     cancelled: Option<Fault>,
+    /// What can be gone on with stays where it is.
+    leaving: bool,
+    /// Syncs that no lane has, each with its file.
+    syncs: VecDeque<(JobId, JobKind, JobId)>,
+    /// Bytes of kept files that were answered since the last sync.
+    fresh: u64,
+    synced_at: Instant,
+    no_side_lane: bool,
 }
 
 /// A job as it was pushed.
@@ -212,6 +222,10 @@ enum Assigned {
     Check(JobId),
     /// The removal of this file's temporary.
     Clean(JobId),
+    /// Whether what an earlier run has left of this file can be gone on with.
+    Adopt(JobId),
+    /// The sync of this file's temporary.
+    Sync(JobId),
     /// The removal of what a lost lane left of this job.
     Remove(JobId, RemotePath),
 }
@@ -249,6 +263,11 @@ impl Spread {
             stats: SpreadStats::default(),
             looked: now,
             cancelled: None,
+            leaving: false,
+            syncs: VecDeque::new(),
+            fresh: 0,
+            synced_at: now,
+            no_side_lane: false,
         }
     }
 
@@ -346,12 +365,13 @@ impl Spread {
 
     /// When to call [`Spread::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next_look()
+        self.next_look().into_iter().chain(self.next_sync()).min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.at(now);
+        self.sync_if_due();
         self.looked = now;
         self.look_for_stalls();
     }
@@ -380,6 +400,22 @@ impl Spread {
     ) {
         self.at(now);
         self.on_lost(lane, temporaries, why);
+    }
+
+    /// The same as [`Spread::cancel`], but the temporaries of large files whose copies are written
+    /// down stay, to be gone on with.
+    pub fn leave(&mut self, now: Instant, reason: &str) {
+        self.leaving = true;
+        self.cancel(now, reason);
+    }
+
+    /// Every lane was lost with its connection, which was nobody's fault: losses so far do not
+    /// count against what is under way.
+    pub fn forgive(&mut self) {
+        for queued in [&mut self.waiting, &mut self.large, &mut self.lists] {
+            queued.iter_mut().for_each(|q| q.losses = 0);
+        }
+        self.files.values_mut().for_each(|f| f.losses = 0);
     }
 
     /// Fails every job with `reason`, cleaning up. Call [`Lane::cancel`] of every lane as well,

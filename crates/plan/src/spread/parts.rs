@@ -13,9 +13,11 @@ impl Spread {
         };
         match reply {
             // It may be given up already.
-            DiskReply::Opened { .. } | DiskReply::Created { .. }
+            DiskReply::Opened { .. } | DiskReply::Created { .. } | DiskReply::Adopted { .. }
                 if file.stage != Stage::Opening => {}
             DiskReply::Opened { meta, .. } => self.on_opened(id, meta),
+            DiskReply::Adopted { .. } => self.on_adopted(id),
+            DiskReply::Synced { mtime, .. } => self.on_disk_synced(id, mtime),
             DiskReply::Created { seekable, .. } => {
                 file.seekable = seekable;
                 self.state(id, FileState::Created);
@@ -48,12 +50,12 @@ impl Spread {
         let small = file.size() < self.options.split_from;
         if (small || meta.stream) && file.stage == Stage::Opening {
             self.do_whole(id);
-        } else {
+        } else if !self.ask_to_adopt(id) {
             self.begin_moving(id);
         }
     }
 
-    fn begin_moving(&mut self, id: JobId) {
+    pub(super) fn begin_moving(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -74,7 +76,14 @@ impl Spread {
                 }
                 self.tell_news(id);
             }
+            LaneEvent::Written(_, offset, len) => self.on_written(id, offset, len),
             LaneEvent::Temp(_, temp) => {
+                if file.is_kept() {
+                    self.tell(LaneEvent::Temp(id, temp.clone()));
+                }
+                let Some(file) = self.files.get_mut(&id) else {
+                    return;
+                };
                 file.temp = Some(temp);
                 self.state(id, FileState::Created);
                 self.go_on(id);
@@ -86,7 +95,8 @@ impl Spread {
             LaneEvent::Attributes(_, seen) => {
                 let same = (file.attributes.size, file.attributes.times.map(|t| t.1))
                     == (seen.size, seen.times.map(|t| t.1));
-                if !std::mem::replace(&mut file.seen, true) {
+                let first = !std::mem::replace(&mut file.seen, true);
+                if first && (same || !file.keeping.adopted) {
                     file.attributes.size = seen.size.or(file.attributes.size);
                     file.attributes.mode = seen.mode.or(file.attributes.mode);
                     file.attributes.times = seen.times.or(file.attributes.times);
@@ -124,7 +134,7 @@ impl Spread {
         }
     }
 
-    fn tell_news(&mut self, id: JobId) {
+    pub(super) fn tell_news(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -211,7 +221,7 @@ impl Spread {
             size: end,
             attributes: options.kept(file.attributes),
             preserve: options.preserve,
-            fsync: options.fsync,
+            fsync: options.fsync || file.sync_before_name(),
         });
     }
 
@@ -314,6 +324,9 @@ impl Spread {
             None => Then::Whole,
         };
         file.stage = Stage::Cleaning(then);
+        if then == Then::Fail && self.leaving && file.is_kept() {
+            file.temp = None;
+        }
         if let Some(path) = file.temporary() {
             let own = self.own_id();
             let kind = JobKind::Remove { path };
@@ -354,6 +367,7 @@ impl Spread {
         {
             let request = match file.is_put() {
                 true => DiskRequest::CloseSource { job: id },
+                false if self.leaving && file.is_kept() => DiskRequest::Leave { job: id },
                 false => DiskRequest::Discard { job: id },
             };
             self.disk.push_back(request);
@@ -365,6 +379,7 @@ impl Spread {
         let job = file.job.id;
         self.disk.push_back(match file.is_put() {
             true => DiskRequest::CloseSource { job },
+            false if self.leaving && file.is_kept() => DiskRequest::Leave { job },
             false => DiskRequest::Discard { job },
         });
     }
@@ -373,9 +388,10 @@ impl Spread {
         if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
             return;
         }
-        let Some(file) = self.files.remove(&id) else {
+        let Some(mut file) = self.files.remove(&id) else {
             return;
         };
+        file.another_name();
         if let (Then::Fail, Some(fault)) = (then, file.fault) {
             self.tell(LaneEvent::Failed(id, fault));
             return;

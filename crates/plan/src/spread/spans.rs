@@ -3,44 +3,44 @@ use std::collections::BTreeMap;
 /// Bytes of a file, as ranges that neither touch nor overlap: first byte to the one behind the
 /// last. `u64::MAX` as the end is wherever the file ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spans {
+pub(crate) struct Spans {
     ranges: BTreeMap<u64, u64>,
 }
 
 /// The end of what goes on to where the file ends.
-pub(super) const OPEN: u64 = u64::MAX;
+pub(crate) const OPEN: u64 = u64::MAX;
 
 impl Spans {
     /// All of a file.
-    pub(super) fn all() -> Self {
+    pub(crate) fn all() -> Self {
         let ranges = BTreeMap::from([(0, OPEN)]);
         Self { ranges }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().map(|(from, to)| (*from, *to))
     }
 
-    pub(super) fn first(&self) -> Option<(u64, u64)> {
+    pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.iter().next()
     }
 
     /// Bytes before `size`.
-    pub(super) fn len_before(&self, size: u64) -> u64 {
+    pub(crate) fn len_before(&self, size: u64) -> u64 {
         let part = |(from, to): (u64, u64)| to.min(size).saturating_sub(from);
         self.iter().map(part).sum()
     }
 
-    pub(super) fn contains(&self, from: u64, to: u64) -> bool {
+    pub(crate) fn contains(&self, from: u64, to: u64) -> bool {
         let at = self.ranges.range(..=from).next_back();
         from >= to || at.is_some_and(|(_, end)| *end >= to)
     }
 
-    pub(super) fn insert(&mut self, mut from: u64, mut to: u64) {
+    pub(crate) fn insert(&mut self, mut from: u64, mut to: u64) {
         if from >= to {
             return;
         }
@@ -60,7 +60,7 @@ impl Spans {
         self.ranges.insert(from, to);
     }
 
-    pub(super) fn remove(&mut self, from: u64, to: u64) {
+    pub(crate) fn remove(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
         }

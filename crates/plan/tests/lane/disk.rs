@@ -263,7 +263,8 @@ impl Disk {
                 self.files.insert(target.path, (target.data, attributes));
                 DiskReply::Finished { job }
             }
-            DiskRequest::Discard { job } => {
+            DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },
+            DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 self.joined.remove(&job);
                 self.targets.remove(&job);
                 DiskReply::Released { job }

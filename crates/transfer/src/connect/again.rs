@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use plan::{Direction, Learned};
 use tracing::debug;
@@ -16,6 +16,9 @@ use crate::config::{HostConfig, Proxy};
 use crate::prompt::{Kind, Prompt, PromptError};
 use crate::session::{Link, NoMore, Reach};
 
+/// How long connecting again may take before it is tried anew: the SYN of a try that began while
+/// the path was dark may be repeated half a minute after it is light again.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections to a host that is reached through others, which see a login for each.
 const THROUGH_OTHERS: u32 = 4;
 
@@ -65,16 +68,8 @@ impl Again {
     }
 }
 
-impl Reach for Again {
-    fn is_open(&self) -> bool {
-        self.open().is_some()
-    }
-
-    fn most(&self) -> Option<u32> {
-        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
-    }
-
-    fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+impl Again {
+    fn another_of(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
         let Some(first) = self.open() else {
             let why = "another login would need the person again".to_owned();
             return Err(NoMore::Login(why));
@@ -91,7 +86,28 @@ impl Reach for Again {
             }),
             ..self.around.clone()
         };
-        connect_authenticated(self.config.clone(), &around)
+        connect_authenticated(config, &around)
+    }
+}
+
+impl Reach for Again {
+    fn is_open(&self) -> bool {
+        self.open().is_some()
+    }
+
+    fn most(&self) -> Option<u32> {
+        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
+    }
+
+    fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+        self.another_of(self.config.clone())
+    }
+
+    fn again(&self) -> Result<Box<dyn Link>, NoMore> {
+        let mut config = self.config.clone();
+        let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
+        config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
+        self.another_of(config)
     }
 
     fn learned(&self, direction: Direction) -> Option<Learned> {

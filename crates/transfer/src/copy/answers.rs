@@ -26,6 +26,7 @@ impl Engine<'_> {
                     && let Some(task) = self.files.get_mut(file)
                 {
                     task.state = Some(state);
+                    task.synced |= state == plan::FileState::Synced;
                 }
             }
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
@@ -43,7 +44,9 @@ impl Engine<'_> {
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
-            LaneEvent::Temp(..) | LaneEvent::Ended(..) | LaneEvent::Abandoned(_) => {}
+            LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
+            LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
+            LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
         }
     }
 
@@ -61,6 +64,12 @@ impl Engine<'_> {
             Some((_, Purpose::Guess(file))) => {
                 let (file, is) = (*file, TargetIs::of(&attributes));
                 self.on_guessed(file, is, None);
+            }
+            Some((_, Purpose::Clock)) => self.on_clock(attributes),
+            Some((_, Purpose::Taken(file))) => {
+                let file = *file;
+                let is_file = attributes.kind() == plan::EntryKind::File;
+                self.on_taken_seen(file, is_file.then_some(attributes));
             }
             Some((_, Purpose::Size(file))) => {
                 let file = *file;
@@ -146,7 +155,9 @@ impl Engine<'_> {
                     self.warn(Some(path), format!("the mode could not be kept: {what}"));
                 }
             }
-            Purpose::SymlinkTimes => {}
+            Purpose::Taken(file) => self.on_taken_over(file),
+            Purpose::Boot(file) => self.on_boot(&file),
+            Purpose::SymlinkTimes | Purpose::Clock | Purpose::Cleared => {}
         }
     }
 
@@ -167,6 +178,7 @@ impl Engine<'_> {
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
+            task.taken = 0;
             if let Some(temporary) = task.stranded.clone() {
                 let target = task.target.clone();
                 let target = self.shown(End::Target, &target);

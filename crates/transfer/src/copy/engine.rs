@@ -6,6 +6,7 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
 use super::file::{FileId, FileTask, Role};
+use super::keep::Keeper;
 use super::links::Links;
 use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
@@ -72,6 +73,14 @@ pub(super) enum Purpose {
     Owner(Name, Option<SpecialBits>),
     /// The bits that a change of owner takes away.
     SpecialBits(Name),
+    /// What names the start of the target's kernel, into this file.
+    Boot(std::path::PathBuf),
+    /// Whether a file still stands as an earlier run left it.
+    Taken(FileId),
+    /// The target's clock.
+    Clock,
+    /// Something that an earlier run may have left is removed.
+    Cleared,
     /// The same; many systems have no times of symlinks to set.
     SymlinkTimes,
 }
@@ -107,6 +116,7 @@ pub(super) struct Engine<'a> {
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
     pub(super) relayed: u64,
+    pub(super) keeper: Keeper,
     /// Owners were refused once: not tried again.
     pub(super) owners_refused: bool,
     pub(super) summary: Summary,
@@ -142,6 +152,7 @@ impl<'a> Engine<'a> {
             walks: Walks::default(),
             roots: VecDeque::new(),
             relayed: 0,
+            keeper: Keeper::default(),
             owners_refused: false,
             summary: Summary::default(),
             lost: None,
@@ -155,7 +166,9 @@ impl<'a> Engine<'a> {
             self.check_cancel();
             while !self.stopped() && self.has_room() && self.feed() {}
             self.ask_for_walks();
-            if self.jobs.is_empty() && (self.stopped() || !self.has_more()) {
+            self.start_written();
+            let idle = self.jobs.is_empty() && self.keeper.waiting() == 0;
+            if idle && (self.stopped() || !self.has_more()) {
                 return;
             }
             if !self.wait() {
@@ -173,6 +186,8 @@ impl<'a> Engine<'a> {
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
         self.end(End::Source);
         self.end(End::Target);
+        let whole = self.summary.failed == 0 && !self.stopped();
+        self.close_journal(whole);
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.summary.outcome = match self.lost {
@@ -200,7 +215,7 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        self.jobs.len() + self.tree.held() < WINDOW && self.relay_has_room()
+        self.jobs.len() + self.tree.held() + self.keeper.waiting() < WINDOW && self.relay_has_room()
     }
 
     /// Asks `end` something and waits for the answer, while everything else goes on.
@@ -315,7 +330,10 @@ impl<'a> Engine<'a> {
         self.cancelled = true;
         self.drop_what_waits();
         for side in [&self.source, &self.target].into_iter().flatten() {
-            side.session.cancel("interrupted");
+            match self.keeper.log() {
+                Some(_) => side.session.leave("interrupted"),
+                None => side.session.cancel("interrupted"),
+            }
         }
     }
 
@@ -324,15 +342,18 @@ impl<'a> Engine<'a> {
         self.walks.clear();
         self.tree.drop_held();
         self.places.clear();
+        self.keeper.drop_waiting();
     }
 
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         if batch.is_empty() {
-            if self.jobs.is_empty() || !self.wait_ready() {
+            let idle = self.jobs.is_empty() && self.keeper.waiting() == 0;
+            if idle || !self.wait_ready() {
                 return false;
             }
+            self.start_written();
             batch = self.take_events();
         }
         for (end, event) in batch {
@@ -380,6 +401,9 @@ impl<'a> Engine<'a> {
                 select.recv(side.session.events());
                 any = true;
             }
+        }
+        if let Some(log) = self.keeper.log().filter(|_| self.keeper.waiting() > 0) {
+            select.recv(log.bell());
         }
         if self.cancelled {
             return any && select.ready_timeout(LONGEST_CLEANUP).is_ok();

@@ -1,9 +1,11 @@
 use std::collections::VecDeque;
 
-use plan::{Attributes, Fault, FileState, JobKind, PutOptions, RemotePath};
+use plan::journal::Seen;
+use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::guess::{Guess, TargetIs, Verdict};
+use super::keep::Start;
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
@@ -37,6 +39,15 @@ pub(super) struct FileTask {
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
+    /// It was made durable before it got its name.
+    pub(super) synced: bool,
+    /// What the journal calls it, and how it is kept.
+    pub(super) entry: Option<u64>,
+    pub(super) keep: Option<Box<Keep>>,
+    /// Bytes that an earlier run has sent.
+    pub(super) taken: u64,
+    /// What stands at its target, when that was asked.
+    pub(super) seen: Option<Seen>,
     pub(super) relay: Option<RelayTask>,
     /// What the only whole copy at the target is called, where the server cannot rename over the
     /// old file, which has been removed.
@@ -123,6 +134,11 @@ impl Engine<'_> {
             size: attributes.size,
             confirmed: 0,
             state: None,
+            synced: false,
+            entry: None,
+            keep: None,
+            taken: 0,
+            seen: None,
             relay: None,
             stranded: None,
             guess,
@@ -143,7 +159,29 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
+        // No file is opened before it is known to be one, and a large one is cut.
+        let unknown = task.attributes.is_none() && self.source.is_some() && self.target.is_none();
+        if unknown {
+            let path = RemotePath(task.source.clone());
+            let kind = JobKind::Stat { path, follow: true };
+            if self.submit(End::Source, kind, Purpose::Size(id)).is_none() {
+                self.files.remove(&id);
+            }
+            return;
+        }
+        match self.keep(id) {
+            Start::Now => self.start_kept(id),
+            Start::Later => {}
+        }
+    }
+
+    /// What was to be written down of it is.
+    pub(super) fn start_kept(&mut self, id: FileId) {
+        let Some(task) = self.files.get(&id) else {
+            return;
+        };
         let options = PutOptions {
+            keep: task.keep.clone(),
             preserve: self.options.preserve || self.options.archive,
             special_bits: self.options.archive,
             inplace: self.options.inplace,
@@ -165,15 +203,6 @@ impl Engine<'_> {
             }
             (true, false) => {
                 let known = task.attributes;
-                if known.is_none() {
-                    // No file is opened before it is known to be one, and a large one is cut.
-                    let path = RemotePath(source);
-                    let kind = JobKind::Stat { path, follow: true };
-                    if self.submit(End::Source, kind, Purpose::Size(id)).is_none() {
-                        self.files.remove(&id);
-                    }
-                    return;
-                }
                 let kind = JobKind::Get {
                     source: RemotePath(source),
                     target: local_path(&target),
@@ -285,6 +314,7 @@ impl Engine<'_> {
             Verdict::Stands => self.file_fault(id, fault),
             Verdict::Again(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
+                (task.entry, task.keep, task.taken) = (None, None, 0);
                 self.progress.take_back(std::mem::take(&mut task.confirmed));
                 self.start_file(id);
             }
@@ -372,7 +402,10 @@ impl Engine<'_> {
         self.progress.file_done();
         let state = task.state.unwrap_or(FileState::Written);
         self.summary.files += 1;
-        self.summary.bytes += task.confirmed;
+        let taken = task.taken.min(task.confirmed);
+        self.summary.bytes += task.confirmed - taken;
+        self.summary.taken_over += taken;
+        self.note_done(&task);
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         if let Some(attributes) = task.attributes {
             self.keep_owner(&task.target, attributes);

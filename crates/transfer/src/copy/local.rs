@@ -137,7 +137,7 @@ pub(super) fn copy_file(
         return Err((false, "source and target are the same file".to_owned()));
     }
     let (from, meta) = open_source(source).map_err(reading)?;
-    let to = create_target(target, options.inplace, false).map_err(writing)?;
+    let to = create_target(target, options.inplace, false, None).map_err(writing)?;
     let pool = Pool::new(COPY, 1);
     let mut offset = 0;
     loop {

@@ -7,6 +7,7 @@ mod engine;
 mod file;
 mod guess;
 mod itself;
+mod keep;
 mod links;
 mod local;
 mod names;
@@ -59,6 +60,10 @@ pub struct CopyOptions {
     pub inplace: bool,
     /// Make each file durable before its rename.
     pub fsync: bool,
+    /// Write down what is done, so that the same copy goes on after an interruption.
+    pub journal: bool,
+    /// Take nothing over of what an earlier run wrote down, and remove what it left.
+    pub afresh: bool,
 }
 
 /// What to copy where.
@@ -80,6 +85,11 @@ pub trait Connect {
 
     /// The host as the user wrote it, for messages (`user@host`).
     fn name(&self, host: HostId) -> String;
+
+    /// The same with all that tells it from others, such as the port.
+    fn identity(&self, host: HostId) -> String {
+        self.name(host)
+    }
 }
 
 /// Runs a copy to its end on this thread. `events` is called on this thread; `progress` may be

@@ -34,6 +34,9 @@ struct Group {
 impl Engine<'_> {
     /// Copies all that was asked for.
     pub(super) fn run(&mut self, request: CopyRequest) {
+        if !self.find_journal(&request) {
+            return;
+        }
         let many = request.sources.len() > 1;
         let groups = group(request.sources);
         let alone = groups.len() == 1;
@@ -61,6 +64,8 @@ impl Engine<'_> {
             }
             Place::Local(_) => None,
         };
+        self.ask_for_boot();
+        self.tell_resumed();
         let mut target = None;
         for group in groups {
             if self.stopped() {
@@ -89,6 +94,9 @@ impl Engine<'_> {
             self.copy_group(group, &resolved);
             self.end(End::Source);
             target = Some(resolved);
+        }
+        if !self.stopped() {
+            self.clear_leftovers();
         }
     }
 
@@ -176,10 +184,16 @@ impl Engine<'_> {
     }
 
     fn resolve(&mut self, target: &Place, group: &Group, many: bool) -> Option<Target> {
-        match target {
+        if let Some(onto) = self.onto_before() {
+            let is_file = false;
+            return Some(Target { onto, is_file });
+        }
+        let target = match target {
             Place::Local(path) => self.resolve_local(path, many),
             Place::Remote { path, .. } => self.resolve_remote(path, group, many),
-        }
+        }?;
+        self.note_onto(&target.onto);
+        Some(target)
     }
 
     fn resolve_local(&mut self, path: &Path, many: bool) -> Option<Target> {

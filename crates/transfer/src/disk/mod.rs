@@ -3,6 +3,7 @@
 //! [`DiskPool`] takes [`plan::DiskRequest`]s and gives [`plan::DiskReply`]s. A job's file is a
 //! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
 
+mod adopt;
 mod error;
 mod pool;
 mod relay;
@@ -10,9 +11,10 @@ mod source;
 mod target;
 mod temp_name;
 
+pub(crate) use adopt::adopt_target;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;
 pub(crate) use source::{Source, attributes, open_source};
-pub(crate) use target::{Finish, Target, create_target, timestamps};
+pub(crate) use target::{Finish, Target, create_target, mtime, timestamps};
 pub(crate) use temp_name::temp_name;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plan::{DiskReply, DiskRequest, Fault, JobId};
 
-use super::{Finish, Relay, Source, Target, create_target, local_fault, open_source};
+use super::{Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.
@@ -328,12 +328,19 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
                 inplace,
                 replace_link,
                 size: _,
+                keep,
+                stays,
             },
             _,
         ) => {
+            if let Some(target) = adopt_target(&target, replace_link, keep.as_deref()) {
+                let kept = JobFile::Target(Arc::new(target));
+                return Ok((DiskReply::Adopted { job }, Some(kept)));
+            }
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
-            let target = create_target(&target, inplace, replace_link).map_err(failed)?;
+            let kept = keep.map(|keep| (*keep, stays));
+            let target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
             let seekable = target.is_seekable();
             let kept = JobFile::Target(Arc::new(target));
             Ok((DiskReply::Created { job, seekable }, Some(kept)))
@@ -370,6 +377,24 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             target.finish(finish).map_err(failed)?;
             Ok((DiskReply::Finished { job }, None))
         }
+        (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
+            let mtime = target.sync().map_err(failed)?;
+            Ok((DiskReply::Synced { job, mtime }, None))
+        }
+        (DiskRequest::Leave { job }, file) => {
+            if let Some(JobFile::Target(target)) = &file {
+                target.leave();
+            }
+            drop(file);
+            Ok((DiskReply::Released { job }, None))
+        }
+        // A part that has joined is not the last to let go.
+        (DiskRequest::Discard { job }, Some(JobFile::Target(target))) => {
+            if let Some(target) = Arc::into_inner(target) {
+                target.discard();
+            }
+            Ok((DiskReply::Released { job }, None))
+        }
         (DiskRequest::CloseSource { job } | DiskRequest::Discard { job }, file) => {
             drop(file);
             Ok((DiskReply::Released { job }, None))
@@ -384,11 +409,11 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
     }
 }
 
-/// Whether the request may run beside others of its job.
+/// Whether the request may run beside others of its job. Parts join while a target is synced.
 fn shares(request: &DiskRequest) -> bool {
     matches!(
         request,
-        DiskRequest::Read { .. } | DiskRequest::Write { .. }
+        DiskRequest::Read { .. } | DiskRequest::Write { .. } | DiskRequest::SyncTarget { .. }
     )
 }
 

@@ -46,6 +46,8 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         inplace: false,
         replace_link: false,
         size: None,
+        keep: None,
+        stays: false,
     }
 }
 

@@ -123,7 +123,8 @@ impl Relay {
                 state.settle();
                 shared.reply(DiskReply::Finished { job });
             }
-            DiskRequest::Discard { job } => {
+            DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
+            DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 // Of the reader or of the writer: both end the relay.
                 state.broken.get_or_insert_with(|| Fault {
                     what: "the other host failed".to_owned(),

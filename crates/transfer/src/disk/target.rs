@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use plan::Attributes;
+use plan::{Attributes, Keep};
 use rustix::fs::{
     Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
 };
@@ -49,11 +49,13 @@ struct Temporary {
     // Permission bits of the file that the rename replaces.
     replaced_mode: Option<u32>,
     renamed: bool,
+    // It is written down: whoever goes on with it finds it, or removes it.
+    stays: AtomicBool,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.renamed {
+        if !self.renamed && !*self.stays.get_mut() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -76,11 +78,13 @@ pub(crate) struct Finish {
 }
 
 /// Creates the temporary for `target`, or opens it in place; as
-/// [`plan::DiskRequest::CreateTarget`].
+/// [`plan::DiskRequest::CreateTarget`]. `keep` is how its name is written down, and whether it
+/// stays.
 pub(crate) fn create_target(
     target: &Path,
     inplace: bool,
     replace_link: bool,
+    keep: Option<(Keep, bool)>,
 ) -> io::Result<Target> {
     let target = match replace_link {
         true => target.to_path_buf(),
@@ -106,7 +110,7 @@ pub(crate) fn create_target(
                 // The rename would not ask: a read-only file stays one, as with open(2).
                 access(&target, Access::WRITE_OK)?;
             }
-            create_temporary(target, existing.map(|m| m.mode() & 0o7777))
+            create_temporary(target, existing.map(|m| m.mode() & 0o7777), keep)
         }
     }
 }
@@ -155,12 +159,19 @@ fn create_in_place(target: &Path) -> io::Result<Target> {
     Ok(Target::new(file, Form::InPlace { created: true }))
 }
 
-fn create_temporary(target: PathBuf, replaced_mode: Option<u32>) -> io::Result<Target> {
+fn create_temporary(
+    target: PathBuf,
+    replaced_mode: Option<u32>,
+    keep: Option<(Keep, bool)>,
+) -> io::Result<Target> {
     let name = target
         .file_name()
         .ok_or_else(|| io::Error::from(Errno::ISDIR))?;
-    for _ in 0..16 {
-        let temp = temp_name(name.as_bytes());
+    for tries in 0..16 {
+        let temp = match &keep {
+            Some((keep, _)) if tries < 3 => keep.temporary(name.as_bytes(), tries),
+            _ => temp_name(name.as_bytes()),
+        };
         let path = target.with_file_name(OsStr::from_bytes(&temp));
         match create_new(&path) {
             Ok(file) => {
@@ -169,6 +180,7 @@ fn create_temporary(target: PathBuf, replaced_mode: Option<u32>) -> io::Result<T
                     target,
                     replaced_mode,
                     renamed: false,
+                    stays: AtomicBool::new(keep.as_ref().is_some_and(|(_, stays)| *stays)),
                 };
                 return Ok(Target::new(file, Form::Temporary(temporary)));
             }
@@ -195,6 +207,44 @@ impl Target {
             form,
             end: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),
+        }
+    }
+
+    /// Opened as it is.
+    pub(super) fn adopted(file: File, path: PathBuf, target: PathBuf, mode: Option<u32>) -> Self {
+        let end = file.metadata().map_or(0, |meta| meta.len());
+        let temporary = Temporary {
+            path,
+            target,
+            replaced_mode: mode,
+            renamed: false,
+            stays: AtomicBool::new(true),
+        };
+        let adopted = Self::new(file, Form::Temporary(temporary));
+        adopted.end.store(end, Ordering::Relaxed);
+        adopted
+    }
+
+    /// Makes durable what was written; returns the modification time, in nanoseconds.
+    pub(crate) fn sync(&self) -> io::Result<u64> {
+        if let Form::Stream(_) = self.form {
+            return Ok(0);
+        }
+        self.file.sync_data()?;
+        Ok(mtime(&self.file.metadata()?))
+    }
+
+    /// The temporary stays.
+    pub(crate) fn leave(&self) {
+        if let Form::Temporary(temporary) = &self.form {
+            temporary.stays.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the temporary.
+    pub(crate) fn discard(self) {
+        if let Form::Temporary(temporary) = &self.form {
+            temporary.stays.store(false, Ordering::Relaxed);
         }
     }
 
@@ -335,6 +385,15 @@ pub(crate) fn timestamps(accessed: u32, modified: u32) -> Timestamps {
         last_access: time(accessed),
         last_modification: time(modified),
     }
+}
+
+/// Modification time in nanoseconds since 1970.
+pub(crate) fn mtime(meta: &fs::Metadata) -> u64 {
+    let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
+    let nanoseconds = u64::try_from(meta.mtime_nsec()).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
 }
 
 /// Makes a rename in `path`'s directory durable.

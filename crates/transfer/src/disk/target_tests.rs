@@ -29,7 +29,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
-    let target = create_target(&path, false, false)?;
+    let target = create_target(&path, false, false, None)?;
     target.write(3, vec![Bytes::from_static(b"lo")])?;
     target.write(
         0,
@@ -58,7 +58,7 @@ fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
 #[test]
 fn given_up_leaves_nothing() -> Result {
     let dir = tempfile::tempdir()?;
-    drop(create_target(&dir.path().join("f"), false, false)?);
+    drop(create_target(&dir.path().join("f"), false, false, None)?);
     assert!(names(dir.path())?.is_empty());
     Ok(())
 }
@@ -70,7 +70,7 @@ fn an_existing_file_keeps_its_bits_and_a_shorter_one_cuts_it() -> Result {
         let path = dir.path().join("f");
         fs::write(&path, "something longer")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640))?;
-        let target = create_target(&path, inplace, false)?;
+        let target = create_target(&path, inplace, false, None)?;
         target.write(0, vec![Bytes::from_static(b"short")])?;
         target.finish(finish(5, 0o777, false))?;
         assert_eq!(fs::read(&path)?, b"short");
@@ -85,25 +85,25 @@ fn symlinks_are_followed_dangling_ones_too() -> Result {
     fs::create_dir(dir.path().join("d"))?;
     let link = dir.path().join("link");
     symlink("d/new", &link)?;
-    create_target(&link, false, false)?.finish(finish(0, 0o644, false))?;
+    create_target(&link, false, false, None)?.finish(finish(0, 0o644, false))?;
     assert!(fs::symlink_metadata(&link)?.is_symlink());
     assert!(dir.path().join("d/new").is_file());
     let circle = dir.path().join("circle");
     symlink("circle", &circle)?;
-    assert!(create_target(&circle, false, false).is_err());
+    assert!(create_target(&circle, false, false, None).is_err());
     Ok(())
 }
 
 #[test]
 fn a_directory_is_not_replaced() -> Result {
     let dir = tempfile::tempdir()?;
-    let error = create_target(dir.path(), false, false).err();
+    let error = create_target(dir.path(), false, false, None).err();
     assert_eq!(
         error.and_then(|e| e.raw_os_error()),
         Some(Errno::ISDIR.raw_os_error())
     );
     let missing = dir.path().join("missing/");
-    assert!(create_target(&missing, false, false).is_err());
+    assert!(create_target(&missing, false, false, None).is_err());
     Ok(())
 }
 
@@ -118,9 +118,9 @@ fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
         Mode::from_raw_mode(0o600),
         0,
     )?;
-    assert!(create_target(&path, false, false).is_err());
+    assert!(create_target(&path, false, false, None).is_err());
     let reader = openat(CWD, &path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
-    let target = create_target(&path, false, false)?;
+    let target = create_target(&path, false, false, None)?;
     target.write(3, vec![Bytes::from_static(b"def")])?;
     target.write(0, vec![Bytes::from_static(b"abc")])?;
     target.finish(finish(6, 0o644, true))?;
@@ -140,12 +140,12 @@ fn a_symlink_is_replaced_and_not_followed_where_that_is_asked() -> io::Result<()
         }
         let _ = fs::remove_file(&link);
         symlink(&outside, &link)?;
-        create_target(&link, false, true)?.finish(finish(0, 0o644, false))?;
+        create_target(&link, false, true, None)?.finish(finish(0, 0o644, false))?;
         assert!(fs::symlink_metadata(&link)?.is_file());
         assert_eq!(outside.exists(), there);
         let _ = fs::remove_file(&link);
         symlink(&outside, &link)?;
-        assert!(create_target(&link, true, true).is_err());
+        assert!(create_target(&link, true, true, None).is_err());
         assert_eq!(outside.exists(), there);
     }
     assert_eq!(fs::read(&outside)?, b"mine");

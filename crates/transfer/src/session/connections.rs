@@ -104,7 +104,7 @@ impl Driver {
     /// A connection is gone: what its lanes had to do is done by others, if there are any.
     pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, why: String) {
         if !self.connections.iter().any(|on| on.id != id) {
-            return self.lose(why);
+            return self.last_connection_lost(now, why);
         }
         tracing::info!("a connection was lost: {why}; the others go on");
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {

@@ -12,6 +12,7 @@ use super::growing::Growing;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
 use super::owed::Owed;
+use super::reconnect::Reconnecting;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
@@ -69,6 +70,11 @@ pub(super) struct Driver {
     /// Lanes have come or gone: there may be more to do at once.
     pub(super) changed: bool,
     pub(super) next_connection: u32,
+    pub(super) reconnecting: Reconnecting,
+    /// When anything last came from the other side.
+    pub(super) heard: Instant,
+    /// The run ends: nobody waits for what is not done.
+    pub(super) leaving: bool,
 }
 
 impl Driver {
@@ -102,6 +108,9 @@ impl Driver {
             over: false,
             changed: false,
             next_connection: 0,
+            reconnecting: Reconnecting::default(),
+            heard: now,
+            leaving: false,
             options,
         })
     }
@@ -171,6 +180,7 @@ impl Driver {
             .chain(yielding.map(Yielding::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.next_look())
+            .chain(self.next_reconnect())
             .min()
     }
 
@@ -186,6 +196,7 @@ impl Driver {
         if self.over {
             return false;
         }
+        self.reconnect(now);
         self.open_lanes(now);
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
@@ -215,7 +226,18 @@ impl Driver {
                     self.owed.set_relayed(id);
                     self.disk.bind(id, relay);
                 }
+                Ok(Command::Rejoined(link)) => self.rejoined(now, link),
+                Ok(Command::Leave(reason)) => {
+                    self.leaving = true;
+                    self.stop_waiting(&reason);
+                    self.spread.leave(now, &reason);
+                    for on in &mut self.lanes {
+                        on.lane.cancel(now, &reason);
+                    }
+                }
                 Ok(Command::Cancel(reason)) => {
+                    self.leaving = true;
+                    self.stop_waiting(&reason);
                     self.spread.cancel(now, &reason);
                     for on in &mut self.lanes {
                         on.lane.cancel(now, &reason);
@@ -285,6 +307,9 @@ impl Driver {
         connection: ConnectionId,
         received: Vec<LinkEvent>,
     ) {
+        if !received.is_empty() {
+            self.note_heard(now);
+        }
         for event in received {
             match event {
                 LinkEvent::Data(channel, bytes) => {

@@ -60,6 +60,12 @@ impl Growing {
         if looked { 0 } else { self.expected.1 }
     }
 
+    /// Other connections are there: what is known of the old ones is of no use.
+    pub(super) fn start_anew(&mut self) {
+        self.growth = None;
+        self.expected = (0, 0);
+    }
+
     /// What of this machine's processors was idle since the last look, 0 to 1.
     fn idle(&mut self) -> Option<f64> {
         let now = ticks()?;
@@ -120,7 +126,7 @@ impl Driver {
         let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
         let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
         let begins = self.growing.growth.is_none() && self.growing.expected.0 > 0;
-        if (self.spread.is_idle() && !begins) || !authenticated {
+        if (self.spread.is_idle() && !begins) || !authenticated || self.connections.is_empty() {
             return;
         }
         if self.growing.growth.is_none() {

@@ -53,6 +53,7 @@ impl Driver {
         if !self.lanes.iter().any(|on| !on.listing && !on.retiring) {
             self.open_data_lane(now);
         }
+        self.open_side_lane(now);
         self.report_lanes(now);
         if !self.spread.needs_listing_lane() || self.lanes.is_empty() || self.over {
             return;
@@ -79,6 +80,27 @@ impl Driver {
             let surprise = "a directory has to be listed on the only channel";
             self.lane_ended(now, at, LaneError::Surprise(surprise));
         }
+    }
+
+    /// A lane for what keeps a server from answering anything else, if there may be one.
+    fn open_side_lane(&mut self, now: Instant) {
+        if !self.spread.wants_side_lane() || self.lanes.is_empty() || self.over {
+            return;
+        }
+        let one = self.options.channels == Some(1);
+        let may = |on: &&super::connections::Connection| !on.one_channel && !on.retiring && !one;
+        let id = self.connections.iter().find(may).map(|on| on.id);
+        let opened = id.is_some_and(|id| {
+            let lane = self.open_lane(now, id, false, true);
+            if lane.is_none()
+                && let Some(on) = self.connection(id)
+            {
+                on.one_channel = true;
+                self.changed = true;
+            }
+            lane.is_some()
+        });
+        self.spread.set_no_side_lane(!opened);
     }
 
     fn open_data_lane(&mut self, now: Instant) {

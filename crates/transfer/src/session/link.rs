@@ -109,6 +109,12 @@ pub trait Reach: Send + Sync {
     /// One more connection, authenticated. Blocks as long as that takes.
     fn another(&self) -> Result<Box<dyn Link>, NoMore>;
 
+    /// One in place of those that were lost, or silent. Gives up within seconds, to be tried
+    /// again.
+    fn again(&self) -> Result<Box<dyn Link>, NoMore> {
+        self.another()
+    }
+
     /// What an earlier run learned of this host, for a transfer this way.
     fn learned(&self, _: Direction) -> Option<Learned> {
         None

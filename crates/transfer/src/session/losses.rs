@@ -120,6 +120,9 @@ impl Driver {
             left.extend(on.lane.into_unfinished().temporaries);
         }
         self.spread.lose(now, &why);
+        while let Some(request) = self.spread.poll_disk() {
+            self.disk.submit(request);
+        }
         while let Some(event) = self.spread.poll_event() {
             let event = match event {
                 SpreadEvent::Lane(LaneEvent::Failed(id, mut fault)) => {

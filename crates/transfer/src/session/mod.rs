@@ -13,6 +13,7 @@ mod losses;
 mod owed;
 mod raw;
 mod raw_connect;
+mod reconnect;
 mod segments;
 mod send_queue;
 mod telling;
@@ -108,10 +109,13 @@ enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
     Joined(Result<Box<dyn Link>, NoMore>),
+    /// The same after all were lost, or have fallen silent.
+    Rejoined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
     Cancel(String),
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),
+    Leave(String),
     /// The handle is gone.
     End,
 }
@@ -207,6 +211,11 @@ impl Session {
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
     pub fn cancel(&self, reason: &str) {
         self.command(Command::Cancel(reason.to_owned()));
+    }
+
+    /// The same, but temporaries of large files whose copies are written down stay.
+    pub fn leave(&self, reason: &str) {
+        self.command(Command::Leave(reason.to_owned()));
     }
 
     /// What happens. Disconnected when the loop has ended.

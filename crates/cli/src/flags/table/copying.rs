@@ -85,6 +85,24 @@ pub(super) const ROWS: &[Flag] = &[
         },
     },
     Flag {
+        short: None,
+        long: Some("no-resume"),
+        takes: Takes::Nothing,
+        help: "Start afresh where the same copy was interrupted",
+        doc: "Start afresh where the same copy was interrupted. Without it a copy goes on where it \
+              was: of 16 MiB or 256 files on it writes down what it has done, beside a local \
+              destination as .longhaul-*.journal or below $XDG_STATE_HOME/longhaul for a remote \
+              one, and removes that when it is whole. With it nothing is taken over, and the \
+              temporaries that the interrupted copy left are removed.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.no_resume = true;
+            Ok(())
+        },
+    },
+    Flag {
         short: Some('3'),
         long: Some("through"),
         takes: Takes::Nothing,

@@ -1,0 +1,156 @@
+use std::fmt;
+
+use super::checksum::crc32c;
+use super::record::{LONGEST, Record, SYNCED};
+use super::state::State;
+
+/// Raised when a record changes its meaning or a new kind appears: an older longhaul must not
+/// skip what it does not know.
+const VERSION: u32 = 1;
+const MAGIC: &[u8; 12] = b"longhaul-jnl";
+/// Magic and version.
+pub const HEADER: usize = MAGIC.len() + 4;
+/// Length and checksum in front of each record.
+const FRAME: usize = 8;
+/// A `Synced`: its kind and an offset.
+const SYNCED_LEN: usize = 9;
+
+/// Turns records into the bytes of a journal.
+#[derive(Debug, Default)]
+pub struct Writer {
+    last: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Writer {
+    /// Appends what a journal begins with.
+    pub fn header(out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+    }
+
+    /// Appends a record. One that is longer than [`LONGEST`] is left out, and false returned: the
+    /// file it is about is copied without a word of it.
+    pub fn write(&mut self, record: &Record, out: &mut Vec<u8>) -> bool {
+        // Refused before it becomes what the next path is told apart from.
+        let long = matches!(record, Record::Begun { target, .. } if target.len() > LONGEST - 128);
+        if long {
+            return false;
+        }
+        self.payload.clear();
+        record.encode(&mut self.last, &mut self.payload);
+        if self.payload.len() > LONGEST {
+            return false;
+        }
+        let len = u32::try_from(self.payload.len()).unwrap_or(0).to_be_bytes();
+        out.extend_from_slice(&len);
+        out.extend_from_slice(&crc32c(&[&len, &self.payload]).to_be_bytes());
+        out.extend_from_slice(&self.payload);
+        true
+    }
+}
+
+/// Why a journal tells nothing: one sentence, without its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The file is something else.
+    Foreign,
+    /// Another longhaul wrote it.
+    Version(u32),
+    /// A record that was safely written is damaged.
+    Damaged {
+        /// Where in the file, in bytes.
+        at: usize,
+    },
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("it is not a journal of longhaul"),
+            Self::Version(version) => write!(
+                f,
+                "it is of version {version}, and this longhaul reads version {VERSION}"
+            ),
+            Self::Damaged { at } => write!(f, "it is damaged at byte {at}"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+/// What an earlier run left.
+#[derive(Debug)]
+pub struct Replay {
+    /// What it had done.
+    pub state: State,
+    /// So many bytes of the file are good. What follows was being written when the run ended:
+    /// cut the file here before more is appended.
+    pub good: usize,
+}
+
+/// Reads a journal. A record that is damaged ends it: it was being written at the crash, unless
+/// a later one proves that it had been synced before.
+///
+/// # Errors
+/// Nothing of it may be believed.
+pub fn replay(bytes: &[u8]) -> Result<Replay, Unusable> {
+    let mut header = Vec::new();
+    Writer::header(&mut header);
+    let mut state = State::default();
+    let Some((head, _)) = bytes.split_at_checked(HEADER) else {
+        // The first write was torn.
+        return match header.starts_with(bytes) {
+            true => Ok(Replay { state, good: 0 }),
+            false => Err(Unusable::Foreign),
+        };
+    };
+    if head != header {
+        let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
+        return Err(version.map_or(Unusable::Foreign, |v| {
+            Unusable::Version(u32::from_be_bytes(v))
+        }));
+    }
+    let mut last = Vec::new();
+    let mut at = HEADER;
+    while let Some(payload) = bytes.get(at..).and_then(framed) {
+        let Some(record) = Record::decode(payload, &mut last) else {
+            return Err(Unusable::Damaged { at });
+        };
+        let first = matches!(record, Record::Copy { .. });
+        if first != (at == HEADER) || !state.apply(record) {
+            return Err(Unusable::Damaged { at });
+        }
+        at += FRAME + payload.len();
+    }
+    match was_synced(bytes, at) {
+        true => Err(Unusable::Damaged { at }),
+        false => Ok(Replay { state, good: at }),
+    }
+}
+
+/// The payload of the record at the front, if it is whole and right.
+fn framed(bytes: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let size = u32::from_be_bytes(*len) as usize;
+    if size == 0 || size > LONGEST {
+        return None;
+    }
+    let payload = rest.get(..size)?;
+    (crc32c(&[len, payload]) == u32::from_be_bytes(*sum)).then_some(payload)
+}
+
+/// Whether something behind `at` says that what is there had been synced.
+fn was_synced(bytes: &[u8], at: usize) -> bool {
+    let behind = bytes.get(at..).unwrap_or_default();
+    let whole = FRAME + SYNCED_LEN;
+    let len = [0, 0, 0, SYNCED_LEN as u8];
+    behind.windows(whole).any(|window| {
+        if !window.starts_with(&len) || window.get(FRAME) != Some(&SYNCED) {
+            return false;
+        }
+        let said = framed(window).and_then(|p| Record::decode(p, &mut Vec::new()));
+        matches!(said, Some(Record::Synced { offset }) if offset > at as u64)
+    })
+}

@@ -1,0 +1,9 @@
+//! The journal's file: where it is, who may write it, and the thread that does.
+//!
+//! What is in it, and what is believed of it: [`plan::journal`], docs/journal.md.
+
+mod log;
+mod place;
+
+pub(crate) use log::Log;
+pub(crate) use place::{Found, Place, boot_here};

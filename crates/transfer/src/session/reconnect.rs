@@ -1,0 +1,196 @@
+//! The last connection is lost, or nothing is heard on any: connects again, and goes on.
+
+use std::time::{Duration, Instant};
+
+use super::driver::Driver;
+use super::{Command, Link, NoMore, SessionEvent};
+
+/// Nothing heard for so long while answers are awaited: the path may be dark. A TCP that waits for
+/// an acknowledgement looks again after twice as long as before, a minute too late in the end.
+const DARK: Duration = Duration::from_secs(12);
+/// The first wait before another try, and the longest.
+const FIRST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(5);
+/// How long without any connection before the session is given up.
+const GIVEN_UP: Duration = Duration::from_secs(120);
+/// A session that has moved less is begun again by whoever wants it.
+const WORTH: u64 = 4 << 20;
+/// Logins refused one after the other: one may only have been cut off.
+const REFUSED: u32 = 3;
+/// Connections lost one after the other with next to nothing moved on them.
+const FRUITLESS: u32 = 4;
+
+/// How it stands with connecting again.
+#[derive(Debug, Default)]
+pub(super) struct Reconnecting {
+    /// Since when there is no connection, and why.
+    lost: Option<(Instant, String)>,
+    /// Tries since then.
+    tries: u32,
+    /// When to try next.
+    at: Option<Instant>,
+    /// A try is under way.
+    trying: bool,
+    /// What had been moved when the last connection was lost, and how often nothing more was.
+    moved: u64,
+    fruitless: u32,
+}
+
+/// How long to wait before try number `tries`, from 0 on: twice as long each time, less up to a
+/// half of it as `jitter` says, so that many clients of a server do not come at once.
+fn backoff(tries: u32, jitter: u8) -> Duration {
+    let most = FIRST.saturating_mul(1 << tries.min(16)).min(LONGEST);
+    most - most.mul_f64(f64::from(jitter) / 512.0)
+}
+
+fn jitter() -> u8 {
+    let mut byte = [0];
+    // Without randomness nobody else is kept apart from us, and that is all.
+    let _ = aws_lc_rs::rand::fill(&mut byte);
+    byte[0]
+}
+
+impl Driver {
+    /// The last connection is gone: connects again where that may help.
+    pub(super) fn last_connection_lost(&mut self, now: Instant, why: String) {
+        let moved = self.spread.stats().moved;
+        let open = self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        let worth = moved >= WORTH && self.ends.server.get().is_some() && !self.leaving;
+        let fruitless = match moved - self.reconnecting.moved < (1 << 20) {
+            true => self.reconnecting.fruitless + 1,
+            false => 0,
+        };
+        if !open || !worth || self.spread.is_idle() || fruitless > FRUITLESS {
+            return self.lose(why);
+        }
+        self.reconnecting.moved = moved;
+        self.reconnecting.fruitless = fruitless;
+        let text = format!("the connection was lost ({why}); connecting again");
+        self.telling.tell(SessionEvent::Says(text));
+        while !self.lanes.is_empty() {
+            self.lane_gone(now, 0, plan::LaneError::Closed(why.clone()));
+        }
+        for on in std::mem::take(&mut self.connections) {
+            on.link.finish();
+        }
+        self.recover(now);
+        // What was found out holds for those connections.
+        self.growing.start_anew();
+        self.reconnecting.lost = Some((now, why));
+        self.reconnecting.tries = 0;
+        self.reconnecting.at = Some(now + backoff(0, jitter()));
+    }
+
+    /// When something is to be done about it.
+    pub(super) fn next_reconnect(&self) -> Option<Instant> {
+        let dark = self.is_awaiting().then(|| self.heard + DARK);
+        let next = self.reconnecting.at.or(dark);
+        next.filter(|_| !self.reconnecting.trying)
+    }
+
+    /// Answers are awaited, and another connection may bring them.
+    fn is_awaiting(&self) -> bool {
+        let reach = self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        let in_flight = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;
+        reach
+            && self.options.limit.is_none()
+            && self.spread.stats().moved >= WORTH
+            && self.lanes.iter().any(in_flight)
+    }
+
+    pub(super) fn reconnect(&mut self, now: Instant) {
+        if self.next_reconnect().is_none_or(|at| at > now) {
+            return;
+        }
+        let Some(reach) = self.options.reach.clone() else {
+            return;
+        };
+        self.reconnecting.at = None;
+        self.reconnecting.trying = true;
+        let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
+        let thread = std::thread::Builder::new().name("connect".to_owned());
+        let spawned = thread.spawn(move || {
+            // Nobody waits for it any more when the session has ended; the link is dropped then.
+            let _ = orders.send(Command::Rejoined(reach.again()));
+            bell.ring();
+        });
+        if let Err(e) = spawned {
+            self.rejoined(now, Err(NoMore::Connection(e.to_string())));
+        }
+    }
+
+    /// A try has ended.
+    pub(super) fn rejoined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMore>) {
+        self.reconnecting.trying = false;
+        self.reconnecting.tries += 1;
+        let adopted = link.and_then(|link| {
+            self.adopt(link)
+                .map_err(|e| NoMore::Connection(e.to_string()))
+        });
+        match adopted {
+            Ok(id) => {
+                self.spread.forgive();
+                self.restarts = 0;
+                self.heard = now;
+                let was_lost = self.reconnecting.lost.take().is_some();
+                self.reconnecting.tries = 0;
+                if self.open_lane(now, id, self.predict, false).is_none() {
+                    let why = "the new connection carries no SFTP channel".to_owned();
+                    return self.connection_lost(now, id, why);
+                }
+                let text = match was_lost {
+                    true => "connected again",
+                    false => "nothing was heard for a while: going on over a new connection",
+                };
+                self.telling.tell(SessionEvent::Says(text.to_owned()));
+                if !was_lost {
+                    self.note_joined(now, Ok(()));
+                }
+                self.changed = true;
+            }
+            Err(why) => {
+                tracing::debug!("no connection: {why}");
+                let tries = self.reconnecting.tries;
+                self.reconnecting.at = Some(now + backoff(tries, jitter()));
+                if let Some((since, first)) = &self.reconnecting.lost
+                    && (now.saturating_duration_since(*since) > GIVEN_UP
+                        || (matches!(why, NoMore::Login(_)) && tries >= REFUSED))
+                {
+                    let text = format!("{first}; connecting again failed: {why}");
+                    self.lose(text);
+                } else if self.reconnecting.lost.is_none() && !self.is_awaiting() {
+                    self.reconnecting.at = None;
+                }
+            }
+        }
+    }
+
+    /// The run ends while there is no connection: nothing is cleaned up.
+    pub(super) fn stop_waiting(&mut self, reason: &str) {
+        if self.reconnecting.lost.is_some() {
+            self.lose(reason.to_owned());
+        }
+    }
+
+    /// Something came from the other side.
+    pub(super) fn note_heard(&mut self, now: Instant) {
+        self.heard = now;
+        if self.reconnecting.lost.is_none() {
+            self.reconnecting.at = None;
+            self.reconnecting.tries = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_and_differ() {
+        assert_eq!(backoff(0, 0), FIRST);
+        assert_eq!(backoff(3, 0), FIRST * 8);
+        assert_eq!(backoff(40, 0), LONGEST);
+        assert!(backoff(3, 255) > FIRST * 4 && backoff(3, 255) < backoff(3, 0));
+    }
+}

@@ -1,0 +1,118 @@
+//! The journal of a copy: whatever is in the file, no panic; a state that can be written down
+//! again; and of a torn file exactly what came before the tear.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use fuzz::{Corpus, parse};
+use plan::journal::{Record, SourceId, Writer, replay};
+
+fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
+    let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
+    Ok(match u.int_in_range(0..=9)? {
+        0 => Record::Run {
+            boot: Vec::arbitrary(u)?,
+        },
+        1 => Record::Onto {
+            into: bool::arbitrary(u)?,
+            path: Vec::arbitrary(u)?,
+        },
+        2 | 3 => {
+            let id = *next;
+            *next += u.int_in_range(1..=3)?;
+            Record::Begun {
+                id,
+                target: format!("to/{}", u.int_in_range(0..=40)?).into_bytes(),
+                source: SourceId {
+                    size: u64::arbitrary(u)?,
+                    ..SourceId::default()
+                },
+                tag: u64::arbitrary(u)?,
+            }
+        }
+        4 => {
+            let from = u.int_in_range(0..=1000)?;
+            Record::Ranges {
+                id: known(u, *next)?,
+                durable: bool::arbitrary(u)?,
+                mtime: u64::arbitrary(u)?,
+                ranges: vec![(from, from + u.int_in_range(1..=50)?)],
+            }
+        }
+        5 => Record::Done {
+            id: known(u, *next)?,
+            durable: bool::arbitrary(u)?,
+            size: u64::arbitrary(u)?,
+            mtime: u64::arbitrary(u)?,
+        },
+        6 => Record::Forgotten {
+            id: known(u, *next)?,
+        },
+        7 => Record::Temp {
+            id: known(u, *next)?,
+            path: Vec::arbitrary(u)?,
+        },
+        8 => Record::Durable {
+            files: u.int_in_range(0..=5)?,
+        },
+        _ => Record::Clock {
+            mtime: u64::arbitrary(u)?,
+        },
+    })
+}
+
+fn some(u: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
+    let (mut out, mut writer, mut next) = (Vec::new(), Writer::default(), 0);
+    Writer::header(&mut out);
+    let identity = b"a copy".to_vec();
+    writer.write(&Record::Copy { identity }, &mut out);
+    let mut ends = vec![out.len()];
+    for _ in 0..u.int_in_range(0..=30)? {
+        writer.write(&record(u, &mut next)?, &mut out);
+        ends.push(out.len());
+    }
+    Ok((out, ends))
+}
+
+#[test]
+fn what_was_written_is_read_up_to_a_tear() {
+    parse(4096, |u| {
+        let (bytes, ends) = some(u)?;
+        let whole = replay(&bytes).expect("ours");
+        assert_eq!(whole.good, bytes.len());
+        let cut = u.int_in_range(ends[0]..=bytes.len())?;
+        let torn = replay(&bytes[..cut]).expect("torn is no damage");
+        let expected = ends.iter().rev().find(|end| **end <= cut);
+        assert_eq!(Some(&torn.good), expected);
+        Ok(())
+    });
+}
+
+#[test]
+fn damaged_journals() {
+    let corpus = {
+        let seed: Vec<u8> = (0..4000u32).map(|n| (n * 31 % 251) as u8).collect();
+        let mut u = Unstructured::new(&seed);
+        let (mut bytes, _) = some(&mut u).expect("enough bytes");
+        let one = bytes.clone();
+        let offset = bytes.len() as u64;
+        Writer::default().write(&Record::Synced { offset }, &mut bytes);
+        Corpus(vec![("plain", one), ("synced", bytes)])
+    };
+    parse(8192, |u| {
+        let bytes = corpus.mutant(u)?;
+        match replay(&bytes) {
+            Ok(replayed) => {
+                assert!(replayed.good <= bytes.len());
+                let mut state = replayed.state;
+                state.started(b"boot".to_vec());
+                let known: Vec<u64> = state.unfinished().map(|(id, _)| id).collect();
+                for id in known {
+                    assert!(id < state.next_id());
+                    let entry = state.take(id).expect("known");
+                    assert!(entry.proven().windows(2).all(|w| w[0].1 < w[1].0));
+                }
+            }
+            Err(why) => fuzz::assert_shown_safely(&why.to_string(), false),
+        }
+        Ok(())
+    });
+}

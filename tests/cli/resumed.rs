@@ -1,0 +1,313 @@
+//! Copies that are interrupted, and go on where they were.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longhaul_tests::interrupted::{Interrupted, Interruption};
+use longhaul_tests::{Program, Scene, names_in};
+use testkit::delay_proxy::Way;
+use testkit::tree::write_file;
+use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
+
+const MOST_AGAIN: u64 = 64 << 20;
+
+fn is_scp() -> bool {
+    Program::under_test() == Program::Scp
+}
+
+fn goes_on(seed: u64, up: bool, interruptions: &[Interruption]) {
+    if is_scp() {
+        return;
+    }
+    let Some(copy) = Interrupted::new(seed, up, (2, 60 << 20), 300, 40_000_000) else {
+        return;
+    };
+    let tally = copy.copies(&mut Seed::new(seed), interruptions);
+    assert!(
+        tally.again <= u64::from(tally.interruptions) * MOST_AGAIN,
+        "{tally:?}"
+    );
+    println!("up {up}: {tally:?}");
+}
+
+#[test]
+fn an_upload_that_is_killed_goes_on() {
+    goes_on(
+        1,
+        true,
+        &[
+            Interruption::Kill,
+            Interruption::Interrupt,
+            Interruption::Kill,
+        ],
+    );
+}
+
+#[test]
+fn a_download_that_is_killed_goes_on() {
+    goes_on(
+        2,
+        false,
+        &[
+            Interruption::Kill,
+            Interruption::Interrupt,
+            Interruption::Kill,
+        ],
+    );
+}
+
+#[test]
+fn an_upload_whose_server_is_lost_goes_on() {
+    goes_on(3, true, &[Interruption::KillServer, Interruption::Reset]);
+}
+
+#[test]
+fn a_download_whose_server_is_lost_goes_on() {
+    let blackout = Interruption::Blackout(Duration::from_secs(2));
+    goes_on(
+        4,
+        false,
+        &[Interruption::KillServer, Interruption::Reset, blackout],
+    );
+}
+
+const SIZE: usize = 60_000_000;
+
+/// One large file, of which about half was copied when it was interrupted.
+struct Half {
+    scene: Scene,
+    _proxy: DelayProxy,
+    up: bool,
+    content: Vec<u8>,
+    said: String,
+}
+
+impl Half {
+    fn new(up: bool) -> Option<Self> {
+        if is_scp() {
+            return None;
+        }
+        let mut scene = Scene::start(PeerKind::OpenSsh)?;
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(20_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        for folder in ["from", "to"] {
+            std::fs::create_dir_all(scene.path(folder)).expect("our folder");
+        }
+        let content = Seed::new(7).bytes(SIZE);
+        write_file(&scene.path("from/file"), &content);
+        let mut half = Self {
+            scene,
+            _proxy: proxy,
+            up,
+            content,
+            said: String::new(),
+        };
+        let running = half.cp().spawn();
+        let way = if up { Way::Up } else { Way::Down };
+        assert!(
+            running.until(|| half._proxy.carried(way) > 45_000_000),
+            "too slow"
+        );
+        running.interrupt();
+        half.said = running.wait().expect_code(130).err();
+        assert!(
+            half.said.contains("to go on where it ended: "),
+            "{}",
+            half.said
+        );
+        Some(half)
+    }
+
+    fn cp(&self) -> Run {
+        let cp = self.scene.client.cp();
+        match self.up {
+            true => cp
+                .arg(self.scene.path("from/file"))
+                .arg(self.scene.remote("to/file")),
+            false => cp
+                .arg(self.scene.remote("from/file"))
+                .arg(self.scene.path("to/file")),
+        }
+    }
+
+    /// Copies it to its end; returns what was said.
+    #[track_caller]
+    fn ends(&self, flags: &[&str]) -> Outcome {
+        let outcome = self.cp().args(flags).run().expect_code(0);
+        self.check();
+        outcome
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        let copied = std::fs::read(self.scene.path("to/file")).expect("copied");
+        assert!(copied == self.content, "another content");
+        assert_eq!(names_in(&self.scene.path("to")), ["file"]);
+    }
+
+    fn temporary(&self) -> PathBuf {
+        let names = names_in(&self.scene.path("to"));
+        let is = |n: &&std::ffi::OsString| n.as_encoded_bytes().ends_with(b".longhaul");
+        let name = names.iter().find(is).expect("it stays");
+        self.scene.path("to").join(name)
+    }
+
+    fn journal(&self) -> PathBuf {
+        let folder = match self.up {
+            true => self.scene.client.dir.path().join("state/longhaul"),
+            false => self.scene.path("to"),
+        };
+        let names = names_in(&folder);
+        let is = |n: &&std::ffi::OsString| n.as_encoded_bytes().ends_with(b".journal");
+        folder.join(names.iter().find(is).expect("a journal"))
+    }
+}
+
+#[test]
+fn the_command_that_was_printed_goes_on() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let command = half
+            .said
+            .split("to go on where it ended: ")
+            .nth(1)
+            .expect("told");
+        let command = command.lines().next().expect("a line");
+        let run = half.scene.client.dir.run("sh").args(["-c", command]);
+        let outcome = run.run().expect_code(0);
+        let said = outcome.err();
+        assert!(
+            said.contains("going on where an earlier run ended"),
+            "{outcome}"
+        );
+        half.check();
+    }
+}
+
+#[test]
+fn without_resuming_it_starts_afresh_and_clears_what_was_left() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let outcome = half.ends(&["--no-resume"]);
+        assert!(!outcome.err().contains("going on"), "{outcome}");
+        assert!(
+            outcome.err().contains("60 MB"),
+            "all of it was sent: {outcome}"
+        );
+    }
+}
+
+#[test]
+fn a_source_that_has_changed_is_sent_anew() {
+    for up in [true, false] {
+        let Some(mut half) = Half::new(up) else {
+            return;
+        };
+        half.content = Seed::new(8).bytes(SIZE - 1);
+        write_file(&half.scene.path("from/file"), &half.content);
+        half.ends(&[]);
+    }
+}
+
+#[test]
+fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
+    for up in [true, false] {
+        let changes: [fn(&PathBuf); 3] = [
+            |temp| {
+                let file = std::fs::File::options()
+                    .write(true)
+                    .open(temp)
+                    .expect("ours");
+                file.set_len(1000).expect("cut");
+            },
+            |temp| std::fs::remove_file(temp).expect("removed"),
+            |temp| {
+                std::fs::remove_file(temp).expect("removed");
+                let beside = temp.parent().and_then(|to| to.parent()).expect("above");
+                symlink(beside.join("victim"), temp).expect("a link");
+            },
+        ];
+        for change in changes {
+            let Some(half) = Half::new(up) else { return };
+            let victim = half.scene.path("victim");
+            write_file(&victim, &Seed::new(1).bytes(SIZE));
+            change(&half.temporary());
+            half.ends(&[]);
+            let unharmed = std::fs::read(victim).expect("read");
+            assert!(
+                unharmed == Seed::new(1).bytes(SIZE),
+                "written through a link"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_target_that_became_something_else_is_not_touched() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let target = half.scene.path("to/file");
+        std::fs::create_dir(&target).expect("a folder");
+        write_file(&target.join("inside"), b"precious");
+        half.cp().run();
+        let inside = std::fs::read(target.join("inside")).expect("still there");
+        assert_eq!(inside, b"precious");
+
+        let Some(half) = Half::new(up) else { return };
+        let elsewhere = half.scene.path("elsewhere");
+        write_file(&elsewhere, b"old");
+        symlink(&elsewhere, half.scene.path("to/file")).expect("a link");
+        half.cp().run().expect_code(0);
+        let copied = std::fs::read(&elsewhere).expect("followed, as scp does");
+        assert!(copied == half.content);
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_believed_is_put_aside() {
+    for up in [true, false] {
+        type Damage = (fn(&mut Vec<u8>), &'static str);
+        let damages: [Damage; 4] = [
+            (|bytes| bytes[15] = 9, "version 9"),
+            (|bytes| bytes[60] ^= 1, "damaged at byte"),
+            (
+                |bytes| *bytes = b"not a journal at all".to_vec(),
+                "not a journal",
+            ),
+            (|bytes| bytes.truncate(bytes.len() - 3), ""),
+        ];
+        for (damage, said) in damages {
+            let Some(half) = Half::new(up) else { return };
+            let journal = half.journal();
+            let mut bytes = std::fs::read(&journal).expect("read");
+            damage(&mut bytes);
+            std::fs::write(&journal, bytes).expect("written");
+            let outcome = half.cp().run().expect_code(0);
+            assert!(outcome.err().contains(said), "{outcome}");
+            let copied = std::fs::read(half.scene.path("to/file")).expect("copied");
+            assert!(copied == half.content);
+        }
+    }
+}
+
+#[test]
+fn the_second_of_two_copies_is_told() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let first = half.cp().spawn();
+        let busy = || half.cp().run();
+        // As soon as the first has the journal.
+        std::thread::sleep(Duration::from_millis(300));
+        let second = busy();
+        if second.code != Some(0) {
+            assert!(second.code == Some(1), "{second}");
+            assert!(second.err().contains("already under way"), "{second}");
+        }
+        first.wait().expect_code(0);
+        half.check();
+    }
+}
