@@ -71,6 +71,20 @@ impl Output {
                 None => self.show_warning(message),
             }
         }
+        if let Event::Mismatch {
+            path,
+            from,
+            len,
+            again,
+            ..
+        } = event
+        {
+            let end = from + len;
+            let then = if *again { ", so it is copied again" } else { "" };
+            self.show_warning(&format!(
+                "{path}: bytes {from} to {end} are not those that passed{then}"
+            ));
+        }
         self.event(event);
     }
 

@@ -132,6 +132,8 @@ fn options(args: &CopyArgs) -> CopyOptions {
         archive: args.archive,
         inplace: args.inplace,
         fsync: args.fsync,
+        verify: args.verify,
+        manifest: args.manifest.clone(),
     }
 }
 

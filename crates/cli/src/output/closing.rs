@@ -1,6 +1,6 @@
 //! What is said at the end: each failure, then one line that claims no more than is known.
 
-use transfer::report::{Outcome, Summary};
+use transfer::report::{Outcome, Summary, Verified};
 
 use crate::output::units;
 use plan::FileState;
@@ -33,6 +33,9 @@ pub(crate) fn line(summary: &Summary) -> String {
     if let Some(claim) = claim(summary) {
         text.push_str(&format!(", {claim}"));
     }
+    if let Some(verified) = summary.verified.as_ref().filter(|v| v.files > 0) {
+        text.push_str(&format!(", {}", proof(summary, verified)));
+    }
     if summary.failed > 0 {
         text.push_str(&format!(", {} failed", summary.failed));
     }
@@ -48,6 +51,38 @@ fn claim(summary: &Summary) -> Option<&'static str> {
         (FileState::Closed, false) => Some("written"),
         (FileState::Planned | FileState::Created | FileState::Written, false) => None,
     }
+}
+
+/// How files were verified, and what that does not prove.
+fn proof(summary: &Summary, verified: &Verified) -> String {
+    let mut text = match verified.files == summary.files {
+        true => "verified".to_owned(),
+        false => format!("{} verified", verified.files),
+    };
+    if verified.repaired > 0 {
+        text.push_str(&format!(" ({} repaired)", verified.repaired));
+    }
+    let program = verified.program.as_ref().zip(verified.algorithm);
+    match program.filter(|_| verified.read_back < verified.files) {
+        Some((program, algorithm)) => {
+            text.push_str(&format!(" by {program} there ({})", algorithm.name()));
+            if verified.read_back > 0 {
+                text.push_str(&format!(", {} by reading back", verified.read_back));
+            }
+        }
+        None => text.push_str(" by reading back"),
+    }
+    if let Some(reason) = &verified.reason {
+        text.push_str(&format!(" since {reason}"));
+    }
+    text.push_str(match verified.download {
+        true => {
+            "; the source may have been read from memory, and what was written here was summed on \
+             its way and not read again"
+        }
+        false => "; it may have been read from memory and not from the disk",
+    });
+    text
 }
 
 /// What went wrong, a sentence each.

@@ -10,6 +10,7 @@ use super::links::Links;
 use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
+use super::verify::Verify;
 use super::{Connect, CopyOptions};
 use crate::cancel::Cancel;
 use crate::report::{Event, FAILURES_KEPT, Failure, Name, Outcome, Progress, Summary};
@@ -70,6 +71,8 @@ pub(super) enum Purpose {
     MakeSymlink(Held),
     /// May be refused without failing anything.
     Owner(Name, Option<SpecialBits>),
+    /// A file is read back to be compared.
+    Check(FileId),
     /// The bits that a change of owner takes away.
     SpecialBits(Name),
     /// The same; many systems have no times of symlinks to set.
@@ -110,6 +113,7 @@ pub(super) struct Engine<'a> {
     /// Owners were refused once: not tried again.
     pub(super) owners_refused: bool,
     pub(super) summary: Summary,
+    pub(super) verify: Verify,
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
@@ -144,6 +148,7 @@ impl<'a> Engine<'a> {
             relayed: 0,
             owners_refused: false,
             summary: Summary::default(),
+            verify: Verify::new(options, connect.ledger()),
             lost: None,
             cancelled: false,
         }
@@ -155,7 +160,9 @@ impl<'a> Engine<'a> {
             self.check_cancel();
             while !self.stopped() && self.has_room() && self.feed() {}
             self.ask_for_walks();
-            if self.jobs.is_empty() && (self.stopped() || !self.has_more()) {
+            self.go_on_verifying();
+            let quiet = self.jobs.is_empty() && self.verify.is_quiet();
+            if quiet && (self.stopped() || !self.has_more()) {
                 return;
             }
             if !self.wait() {
@@ -173,6 +180,7 @@ impl<'a> Engine<'a> {
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
         self.end(End::Source);
         self.end(End::Target);
+        self.end_manifest();
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.summary.outcome = match self.lost {
@@ -193,6 +201,7 @@ impl<'a> Engine<'a> {
         let Some(Side { session, name, .. }) = side else {
             return;
         };
+        self.verify.end();
         if let Some(mut report) = session.finish() {
             report.host = Name(name.into_bytes());
             self.summary.sessions.push(report);
@@ -200,7 +209,8 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        self.jobs.len() + self.tree.held() < WINDOW && self.relay_has_room()
+        let busy = self.jobs.len() + self.tree.held();
+        busy < WINDOW && self.relay_has_room() && self.verify.has_room()
     }
 
     /// Asks `end` something and waits for the answer, while everything else goes on.
@@ -324,13 +334,15 @@ impl<'a> Engine<'a> {
         self.walks.clear();
         self.tree.drop_held();
         self.places.clear();
+        self.stop_verifying();
     }
 
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         if batch.is_empty() {
-            if self.jobs.is_empty() || !self.wait_ready() {
+            let nothing = self.jobs.is_empty() && self.verify.is_quiet();
+            if nothing || !self.wait_ready() {
                 return false;
             }
             batch = self.take_events();
@@ -339,6 +351,7 @@ impl<'a> Engine<'a> {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
+                Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
@@ -385,8 +398,10 @@ impl<'a> Engine<'a> {
             return any && select.ready_timeout(LONGEST_CLEANUP).is_ok();
         }
         select.recv(self.cancel.receiver());
-        if any {
-            select.ready();
+        match self.verify.deadline() {
+            Some(until) if any => drop(select.ready_deadline(until)),
+            None if any => drop(select.ready()),
+            _ => {}
         }
         any
     }

@@ -53,6 +53,9 @@ impl Engine<'_> {
             }
             Place::Local(_) => None,
         };
+        if !self.begin_manifest() {
+            return;
+        }
         let mut target = None;
         for group in groups {
             if self.stopped() {

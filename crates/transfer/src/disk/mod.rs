@@ -3,6 +3,7 @@
 //! [`DiskPool`] takes [`plan::DiskRequest`]s and gives [`plan::DiskReply`]s. A job's file is a
 //! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
 
+mod check;
 mod error;
 mod pool;
 mod relay;
@@ -10,6 +11,7 @@ mod source;
 mod target;
 mod temp_name;
 
+pub(crate) use check::Check;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;

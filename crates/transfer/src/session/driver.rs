@@ -8,6 +8,7 @@ use plan::{ConnectionId, LaneError, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
+use super::exec::Execs;
 use super::growing::Growing;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
@@ -46,6 +47,7 @@ pub(super) struct Driver {
     pub(super) poll: Poll,
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
+    pub(super) execs: Execs,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
@@ -81,8 +83,9 @@ impl Driver {
         Ok(Self {
             connections: Vec::new(),
             poll,
-            disk: DiskPool::new(options.disk_threads.max(1), move || bell.ring())?,
+            disk: DiskPool::new(options.disk_threads.max(1), options.ledger.clone(), move || bell.ring())?,
             lanes: Vec::new(),
+            execs: Execs::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
             owed: Owed::default(),
@@ -181,6 +184,7 @@ impl Driver {
             return false;
         }
         self.open_lanes(now);
+        self.run_execs();
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
         }
@@ -208,6 +212,11 @@ impl Driver {
                     self.owed.set_relayed(id);
                     self.disk.bind(id, relay);
                 }
+                Ok(Command::Check(id, check)) => {
+                    self.owed.set_relayed(id);
+                    self.disk.bind_check(id, check);
+                }
+                Ok(Command::Exec(order)) => self.execs.order(order),
                 Ok(Command::Cancel(reason)) => {
                     self.spread.cancel(now, &reason);
                     for on in &mut self.lanes {
@@ -282,6 +291,7 @@ impl Driver {
                         throttle.spend(bytes.len());
                     }
                     let Some(at) = self.lane_on(connection, channel) else {
+                        self.exec_said(connection, channel, bytes);
                         continue;
                     };
                     if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
@@ -297,6 +307,7 @@ impl Driver {
                     self.lanes[at].lane.handle_closed(&why);
                     self.lane_ended(now, at, LaneError::Closed(why));
                 }
+                LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
                 LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
             }
         }

@@ -6,6 +6,7 @@
 mod connections;
 mod decisions;
 mod driver;
+mod exec;
 mod growing;
 mod lanes;
 mod link;
@@ -30,9 +31,11 @@ use plan::{Hint, Job, JobId, LaneEvent};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
-use crate::disk::Relay;
+use crate::disk::{Check, Relay};
 use crate::report::SessionReport;
+use crate::sums::Ledger;
 
+pub use exec::{ExecEvent, ExecId};
 pub use link::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
 };
@@ -57,6 +60,8 @@ pub struct SessionOptions {
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
     pub channels: Option<u32>,
+    /// Takes the sums of all files that pass.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -79,6 +84,7 @@ impl Default for SessionOptions {
             reach: None,
             connections: None,
             channels: None,
+            ledger: None,
         }
     }
 }
@@ -90,6 +96,8 @@ pub enum SessionEvent {
     Lane(LaneEvent),
     /// The job's channel was lost: it is done again from its beginning.
     Restarted(JobId),
+    /// Of a command at the far end.
+    Exec(ExecId, ExecEvent),
     /// A line from the other side for the user, not escaped.
     Says(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
@@ -101,6 +109,8 @@ enum Command {
     /// A further connection that was asked for.
     Joined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
+    Check(JobId, Arc<Check>),
+    Exec(exec::Order),
     Cancel(String),
     /// The handle is gone.
     End,
@@ -186,6 +196,39 @@ impl Session {
             relayed: true,
         };
         self.command(Command::Push(job, hint));
+    }
+
+    /// Gives the session a Get whose bytes are compared and written nowhere. It is not done again
+    /// when its channel is lost, but fails.
+    pub(crate) fn submit_check(&self, job: Job, check: Arc<Check>) {
+        self.command(Command::Check(job.id, check));
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.command(Command::Push(job, hint));
+    }
+
+    /// Runs `command` at the far end, by the account's shell. What it says comes as
+    /// [`SessionEvent::Exec`], ending in [`ExecEvent::Over`].
+    pub(crate) fn exec(&self, id: ExecId, command: Vec<u8>) {
+        self.command(Command::Exec(exec::Order::Run(id, command)));
+    }
+
+    /// More for the standard input of a command. What was not read yet is held: how much that is,
+    /// is for the caller to bound.
+    pub(crate) fn exec_input(&self, id: ExecId, bytes: Vec<u8>) {
+        self.command(Command::Exec(exec::Order::Input(id, bytes)));
+    }
+
+    /// A command's standard input ends.
+    pub(crate) fn exec_end(&self, id: ExecId) {
+        self.command(Command::Exec(exec::Order::End(id)));
+    }
+
+    /// Closes a command's channel; nothing more is told of it.
+    pub(crate) fn exec_stop(&self, id: ExecId) {
+        self.command(Command::Exec(exec::Order::Stop(id)));
     }
 
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
