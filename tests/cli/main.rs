@@ -11,3 +11,4 @@ mod lying_server;
 mod output;
 mod refused;
 mod stopped;
+mod verify;

@@ -80,7 +80,11 @@ impl Output {
         } = event
         {
             let end = from + len;
-            let then = if *again { ", so it is copied again" } else { "" };
+            let then = if *again {
+                ", so it is copied again"
+            } else {
+                ""
+            };
             self.show_warning(&format!(
                 "{path}: bytes {from} to {end} are not those that passed{then}"
             ));

@@ -111,6 +111,7 @@ mod tests {
     use std::time::Duration;
 
     use transfer::report::{Failure, Name};
+    use transfer::sums::Algorithm;
 
     use super::*;
 
@@ -172,6 +173,47 @@ mod tests {
             ..three()
         };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
+    }
+
+    #[test]
+    fn what_verifying_does_not_prove_is_said() {
+        let program = Verified {
+            files: 3,
+            program: Some("xxhsum".to_owned()),
+            algorithm: Some(Algorithm::Xxh128),
+            ..Verified::default()
+        };
+        let ending = |verified: Verified| {
+            let verified = Some(verified);
+            let said = line(&Summary {
+                verified,
+                ..three()
+            });
+            said.split_once("renamed, ").map(|(_, end)| end.to_owned())
+        };
+        assert_eq!(
+            ending(program.clone()).as_deref(),
+            Some(
+                "verified by xxhsum there (XXH128); it may have been read from memory and not \
+                 from the disk"
+            )
+        );
+        let back = Verified {
+            files: 2,
+            repaired: 1,
+            read_back: 2,
+            reason: Some("the server runs no command".to_owned()),
+            download: true,
+            ..program
+        };
+        assert_eq!(
+            ending(back).as_deref(),
+            Some(
+                "2 verified (1 repaired) by reading back since the server runs no command; the \
+                 source may have been read from memory, and what was written here was summed on \
+                 its way and not read again"
+            )
+        );
     }
 
     #[test]

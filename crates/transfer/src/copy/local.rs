@@ -15,8 +15,8 @@ use wire::{Block, Pool};
 
 use super::CopyOptions;
 use crate::cancel::Cancel;
-use crate::sums::FileSums;
 use crate::disk::{Finish, create_target, open_source, os_words, temp_name, timestamps};
+use crate::sums::FileSums;
 
 /// What the owner needs to fill a directory.
 const OWNER: u32 = 0o700;

@@ -160,7 +160,11 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let mut seen = task.sums.take().map(|sums| sums.finish()).unwrap_or_default();
+        let mut seen = task
+            .sums
+            .take()
+            .map(|sums| sums.finish())
+            .unwrap_or_default();
         let here = match (&self.source, &self.target) {
             (None, _) => Some(local_path(&task.source)),
             (Some(_), None) => Some(local_path(&task.target)),
@@ -282,7 +286,10 @@ impl Engine<'_> {
         let Some(checking) = self.verify.files.get(&id) else {
             return;
         };
-        let longer = checking.check.as_ref().is_some_and(|check| check.is_longer());
+        let longer = checking
+            .check
+            .as_ref()
+            .is_some_and(|check| check.is_longer());
         match result {
             Err(fault) if !longer => self.unverified(id, fault.what),
             _ => self.judge_read_back(id),
@@ -293,14 +300,18 @@ impl Engine<'_> {
         let Some(checking) = self.verify.files.get_mut(&id) else {
             return;
         };
-        let wrong = checking.check.take().map(|check| check.wrong()).unwrap_or_default();
+        let wrong = checking
+            .check
+            .take()
+            .map(|check| check.wrong())
+            .unwrap_or_default();
         let Some((from, len)) = wrong.first().copied() else {
             if checking.differs {
+                let path = checking.path.clone();
                 let why = "a program there sees another file than SFTP shows";
-                self.verify.far.give_up(why);
-                let path = Name(checking.path.clone());
+                self.no_program(why);
+                let path = Name(path);
                 self.warn(Some(path), format!("{why}: files are read back instead"));
-                self.note_reason(why);
             }
             return self.is_right(id);
         };
@@ -344,7 +355,11 @@ impl Engine<'_> {
     fn unverified(&mut self, id: FileId, what: String) {
         self.verify.files.remove(&id);
         let end = self.far_end().unwrap_or(End::Target);
-        self.file_failed(id, end, format!("it was copied and cannot be verified: {what}"));
+        self.file_failed(
+            id,
+            end,
+            format!("it was copied and cannot be verified: {what}"),
+        );
     }
 
     /// The run ends before all is compared.

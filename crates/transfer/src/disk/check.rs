@@ -104,7 +104,9 @@ impl Check {
         let hashers = std::mem::take(&mut state.hashers);
         let mut wrong = Vec::new();
         for (sum, hasher) in self.expected.iter().zip(hashers) {
-            let made = hasher.and_then(|h| h.finish().pop()).map(|(_, digest)| digest);
+            let made = hasher
+                .and_then(|h| h.finish().pop())
+                .map(|(_, digest)| digest);
             if made.as_ref() != sum.by(self.by) || made.is_none() {
                 wrong.push((sum.from, sum.len));
             }

@@ -83,7 +83,11 @@ impl Driver {
         Ok(Self {
             connections: Vec::new(),
             poll,
-            disk: DiskPool::new(options.disk_threads.max(1), options.ledger.clone(), move || bell.ring())?,
+            disk: DiskPool::new(
+                options.disk_threads.max(1),
+                options.ledger.clone(),
+                move || bell.ring(),
+            )?,
             lanes: Vec::new(),
             execs: Execs::default(),
             spread: Spread::new(spread, now),

@@ -60,7 +60,12 @@ impl Execs {
         let is = |r: &Running| {
             r.connection == connection && channel.is_none_or(|channel| r.channel == channel)
         };
-        let gone = self.running.iter().filter(|r| is(r)).map(|r| r.id).collect();
+        let gone = self
+            .running
+            .iter()
+            .filter(|r| is(r))
+            .map(|r| r.id)
+            .collect();
         self.running.retain(|r| !is(r));
         gone
     }

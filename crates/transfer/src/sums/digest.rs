@@ -184,7 +184,10 @@ mod tests {
     fn only_a_whole_digest_is_read() {
         let hex = b"06b05ab6733a618578af5f94892f3950";
         let read = |text: &[u8]| Digest::from_hex(text, Algorithm::Xxh128);
-        assert_eq!(read(hex).map(|d| d.to_string().into_bytes()), Some(hex.to_vec()));
+        assert_eq!(
+            read(hex).map(|d| d.to_string().into_bytes()),
+            Some(hex.to_vec())
+        );
         assert_eq!(read(&hex[1..]), None);
         assert_eq!(read(b"06b05ab6733a618578af5f94892f395g"), None);
         assert_eq!(read(b""), None);

@@ -62,7 +62,7 @@ const fn known(algorithm: Algorithm) -> &'static str {
 /// A program must know the sum of "abc" before it is believed anything. Its answer is kept in a
 /// variable, so that each request is answered by one line whatever happens.
 const FIND: &str = r#"LC_ALL=C; export LC_ALL
-PATH=$PATH:/usr/local/bin:/opt/homebrew/bin:/usr/pkg/bin:/usr/bin:/bin; export PATH
+PATH=$PATH:/usr/local/bin:/opt/homebrew/bin:/usr/pkg/bin; export PATH
 set -f
 exec 2>/dev/null
 p=
@@ -119,7 +119,7 @@ pub(crate) fn list_command(program: Program) -> Vec<u8> {
     let run = program.command;
     format!(
         "exec sh -c 'LC_ALL=C; export LC_ALL; \
-         PATH=$PATH:/usr/local/bin:/opt/homebrew/bin:/usr/pkg/bin:/usr/bin:/bin; export PATH; \
+         PATH=$PATH:/usr/local/bin:/opt/homebrew/bin:/usr/pkg/bin; export PATH; \
          exec 2>/dev/null; echo \"longhaul-sums 1 {run}\"; exec xargs -0 -n 500 {run}'"
     )
     .into_bytes()
@@ -150,7 +150,11 @@ pub(crate) fn request(path: &[u8], sum: &Sum, size: u64) -> Vec<u8> {
         Some(block) if last => format!("{block} {} - -", from / block),
         Some(block) => {
             let exact = len.is_multiple_of(*block);
-            let left = if exact { "-".to_owned() } else { len.to_string() };
+            let left = if exact {
+                "-".to_owned()
+            } else {
+                len.to_string()
+            };
             format!("{block} {} {} {left}", from / block, len.div_ceil(*block))
         }
         None => format!("t {} - {len}", from + 1),
@@ -296,9 +300,15 @@ mod tests {
         assert_eq!(line(b"-a b\n", 0, 5, 5), "w - - - ./-a\\0040b\\0012\n");
         assert_eq!(line(b"/\xff'", 0, 0, 0), "w - - - /\\0377\\0047\n");
         let unit = 63 * 4096;
-        assert_eq!(line(b"/a", 0, 2 * unit, 9 * unit), "1048576 0 1 516096 /a\n");
+        assert_eq!(
+            line(b"/a", 0, 2 * unit, 9 * unit),
+            "1048576 0 1 516096 /a\n"
+        );
         assert_eq!(line(b"/a", unit, 2 * unit, 9 * unit), "258048 1 2 - /a\n");
-        assert_eq!(line(b"/a", unit, unit + 1, 9 * unit), "258048 1 2 258049 /a\n");
+        assert_eq!(
+            line(b"/a", unit, unit + 1, 9 * unit),
+            "258048 1 2 258049 /a\n"
+        );
         assert_eq!(line(b"/a", unit, unit, 2 * unit), "258048 1 - - /a\n");
         assert_eq!(line(b"/a", 3, 4, 9), "t 4 - 4 /a\n");
     }
@@ -306,7 +316,8 @@ mod tests {
     #[test]
     fn answers_are_those_that_were_asked_for() {
         let mut answers = Answers::default();
-        answers.receive(b"Welcome!\nlonghaul-sums 2 xxhsum -H2\n=06b05ab6733a618578af5f94892f3950\n");
+        answers
+            .receive(b"Welcome!\nlonghaul-sums 2 xxhsum -H2\n=06b05ab6733a618578af5f94892f3950\n");
         assert!(matches!(answers.next(), Ok(Some(Answer::Program(p))) if p.name == "xxhsum"));
         assert!(matches!(answers.next(), Ok(Some(Answer::Sum(_)))));
         assert_eq!(answers.next(), Ok(None));
@@ -359,12 +370,20 @@ mod tests {
         use std::io::Write;
         use std::process::{Command, Stdio};
         let dir = tempfile::tempdir().unwrap();
-        let data: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(n) / 3) as u8).collect();
+        let data: Vec<u8> = (0..300_000_u32)
+            .map(|n| (n.wrapping_mul(n) / 3) as u8)
+            .collect();
         let path = dir.path().join("-odd\n name\\'\u{e9}");
         std::fs::write(&path, &data).unwrap();
         let name = path.as_os_str().as_encoded_bytes();
         let mut input = script().into_bytes();
-        let ranges = [(0, 300_000), (0, 258_048), (258_048, 41_952), (77, 1000), (4096, 5000)];
+        let ranges = [
+            (0, 300_000),
+            (0, 258_048),
+            (258_048, 41_952),
+            (77, 1000),
+            (4096, 5000),
+        ];
         for (from, len) in ranges {
             input.extend(request(name, &sum(from, len), 300_000));
         }
@@ -387,7 +406,11 @@ mod tests {
             let mut hasher = super::super::Hasher::new(Some(program.algorithm));
             hasher.update(&data[from as usize..(from + len) as usize]);
             let digest = hasher.finish().remove(0).1;
-            assert_eq!(answers.next(), Ok(Some(Answer::Sum(digest))), "{from} {len}");
+            assert_eq!(
+                answers.next(),
+                Ok(Some(Answer::Sum(digest))),
+                "{from} {len}"
+            );
         }
         assert_eq!(answers.next(), Ok(Some(Answer::Unreadable)));
     }

@@ -143,7 +143,9 @@ impl FileSums {
         let by = ledger.algorithm();
         Arc::new(Self {
             state: Mutex::new(State {
-                whole: wants.whole_in_order().then(|| (0, Hasher::new(Some(Algorithm::Sha256)))),
+                whole: wants
+                    .whole_in_order()
+                    .then(|| (0, Hasher::new(Some(Algorithm::Sha256)))),
                 ..State::default()
             }),
             turn: Condvar::new(),
@@ -160,7 +162,11 @@ impl FileSums {
     pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> Ticket {
         let mut state = self.lock();
         let goes_on = |r: &&mut Run| {
-            r.promised == offset && !r.ended && r.stop == u64::MAX && r.promised - r.from < RUN && len > 0
+            r.promised == offset
+                && !r.ended
+                && r.stop == u64::MAX
+                && r.promised - r.from < RUN
+                && len > 0
         };
         let run = match state.runs.iter_mut().find(goes_on) {
             Some(run) => {
@@ -199,7 +205,9 @@ impl FileSums {
     ) {
         let len = slices.clone().map(|s| s.len() as u64).sum();
         // No file is longer, whatever a server says.
-        let fits = offset.checked_add(len).is_some_and(|end| end <= i64::MAX as u64);
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= i64::MAX as u64);
         if len > 0 && fits {
             self.promise(offset, len).keep(slices);
         }
@@ -390,7 +398,9 @@ mod tests {
                     scope.spawn(|| {
                         loop {
                             let mut next = promised.lock().unwrap();
-                            let Some((n, bytes)) = next.next() else { return };
+                            let Some((n, bytes)) = next.next() else {
+                                return;
+                            };
                             let offset = (n * 9216) as u64;
                             let ticket = file.promise(offset, 9216);
                             drop(next);

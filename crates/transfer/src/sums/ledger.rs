@@ -47,12 +47,18 @@ impl Ledger {
 
     /// How the far end makes sums, once that is known.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        *self.algorithm.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .algorithm
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sums of files that begin from now on are made so; of `None`, by all algorithms.
     pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
-        *self.algorithm.lock().unwrap_or_else(PoisonError::into_inner) = algorithm;
+        *self
+            .algorithm
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = algorithm;
     }
 
     /// The file of `job` begins, or begins anew.

@@ -12,9 +12,7 @@ mod tree;
 
 pub(crate) use digest::Hasher;
 pub use digest::{Algorithm, Digest, Sum};
-pub(crate) use far::{
-    Answer, Answers, Program, command, list_command, list_line, request, script,
-};
+pub(crate) use far::{Answer, Answers, Program, command, list_command, list_line, request, script};
 pub(crate) use file::{FileSums, Seen, Ticket};
 pub use ledger::{Ledger, Wants};
 pub(crate) use manifest::Manifest;

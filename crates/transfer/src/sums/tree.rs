@@ -59,7 +59,8 @@ impl Nodes {
                 slice = &slice[n..];
                 at += n as u64;
                 if at == until {
-                    made.nodes.push((from, until - from, hasher.finalize_non_root()));
+                    made.nodes
+                        .push((from, until - from, hasher.finalize_non_root()));
                     let left = offset + len - at;
                     if left == 0 {
                         return made;
@@ -85,7 +86,11 @@ fn node_len(at: u64, left: u64) -> u64 {
     if left < CHUNK {
         return left;
     }
-    let aligned = if at == 0 { CHUNK } else { 1 << at.trailing_zeros() };
+    let aligned = if at == 0 {
+        CHUNK
+    } else {
+        1 << at.trailing_zeros()
+    };
     let fits = 1 << (63 - left.leading_zeros());
     aligned.min(fits)
 }
@@ -156,7 +161,10 @@ impl Tree {
             return None;
         }
         let left = left_len(len);
-        let (left, right) = (self.value(from, left)?, self.value(from + left, len - left)?);
+        let (left, right) = (
+            self.value(from, left)?,
+            self.value(from + left, len - left)?,
+        );
         Some(merge_subtrees_non_root(&left, &right, Mode::Hash))
     }
 }
@@ -195,7 +203,9 @@ mod tests {
 
     #[test]
     fn pieces_in_any_order_give_the_sum_of_the_whole() {
-        for len in [0, 1, 1023, 1024, 1025, 2048, 4096, 5000, 65_536, 258_048, 1_000_000] {
+        for len in [
+            0, 1, 1023, 1024, 1025, 2048, 4096, 5000, 65_536, 258_048, 1_000_000,
+        ] {
             let data = bytes(len);
             let whole = blake3::hash(&data).to_hex().to_string();
             for piece in [1024, 4096, 7 * 1024, 258_048, 1 << 20] {
@@ -227,7 +237,10 @@ mod tests {
         let mut tree = Tree::default();
         let piece = bytes(256 << 10);
         for n in 0..64_u64 {
-            tree.add(Nodes::of(n * (256 << 10), std::iter::once(piece.as_slice())));
+            tree.add(Nodes::of(
+                n * (256 << 10),
+                std::iter::once(piece.as_slice()),
+            ));
         }
         assert!(tree.nodes.len() < 40, "{}", tree.nodes.len());
     }

@@ -87,7 +87,10 @@ impl Far {
     /// Whatever was asked is to be asked otherwise.
     fn take_back(&mut self) -> Vec<FileId> {
         let workers = self.workers.iter_mut();
-        let mut ids: Vec<FileId> = workers.flat_map(|w| w.asked.drain(..)).map(|a| a.0).collect();
+        let mut ids: Vec<FileId> = workers
+            .flat_map(|w| w.asked.drain(..))
+            .map(|a| a.0)
+            .collect();
         ids.extend(self.todo.drain(..).map(|a| a.0));
         ids.extend(self.small.drain(..));
         self.small_bytes = 0;
@@ -154,7 +157,7 @@ impl Engine<'_> {
         });
     }
 
-    fn no_program(&mut self, why: &str) {
+    pub(super) fn no_program(&mut self, why: &str) {
         if let Some(ledger) = &self.verify.ledger {
             ledger.choose(Some(crate::sums::Algorithm::Xxh128));
         }
@@ -207,7 +210,10 @@ impl Engine<'_> {
         if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
             let few = std::mem::take(&mut self.verify.far.small);
             self.verify.far.small_bytes = 0;
-            self.verify.far.todo.extend(few.into_iter().map(|id| (id, 0)));
+            self.verify
+                .far
+                .todo
+                .extend(few.into_iter().map(|id| (id, 0)));
         }
         let most = processors.clamp(1, MOST_WORKERS) as usize;
         let far = &self.verify.far;
@@ -356,6 +362,8 @@ impl Engine<'_> {
             State::Asking { again: false, .. } => self.ask_for_program(true),
             State::Asking { .. } => self.no_program(&why),
             State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
+            // There is no channel for more of them.
+            State::Has(program, _) => self.verify.far.state = State::Has(program, 1),
             _ => {}
         }
     }
@@ -391,7 +399,11 @@ impl Engine<'_> {
         let Some(checking) = self.verify.files.get_mut(&id) else {
             return;
         };
-        let expected = checking.seen.sums.get(at).and_then(|s| s.by(program.algorithm));
+        let expected = checking
+            .seen
+            .sums
+            .get(at)
+            .and_then(|s| s.by(program.algorithm));
         // What cannot be read there is read back, which says why.
         checking.differs |= digest.is_some() && expected != digest.as_ref();
         let right = digest.is_some() && expected == digest.as_ref();
