@@ -5,7 +5,7 @@ HOW says which:
   write   a byte of what is written is flipped, the first time only
   always  the same in every copy
   read    a byte of what is read is flipped, the first time only
-  source  the file $SOURCE changes when it was read, the first time only
+  source  the file $SOURCE changes once its middle was read, the first time only
 MARK is a file that remembers the first time. SERVER is the real server.
 """
 import os
@@ -64,19 +64,19 @@ def to_server():
             if kind == 5:
                 with lock:
                     reads[bytes(body[1:5])] = offset
-        if kind == 4 and HOW == "source" and first():
-            with open(os.environ["SOURCE"], "r+b") as source:
-                source.seek(AT)
-                source.write(b"changed")
         send(server.stdin, body)
     server.stdin.close()
 
 
 threading.Thread(target=to_server, daemon=True).start()
 for body in packets(server.stdout):
-    if body[0] == 103 and HOW == "read":
+    if body[0] == 103 and HOW in ("read", "source"):
         with lock:
             offset = reads.pop(bytes(body[1:5]), None)
-        if offset is not None:
+        if offset is not None and HOW == "read":
             flip(body, 9, offset)
+        elif offset is not None and 0 <= AT - offset < len(body) - 9 and first():
+            with open(os.environ["SOURCE"], "r+b") as source:
+                source.seek(AT)
+                source.write(b"changed")
     send(sys.stdout.buffer, body)
