@@ -272,7 +272,10 @@ impl SshLink {
         self.readable = true;
         self.writable = true;
         for (id, far) in std::mem::take(&mut self.channels) {
-            events.push(far.ended(ChannelId(id), why));
+            events.push(match far.exec {
+                true => LinkEvent::Exited(ChannelId(id), Ok(None)),
+                false => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
+            });
         }
         self.nonblocking()?;
         if let Some((registry, token)) = &self.registered {

@@ -295,6 +295,12 @@ impl Engine<'_> {
                 self.take_answers(id);
             }
             ExecEvent::Over(how) => {
+                // Without a status the connection began anew under it.
+                let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
+                if asks && how == Ok(None) {
+                    self.verify.far.workers.clear();
+                    return self.ask_for_program(true);
+                }
                 let ended = "no command that makes sums can be run there".to_owned();
                 self.worker_over(id, how.err().unwrap_or(ended));
             }
@@ -358,8 +364,6 @@ impl Engine<'_> {
             session.exec_stop(exec);
         }
         match self.verify.far.state {
-            // The connection may have begun anew.
-            State::Asking { again: false, .. } => self.ask_for_program(true),
             State::Asking { .. } => self.no_program(&why),
             State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
             // There is no channel for more of them.
