@@ -126,6 +126,25 @@ impl Hasher {
         }
     }
 
+    /// Goes on with what turned out to be wanted, if it has that.
+    pub(crate) fn settle(&mut self, by: Option<Algorithm>) {
+        let has = match by {
+            None => return,
+            Some(Algorithm::Xxh128) => self.xxh.is_some(),
+            Some(Algorithm::Blake3) => self.blake.is_some(),
+            Some(Algorithm::Sha256) => self.sha.is_some(),
+        };
+        if has && by != Some(Algorithm::Xxh128) {
+            self.xxh = None;
+        }
+        if has && by != Some(Algorithm::Blake3) {
+            self.blake = None;
+        }
+        if has && by != Some(Algorithm::Sha256) {
+            self.sha = None;
+        }
+    }
+
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         if let Some(xxh) = &mut self.xxh {
             xxh.update(bytes);

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ledger::{Ledger, Wants};
+use super::ledger::{Choice, Ledger, Wants};
 use super::tree::{Nodes, Tree};
 use super::{Algorithm, Digest, Hasher, Sum};
 
@@ -23,7 +23,7 @@ const PART: usize = 256 << 10;
 pub(crate) struct FileSums {
     state: Mutex<State>,
     turn: Condvar,
-    by: Option<Algorithm>,
+    by: Arc<Choice>,
     wants: Wants,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Ticket {
 impl FileSums {
     pub(crate) fn new(ledger: &Ledger) -> Arc<Self> {
         let wants = ledger.wants();
-        let by = ledger.algorithm();
+        let by = ledger.choice();
         Arc::new(Self {
             state: Mutex::new(State {
                 whole: wants
@@ -181,7 +181,7 @@ impl FileSums {
                     from: offset,
                     promised: offset + len,
                     hashed: offset,
-                    hasher: Some(Hasher::new(self.by)),
+                    hasher: Some(Hasher::new(self.by.get())),
                     ended: false,
                     stop: u64::MAX,
                 });
@@ -221,7 +221,7 @@ impl FileSums {
         }
         let size = state.sums.iter().map(Sum::end).max().unwrap_or(0);
         if state.sums.is_empty() {
-            let digests = Hasher::new(self.by).finish();
+            let digests = Hasher::new(self.by.get()).finish();
             let (from, len) = (0, 0);
             state.sums.push(Sum { from, len, digests });
         }
@@ -283,6 +283,7 @@ impl Ticket {
         };
         let whole = state.whole.take_if(|(at, _)| *at == offset);
         drop(state);
+        hasher.settle(file.by.get());
         let mut n = 0;
         for slice in slices.clone() {
             hasher.update(slice);

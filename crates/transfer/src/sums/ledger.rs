@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plan::JobId;
@@ -23,12 +24,37 @@ impl Wants {
     }
 }
 
+/// The algorithm of the far end, once it is known. Files under way look at it for each piece.
+#[derive(Debug, Default)]
+pub(super) struct Choice(AtomicU8);
+
+impl Choice {
+    pub(super) fn get(&self) -> Option<Algorithm> {
+        match self.0.load(Ordering::Relaxed) {
+            1 => Some(Algorithm::Xxh128),
+            2 => Some(Algorithm::Blake3),
+            3 => Some(Algorithm::Sha256),
+            _ => None,
+        }
+    }
+
+    fn set(&self, algorithm: Option<Algorithm>) {
+        let number = match algorithm {
+            None => 0,
+            Some(Algorithm::Xxh128) => 1,
+            Some(Algorithm::Blake3) => 2,
+            Some(Algorithm::Sha256) => 3,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
 /// The sums of the files that sessions move. One for a run: whoever moves files puts them in,
 /// whoever verifies takes them out.
 #[derive(Default)]
 pub struct Ledger {
     wants: Wants,
-    algorithm: Mutex<Option<Algorithm>>,
+    algorithm: Arc<Choice>,
     files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
 }
 
@@ -47,18 +73,16 @@ impl Ledger {
 
     /// How the far end makes sums, once that is known.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        *self
-            .algorithm
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.algorithm.get()
     }
 
-    /// Sums of files that begin from now on are made so; of `None`, by all algorithms.
+    pub(super) fn choice(&self) -> Arc<Choice> {
+        Arc::clone(&self.algorithm)
+    }
+
+    /// Sums are made so from now on; of `None`, by all algorithms.
     pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
-        *self
-            .algorithm
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = algorithm;
+        self.algorithm.set(algorithm);
     }
 
     /// The file of `job` begins, or begins anew.

@@ -158,7 +158,10 @@ impl Engine<'_> {
     }
 
     pub(super) fn no_program(&mut self, why: &str) {
-        if let Some(ledger) = &self.verify.ledger {
+        // What was begun by the algorithm of a program goes on so.
+        if let Some(ledger) = &self.verify.ledger
+            && ledger.algorithm().is_none()
+        {
             ledger.choose(Some(crate::sums::Algorithm::Xxh128));
         }
         self.verify.far.give_up(why);
