@@ -4,6 +4,8 @@
 # Before that it says whether the emulated path is what was asked (BENCH_TRUTH=no leaves it out).
 #
 #   scripts/bench.sh [quick|full]      quick (about ten minutes on two cores) if not said
+#   scripts/bench.sh sweep             longhaul alone: the connections and channels that it finds
+#                                      beside fixed ones, one run of each; into results/sweep
 #   scripts/bench.sh --list            the scenarios
 #   scripts/bench.sh --compare A B     two results
 #

@@ -289,12 +289,7 @@ impl Run {
                 follow: false,
             }),
             Op::RealPath => self.other(JobKind::RealPath { path: path() }),
-            Op::List => {
-                // Not where handles are or may come to be predicted.
-                if !self.w.lane.predicts() {
-                    self.other(JobKind::List { path: remote(".") });
-                }
-            }
+            Op::List => self.other(JobKind::List { path: remote(".") }),
             Op::Run { ms } => {
                 // Without anything on its way there is nothing to wait for.
                 if !self.w.jobs.is_empty() || !self.w.lane.is_idle() {

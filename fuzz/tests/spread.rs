@@ -266,13 +266,11 @@ impl Run {
                     path.push_str("/d");
                 }
             }
-            // Only where somebody may list.
-            Op::List if self.w.lanes.values().any(|at| !at.lane.predicts()) => {
+            Op::List => {
                 let path = remote(".");
                 let job = self.w.job(JobKind::List { path }, None);
                 self.all.push(job);
             }
-            Op::List => {}
             Op::Run { ms } => self.w.run_for(Duration::from_millis(u64::from(ms % 700))),
             Op::AddLane { rtt, rate, predict } if self.w.lanes.len() < 6 => {
                 self.add_lane(rtt, rate, predict);

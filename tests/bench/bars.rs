@@ -25,12 +25,17 @@ pub(crate) enum Asked {
     ShareOfTime(f64, &'static str),
     /// Ahead of every other tool.
     Best,
+    /// At least this share of the best fixed setting of a sweep.
+    OfBest(f64),
 }
 
 impl Asked {
     /// Whether it is about a figure that only full sizes give.
     pub(crate) fn needs_full_size(self) -> bool {
-        !matches!(self, Self::Times(..) | Self::ShareOfTime(..) | Self::Best)
+        !matches!(
+            self,
+            Self::Times(..) | Self::ShareOfTime(..) | Self::Best | Self::OfBest(_)
+        )
     }
 
     /// What came of it.
@@ -108,19 +113,18 @@ impl Asked {
                     true,
                 )
             }
-            Self::Best => {
+            Self::Best | Self::OfBest(_) => {
                 let others = scenario
                     .entries
                     .iter()
                     .filter(|entry| entry.tool != OURS && !entry.tool.starts_with("iperf3"));
                 let best = others.filter_map(better).reduce(f64::max);
                 let measured = ours.and_then(better).zip(best).map(|(a, b)| a / b);
-                (
-                    "times as fast as the best other tool".to_owned(),
-                    1.0,
-                    measured,
-                    false,
-                )
+                let (what, bar) = match self {
+                    Self::OfBest(share) => ("of the best fixed setting", share),
+                    _ => ("times as fast as the best other tool", 1.0),
+                };
+                (what.to_owned(), bar, measured, false)
             }
         };
         let met = measured.is_some_and(|value| if at_most { value <= bar } else { value >= bar });

@@ -21,7 +21,7 @@ use crate::report;
 use crate::scenarios::{SCENARIOS, Scenario, cases};
 use crate::servers::Servers;
 use crate::settings::{Preset, Settings};
-use crate::tools::{TOOLS, Tool, folders};
+use crate::tools::{SWEEP, TOOLS, Tool, folders};
 
 /// How long the lab and its server may take to come and go, beside the run itself.
 const LAB_TIME: Duration = Duration::from_secs(60);
@@ -44,7 +44,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         .map_err(|error| format!("{}: {error}", settings.memory.display()))?;
     let programs = folders(settings);
     let servers = Servers::new(place.path(), &programs).map_err(|error| error.to_string())?;
-    let tools: Vec<(&Tool, Described)> = TOOLS
+    let all = match settings.preset {
+        Preset::Sweep => SWEEP,
+        Preset::Quick | Preset::Full => TOOLS,
+    };
+    let tools: Vec<(&Tool, Described)> = all
         .iter()
         .filter(|tool| takes_part(settings, tool))
         .map(|tool| (tool, tool.described(&programs)))
@@ -65,7 +69,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
     let mut race = Race {
         schema: SCHEMA,
         date: report::today(),
-        preset: preset(settings),
+        preset: preset(settings, all),
         runs: settings.runs,
         scale: settings.scale,
         machine: report::machine(),
@@ -93,7 +97,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
 
 /// Round trips of longhaul and scp, with two lengths of a path so that processors don't count.
 fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
-    if settings.wants_scenario("round-trips") == Some(false) {
+    let named = settings.wants_scenario("round-trips");
+    if !named.unwrap_or(settings.preset != Preset::Sweep) {
         return Vec::new();
     }
     let mut rows = Vec::new();
@@ -127,13 +132,13 @@ fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
 }
 
 fn takes_part(settings: &Settings, tool: &Tool) -> bool {
-    let by_preset = settings.preset == Preset::Full || tool.quick;
+    let by_preset = settings.preset != Preset::Quick || tool.quick;
     settings.wants_tool(tool.name).unwrap_or(by_preset)
 }
 
 /// Names the tools that the preset leaves out: none is left out in silence.
-fn preset(settings: &Settings) -> String {
-    let out = TOOLS.iter().filter(|tool| !takes_part(settings, tool));
+fn preset(settings: &Settings, all: &[Tool]) -> String {
+    let out = all.iter().filter(|tool| !takes_part(settings, tool));
     let out: Vec<&str> = out.map(|tool| tool.name).collect();
     match out.as_slice() {
         [] => settings.shown(),
@@ -172,7 +177,7 @@ impl Ground<'_> {
         );
         let ask = scenario.ask(way);
         for (tool, described) in tools {
-            let (command, left_out) = match (&described.missing, (tool.command)(&ask)) {
+            let (command, left_out) = match (&described.missing, tool.command(&ask)) {
                 (Some(missing), _) => (Vec::new(), Some(missing.clone())),
                 (None, Err(reason)) => (Vec::new(), Some(reason.to_owned())),
                 (None, Ok(command)) => (command, None),

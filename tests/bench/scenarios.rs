@@ -39,6 +39,8 @@ pub(crate) struct Scenario {
     /// When a run ends in the full race, in seconds.
     pub(crate) limit: f64,
     pub(crate) reference_cc: Option<&'static str>,
+    /// Numbers of connections and channels count here.
+    swept: bool,
     asked: &'static [Asked],
     /// Instead, on the way down.
     asked_down: Option<&'static [Asked]>,
@@ -58,6 +60,7 @@ const PLAIN: Scenario = Scenario {
     quick: Quick::No,
     limit: 120.0,
     reference_cc: None,
+    swept: false,
     asked: &[],
     asked_down: None,
 };
@@ -104,6 +107,7 @@ const SLOW: Scenario = Scenario {
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "transatlantic-file",
+        swept: true,
         about: "1 Gbit/s at 114 ms, TCP as an untouched Linux sets it: one large file.",
         quick: Quick::Share(1.0 / 32.0),
         asked: &[Asked::Rate(90.0), Asked::LastHalf(105.0), Asked::Best],
@@ -119,6 +123,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "transatlantic-tuned",
+        swept: true,
         about: "1 Gbit/s at 114 ms, TCP buffers of a tuned data-transfer node: one large file.",
         asked: &[Asked::LastHalf(108.0), Asked::Best],
         ..TUNED
@@ -226,6 +231,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "loss-cubic",
+        swept: true,
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
                 CUBIC.",
         quick: Quick::Up(0.25),
@@ -234,6 +240,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "loss-bbr-permitted",
+        swept: true,
         about: "The same, where BBR is permitted though not the default; iperf3 uses it.",
         lab: &[
             "--rtt",
@@ -266,6 +273,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "satellite",
+        swept: true,
         about: "300 Mbit/s at 600 ms: one large file.",
         lab: &["--path", "satellite", "--cc", "cubic"],
         rtt: Some(0.600),
@@ -379,6 +387,7 @@ impl Scenario {
         let by_name = either.map(|(one, other)| one || other);
         by_name.unwrap_or(match (settings.preset, self.quick) {
             (Preset::Full, _) => true,
+            (Preset::Sweep, _) => self.swept,
             (Preset::Quick, Quick::Share(_)) => true,
             (Preset::Quick, Quick::Up(_)) => way == Way::Up,
             (Preset::Quick, Quick::No) => false,
@@ -396,13 +405,16 @@ impl Scenario {
     /// When a run is ended, in seconds.
     pub(crate) fn limit(&self, settings: &Settings) -> f64 {
         settings.limit.unwrap_or(match settings.preset {
-            Preset::Full => self.limit,
+            Preset::Full | Preset::Sweep => self.limit,
             Preset::Quick => 12.0,
         })
     }
 
     /// What is asked of longhaul.
     pub(crate) fn asked(&self, way: Way, settings: &Settings) -> Vec<Asked> {
+        if settings.preset == Preset::Sweep {
+            return vec![Asked::OfBest(0.95)];
+        }
         let asked = match (way, self.asked_down) {
             (Way::Down, Some(down)) => down,
             _ => self.asked,

@@ -11,6 +11,9 @@ pub(crate) enum Preset {
     Quick,
     /// All of it, for hours.
     Full,
+    /// What longhaul chooses by itself beside fixed numbers of connections and channels, on the
+    /// paths where these count.
+    Sweep,
 }
 
 /// The choices.
@@ -34,26 +37,33 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// From `quick` or `full` and the environment.
+    /// From `quick`, `full` or `sweep` and the environment.
     pub(crate) fn from(arguments: &[String]) -> Result<Self, String> {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let preset = match words.as_slice() {
             [] | ["quick"] => Preset::Quick,
             ["full"] => Preset::Full,
+            ["sweep"] => Preset::Sweep,
             _ => {
                 return Err(
-                    "usage: bench [quick|full], bench --list, bench --compare OLD NEW".to_owned(),
+                    "usage: bench [quick|full|sweep], bench --list, bench --compare OLD NEW"
+                        .to_owned(),
                 );
             }
         };
+        // A sweep is not a race: what is compared with the last one lies apart.
+        let (runs, results) = match preset {
+            Preset::Quick | Preset::Full => (3.0, "results"),
+            Preset::Sweep => (1.0, "results/sweep"),
+        };
         let settings = Self {
             preset,
-            runs: number("BENCH_RUNS")?.unwrap_or(3.0) as u32,
+            runs: number("BENCH_RUNS")?.unwrap_or(runs) as u32,
             scale: number("BENCH_SCALE")?.unwrap_or(1.0),
             scenarios: globs("BENCH_SCENARIOS"),
             tools: globs("BENCH_TOOLS"),
             memory: folder("BENCH_DIR").unwrap_or_else(|| "/dev/shm".into()),
-            results: folder("BENCH_RESULTS").unwrap_or_else(|| checkout().join("results")),
+            results: folder("BENCH_RESULTS").unwrap_or_else(|| checkout().join(results)),
             peers: folder("LONGHAUL_PEERS"),
             limit: number("BENCH_LIMIT")?,
         };
@@ -82,6 +92,7 @@ impl Settings {
         let mut text = match self.preset {
             Preset::Quick => "quick".to_owned(),
             Preset::Full => "full".to_owned(),
+            Preset::Sweep => "sweep".to_owned(),
         };
         for (what, globs) in [("scenarios", &self.scenarios), ("tools", &self.tools)] {
             if let Some(globs) = globs {

@@ -42,20 +42,14 @@ pub(crate) struct Tool {
     pub(crate) server: ServerKind,
     /// Part of the quick preset.
     pub(crate) quick: bool,
-    pub(crate) command: fn(&Ask) -> Words,
+    command: fn(&Ask) -> Words,
+    /// Flags of its own, behind the first two words.
+    more: &'static [&'static str],
 }
 
 /// The table.
 pub(crate) const TOOLS: &[Tool] = &[
-    Tool {
-        name: "longhaul",
-        programs: &["longhaul"],
-        version: &["--version"],
-        from: "cargo build --release",
-        server: ServerKind::Stock,
-        quick: true,
-        command: longhaul,
-    },
+    LONGHAUL,
     Tool {
         name: "scp",
         programs: &["scp", "ssh"],
@@ -64,6 +58,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: true,
         command: scp,
+        more: &[],
     },
     Tool {
         name: "sftp",
@@ -73,6 +68,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: false,
         command: sftp,
+        more: &[],
     },
     Tool {
         name: "rsync",
@@ -82,6 +78,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: true,
         command: rsync,
+        more: &[],
     },
     Tool {
         name: "tar",
@@ -91,6 +88,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: true,
         command: tar,
+        more: &[],
     },
     Tool {
         name: "rclone",
@@ -100,6 +98,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: false,
         command: |ask| rclone(ask, &[]),
+        more: &[],
     },
     Tool {
         name: "rclone tuned",
@@ -125,6 +124,7 @@ pub(crate) const TOOLS: &[Tool] = &[
                 ],
             )
         },
+        more: &[],
     },
     Tool {
         name: "lftp",
@@ -134,6 +134,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: false,
         command: lftp,
+        more: &[],
     },
     Tool {
         name: "hpnscp",
@@ -143,6 +144,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: false,
         command: hpnscp,
+        more: &[],
     },
     Tool {
         name: "hpnscp to hpnsshd",
@@ -152,6 +154,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Hpn,
         quick: false,
         command: hpnscp,
+        more: &[],
     },
     Tool {
         name: "mscp",
@@ -161,6 +164,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: false,
         command: |ask| mscp(ask, &[]),
+        more: &[],
     },
     Tool {
         name: "mscp -n 16",
@@ -170,6 +174,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Stock,
         quick: true,
         command: |ask| mscp(ask, &["-n", "16"]),
+        more: &[],
     },
     Tool {
         name: "iperf3 -P 8",
@@ -179,7 +184,39 @@ pub(crate) const TOOLS: &[Tool] = &[
         server: ServerKind::Iperf,
         quick: false,
         command: iperf3,
+        more: &[],
     },
+];
+
+/// What [`TOOLS`] begins with.
+const LONGHAUL: Tool = Tool {
+    name: "longhaul",
+    programs: &["longhaul"],
+    version: &["--version"],
+    from: "cargo build --release",
+    server: ServerKind::Stock,
+    quick: true,
+    command: longhaul,
+    more: &[],
+};
+
+/// Longhaul as it is, and with connections and channels fixed.
+macro_rules! sweep {
+    ($($connections:literal x $channels:literal),*) => {
+        &[LONGHAUL, $(Tool {
+            name: concat!($connections, " x ", $channels),
+            more: &[
+                "--connections", stringify!($connections), "--channels", stringify!($channels)
+            ],
+            ..LONGHAUL
+        }),*]
+    };
+}
+
+/// The settings that what longhaul chooses by itself is held against.
+pub(crate) const SWEEP: &[Tool] = sweep![
+    1 x 1, 1 x 2, 1 x 4, 2 x 1, 2 x 2, 2 x 4, 4 x 1, 4 x 2, 4 x 4, 8 x 1, 8 x 2, 8 x 4, 12 x 1,
+    12 x 2, 12 x 4
 ];
 
 /// Source and target, one of them on the far side.
@@ -382,6 +419,14 @@ pub(crate) fn find(folders: &[PathBuf], program: &str) -> Option<PathBuf> {
 }
 
 impl Tool {
+    /// Its command for a scenario.
+    pub(crate) fn command(&self, ask: &Ask) -> Words {
+        let mut words = (self.command)(ask)?;
+        let at = words.len().min(2);
+        words.splice(at..at, self.more.iter().map(|word| (*word).to_owned()));
+        Ok(words)
+    }
+
     /// What the report says of it: its version, or what is missing.
     pub(crate) fn described(&self, folders: &[PathBuf]) -> measure::Tool {
         let absent = self
@@ -420,8 +465,8 @@ mod tests {
         for scenario in SCENARIOS {
             for way in scenario.ways {
                 let ask = scenario.ask(*way);
-                for tool in TOOLS {
-                    match (tool.command)(&ask) {
+                for tool in TOOLS.iter().chain(SWEEP) {
+                    match tool.command(&ask) {
                         Err(reason) => assert!(!reason.is_empty()),
                         Ok(words) => {
                             let text = words.join(" ");
@@ -441,6 +486,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn fixed_settings_are_flags_of_the_copy() {
+        let ask = SCENARIOS[0].ask(Way::Up);
+        let commands: Vec<String> = SWEEP
+            .iter()
+            .filter_map(|tool| Some(tool.command(&ask).ok()?.join(" ")))
+            .collect();
+        assert_eq!(commands.len(), 16);
+        assert!(commands[0].starts_with("longhaul cp -q"), "{}", commands[0]);
+        let last = &commands[15];
+        let flags = "longhaul cp --connections 12 --channels 4 -q";
+        assert!(last.starts_with(flags), "{last}");
     }
 
     #[test]

@@ -37,22 +37,29 @@ fn the_rate_is_that_of_all_connections_together() {
         (scene.remote("file"), scene.path("back").into()),
     ];
     for (from, to) in ways {
-        let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
-        let run = run.args(["--connections", "3", "--channels", "2"]);
-        let outcome = run.arg(from).arg(to).run().expect_code(0);
-        let events = events(&outcome);
-        let when = |name: &str| {
-            let event = events.iter().find(|e| e["event"] == name);
-            event.and_then(|e| e["t"].as_f64()).expect("a time")
-        };
-        let rate = FILE as f64 / (when("file_done") - when("host"));
-        // Below, a machine that is busy takes its part; above, there is the burst after a pause, a
-        // tenth of a second's worth.
-        assert!((1.5e6..4.13e6).contains(&rate), "{rate} of 4 MB/s");
-        let session = session(&outcome);
-        assert_eq!(session["connections"], 3, "{session}");
-        assert_eq!(session["channels"], 2, "{session}");
-        assert_eq!(session["limiter"], "user_limit", "{session}");
+        // What a pause of a busy machine took is not made up for, or a path would be flooded
+        // after it: one undisturbed run of some shows what the rate is.
+        let mut rates = Vec::new();
+        while rates.len() < 5 && !rates.iter().any(|rate| *rate >= 3.0e6) {
+            let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
+            let run = run.args(["--connections", "3", "--channels", "2"]);
+            let outcome = run.arg(&from).arg(&to).run().expect_code(0);
+            let events = events(&outcome);
+            let when = |name: &str| {
+                let event = events.iter().find(|e| e["event"] == name);
+                event.and_then(|e| e["t"].as_f64()).expect("a time")
+            };
+            let rate = FILE as f64 / (when("file_done") - when("host"));
+            // The burst after a pause is a tenth of a second's worth.
+            assert!(rate < 4.13e6, "{rate} of 4 MB/s");
+            rates.push(rate);
+            let session = session(&outcome);
+            assert_eq!(session["connections"], 3, "{session}");
+            assert_eq!(session["channels"], 2, "{session}");
+            assert_eq!(session["limiter"], "user_limit", "{session}");
+        }
+        eprintln!("{rates:?} of 4 MB/s");
+        assert!(rates.iter().any(|r| *r >= 3.0e6), "{rates:?} of 4 MB/s");
     }
     for copy in ["copy", "back"] {
         assert_same(&scene.path("file"), &scene.path(copy), Compare::CONTENT);

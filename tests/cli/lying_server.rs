@@ -182,15 +182,28 @@ fn cve_2019_6109_names_and_errors_do_not_steer_the_terminal() {
 
 #[test]
 fn lengths_that_are_not_true_end_in_errors_or_in_what_was_sent() {
-    let Some(scene) = Scene::new() else { return };
-    let outcome = scene.run("sizes").args(["-r", "h:dir", "in"]).run();
-    for name in ["short", "long", "huge"] {
-        let path = scene.scratch.path().join("a/b/in/dir").join(name);
-        if let Ok(data) = fs::read(&path) {
-            assert_eq!(data, b"evil\n", "{name}: {outcome}");
+    let sources = [
+        &["h:dir"][..],
+        &["h:huge"],
+        &["h:huge", "h:huge0", "h:huge1"],
+    ];
+    for (flags, sources) in ["-r", "-rav", "-r --json", "-r -l 9999999"]
+        .iter()
+        .flat_map(|flags| sources.iter().map(move |sources| (flags, *sources)))
+    {
+        let Some(scene) = Scene::new() else { return };
+        let run = scene.run("sizes").args(flags.split(' ')).args(sources);
+        let outcome = run.arg("in").run();
+        for path in scene.found() {
+            let path = scene.scratch.path().join(path);
+            if path.is_file() {
+                let data = fs::read(&path).unwrap();
+                assert_eq!(data, b"evil\n", "{}: {outcome}", path.display());
+            }
         }
+        // 101 is a panic.
+        assert!(outcome.code.is_some_and(|code| code < 100), "{outcome}");
     }
-    assert!(outcome.code.is_some_and(|code| code < 100), "{outcome}");
 }
 
 #[test]

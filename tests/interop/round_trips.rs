@@ -2,7 +2,7 @@
 //! `longhaul_tests::round_trips`.
 
 use longhaul_tests::Scene;
-use longhaul_tests::round_trips::{Before, measure};
+use longhaul_tests::round_trips::{Before, measure_to};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 
@@ -12,7 +12,7 @@ fn a_small_file_takes_few() {
         return;
     };
     write_file(&scene.path("file"), &[b'x'; 1024]);
-    let first = measure(&mut scene, Before::Nothing);
+    let first = measure_to(&mut scene, Before::Nothing, 11.5);
     eprintln!("first contact: {first:.2} round trips");
     if scene.client.is_scp() {
         // scp 9.2 takes 22 to its exit on a real path, where Nagle's algorithm holds ssh's own
@@ -25,7 +25,7 @@ fn a_small_file_takes_few() {
         "first contact took {first:.2} round trips, of 11.5"
     );
     // By now the client knows the host, that its key opens the door, and what the host prefers.
-    let guessed = measure(&mut scene, Before::EarlierRuns);
+    let guessed = measure_to(&mut scene, Before::EarlierRuns, 5.8);
     eprintln!("known host and key, the key exchange guessed: {guessed:.2} round trips");
     assert!(
         guessed <= 5.8,
@@ -37,7 +37,7 @@ fn a_small_file_takes_few() {
         "KexAlgorithms",
         "ecdh-sha2-nistp256,curve25519-sha256",
     );
-    let wrong = measure(&mut scene, Before::EarlierRuns);
+    let wrong = measure_to(&mut scene, Before::EarlierRuns, 6.8);
     eprintln!("known host and key, the key exchange not guessed: {wrong:.2} round trips");
     assert!(
         wrong <= 6.8,

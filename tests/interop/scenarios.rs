@@ -173,7 +173,7 @@ pub(crate) fn rekey_by_server(kind: PeerKind) {
     let Some(scene) = Scene::with(PeerBuilder::new(kind).rekey_after(1 << 20)) else {
         return;
     };
-    rekeyed(kind, &scene, &[]);
+    both_ways(&scene, &[], REKEYED);
 }
 
 pub(crate) fn rekey_by_client(kind: PeerKind) {
@@ -187,25 +187,7 @@ pub(crate) fn rekey_by_both(kind: PeerKind) {
     let Some(scene) = Scene::with(PeerBuilder::new(kind).rekey_after(1 << 20)) else {
         return;
     };
-    rekeyed(kind, &scene, &["-o", "RekeyLimit=1M"]);
-}
-
-/// Where the server begins the exchanges. paramiko's gives up after 30 s (clear_to_send_timeout)
-/// once in some dozen runs on a busy machine, for a reason not found yet; that alone gets a second
-/// try, and says so.
-fn rekeyed(kind: PeerKind, scene: &Scene, flags: &[&str]) {
-    let once = std::panic::AssertUnwindSafe(|| both_ways(scene, flags, REKEYED));
-    if kind != PeerKind::Paramiko {
-        return once();
-    }
-    if let Err(panic) = std::panic::catch_unwind(once) {
-        let text = panic.downcast_ref::<String>();
-        if !text.is_some_and(|text| text.contains("connection reset by peer")) {
-            std::panic::resume_unwind(panic);
-        }
-        eprintln!("paramiko: tried a second time");
-        both_ways(scene, flags, REKEYED);
-    }
+    both_ways(&scene, &["-o", "RekeyLimit=1M"], REKEYED);
 }
 
 /// One file there and back again.

@@ -105,9 +105,9 @@ fn a_far_command_that_dies_is_told_and_the_command_goes_on() {
     let Some(lab) = lab(temporary.path()) else {
         return;
     };
+    let (far, near) = ends_meanwhile(temporary.path(), 3, 4);
     let outcome = lab
-        .args(["-q", "--far", "sleep 1.5; exit 3", "--"])
-        .args(["sh", "-c", "sleep 2; exit 4"])
+        .args(["-q", "--far", &far, "--", "sh", "-c", &near])
         .run()
         .expect_code(4);
     outcome.expect_err(&["the far command ended with status 3 while the command ran"]);
@@ -120,12 +120,22 @@ fn a_far_command_that_has_done_its_work_is_not_told() {
     let Some(lab) = lab(temporary.path()) else {
         return;
     };
+    let (far, near) = ends_meanwhile(temporary.path(), 0, 0);
     let outcome = lab
-        .args(["-q", "--far", "sleep 1.5", "--"])
-        .args(["sh", "-c", "sleep 2"])
+        .args(["-q", "--far", &far, "--", "sh", "-c", &near])
         .run()
         .expect_code(0);
     assert!(outcome.err().is_empty(), "{outcome}");
+}
+
+/// A far command that ends while the command runs, and the command, with their statuses: whether
+/// a lab is quick or slow to begin, neither ends before the other has begun.
+fn ends_meanwhile(temporary: &Path, far: i32, near: i32) -> (String, String) {
+    let begun = temporary.join("begun");
+    let begun = begun.display();
+    let far = format!("while [ ! -e {begun} ]; do sleep 0.05; done; exit {far}");
+    let near = format!("touch {begun}; sleep 2; rm {begun}; exit {near}");
+    (far, near)
 }
 
 #[test]

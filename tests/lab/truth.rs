@@ -12,8 +12,11 @@ const PING: &[(&str, &str)] = &[("ping", "iputils-ping")];
 
 /// (least, mean, most) of ping's last line.
 fn rtts(outcome: &Outcome) -> Option<[f64; 3]> {
-    let out = outcome.out();
-    let line = out.lines().find(|line| line.starts_with("rtt "))?;
+    outcome.out().lines().find_map(rtts_of)
+}
+
+fn rtts_of(line: &str) -> Option<[f64; 3]> {
+    let line = line.strip_prefix("rtt ")?;
     let numbers = line.split(" = ").nth(1)?.split(' ').next()?;
     let mut numbers = numbers.split('/').map(|number| number.parse().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
@@ -49,14 +52,16 @@ fn the_round_trip_is_what_was_asked() {
             let Some(lab) = lab(temporary.path()).filter(|_| have(PING)) else {
                 return;
             };
+            // The least: this machine has more to do than this test.
+            let ping = "ping -q -c 20 -i 0.02";
+            let again = format!("for n in 1 2 3 4 5; do {ping} {host} || exit; done");
             let outcome = lab
-                .args([
-                    "--rtt", rtt, "-q", "ping", "-q", "-c", "20", "-i", "0.02", host,
-                ])
+                .args(["--rtt", rtt, "-q", "sh", "-c", &again])
                 .run()
                 .expect_code(0);
-            let [least, _, _] = rtts(&outcome).unwrap_or_else(|| panic!("{outcome}"));
-            // The least: this machine has more to do than this test.
+            let least = outcome.out();
+            let least = least.lines().filter_map(rtts_of).map(|[least, _, _]| least);
+            let least = least.fold(f64::INFINITY, f64::min);
             assert!(
                 (milliseconds..milliseconds + 1.0).contains(&least),
                 "{rtt}: {outcome}"
@@ -115,32 +120,37 @@ fn the_rate_is_what_was_asked() {
     let scratch = tempfile::tempdir().unwrap();
     let json = scratch.path().join("figures.json");
     let iperf = [("iperf3", "iperf3")];
-    let Some(lab) = lab(temporary.path()).filter(|_| have(&iperf)) else {
-        return;
-    };
-    let outcome = lab
-        .args(["--rtt", "10ms", "--rate", "200Mbit", "--tcp", "tuned"])
-        .args(["--cc", "cubic", "-q", "--figures"])
-        .arg(&json)
-        .args(["--far", "iperf3 -s -1 >/dev/null", "--far-port", "5201"])
-        .args(["iperf3", "-c", "far4", "-t", "4", "-J"])
-        .run()
-        .expect_code(0);
-    let report: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
-    let goodput = report["end"]["sum_received"]["bits_per_second"].as_f64();
-    // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
-    let bits = goodput.expect("a rate") * 1500.0 / 1448.0;
-    assert!((170e6..204e6).contains(&bits), "{bits} bits a second");
-    let sent = report["end"]["sum_received"]["bytes"]
-        .as_f64()
-        .unwrap_or(0.0);
-    let delivered = figure(&json, "near_to_far.delivered.bytes");
-    assert!(
-        (sent..sent * 1.06).contains(&delivered),
-        "{sent} received, {delivered} delivered"
-    );
-    assert_eq!(figure(&json, "device_drops"), 0.0);
-    assert!(figure(&json, "emulator_cpu_us") > 0.0);
+    let mut rates = Vec::new();
+    // Never more than was asked for; what a busy machine takes away is not in every run.
+    while rates.len() < 4 && !rates.iter().any(|bits| *bits >= 170e6) {
+        let Some(lab) = lab(temporary.path()).filter(|_| have(&iperf)) else {
+            return;
+        };
+        let outcome = lab
+            .args(["--rtt", "10ms", "--rate", "200Mbit", "--tcp", "tuned"])
+            .args(["--cc", "cubic", "-q", "--figures"])
+            .arg(&json)
+            .args(["--far", "iperf3 -s -1 >/dev/null", "--far-port", "5201"])
+            .args(["iperf3", "-c", "far4", "-t", "4", "-J"])
+            .run()
+            .expect_code(0);
+        let report: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
+        let received = &report["end"]["sum_received"];
+        // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
+        let bits = received["bits_per_second"].as_f64().expect("a rate") * 1500.0 / 1448.0;
+        assert!(bits < 204e6, "{bits} bits a second");
+        rates.push(bits);
+        let sent = received["bytes"].as_f64().unwrap_or(0.0);
+        let delivered = figure(&json, "near_to_far.delivered.bytes");
+        assert!(
+            (sent..sent * 1.06).contains(&delivered),
+            "{sent} received, {delivered} delivered"
+        );
+        assert_eq!(figure(&json, "device_drops"), 0.0);
+        assert!(figure(&json, "emulator_cpu_us") > 0.0);
+    }
+    let enough = rates.iter().any(|bits| *bits >= 170e6);
+    assert!(enough, "{rates:?} bits a second");
 }
 
 /// What tcpdump on the far side shows of three echo requests that are sent as CS1.
@@ -151,10 +161,16 @@ fn seen_on_the_far_side(temporary: &Path, options: &[&str]) -> Option<String> {
         "exec tcpdump -Z root -l -n -v -c 3 -i path 'icmp[icmptype] == icmp-echo' >{} 2>/dev/null",
         dump.display()
     );
+    // tcpdump takes its time to begin, and to write what it saw.
+    let until_seen = format!(
+        "for n in $(seq 200); do \
+         [ $(grep -c 'tos 0x' {0}) -ge 3 ] && exit; ping -q -Q 0x20 -c 1 far4; sleep 0.1; done; exit 1",
+        dump.display()
+    );
     lab(temporary)?
         .args(options)
         .args(["--rtt", "10ms", "-q", "--far", &listen])
-        .args(["sh", "-c", "ping -q -Q 0x20 -c 5 -i 0.2 far4; sleep 0.5"])
+        .args(["sh", "-c", &until_seen])
         .run()
         .expect_code(0);
     Some(fs::read_to_string(dump).expect("tcpdump's output"))

@@ -68,7 +68,9 @@ def listing():
     if LIE == "escape":
         return [entry(STEER + b"name", FILE), entry(STEER + b"/name", FILE)]
     if LIE == "sizes":
-        return [entry(b"short", FILE, 100), entry(b"long", FILE, 2), entry(b"huge", FILE, 2**64 - 1)]
+        return [entry(b"short", FILE, 100), entry(b"long", FILE, 2), entry(b"huge", FILE, 2**64 - 1)] + [
+            entry(b"huge%d" % n, FILE, size) for n, size in enumerate((2**64 - 1, 2**64 - 8, 2**63))
+        ]
     if LIE == "endless":
         return [entry(b"d" * 200, DIRECTORY)]
     return [entry(b"other", FILE)]
@@ -96,7 +98,7 @@ def main():
             name, rest = rest[4 : 4 + size], rest[4 + size :]
         is_file = os.path.basename(name) in (
             b"file", b"fine", b"evil", b"short", b"long", b"huge", b"other"
-        ) or b"name" in name or (LIE in ("linkfile", "rootlink") and name.endswith(b"x"))
+        ) or b"name" in name or b"huge" in name or (LIE in ("linkfile", "rootlink") and name.endswith(b"x"))
         if LIE == "stranded" and kind in (6, 9, 13):  # WRITE, SETSTAT, REMOVE
             status(request, 0)
         elif LIE == "stranded" and kind in (10, 18):  # FSETSTAT, RENAME
@@ -144,7 +146,9 @@ def main():
         elif kind in (7, 17, 8):  # LSTAT, STAT, FSTAT
             if kind == 8 and handles.get(name, [0])[0] == 3:
                 is_file = True
-            send(105, request, attributes(FILE if is_file else DIRECTORY))
+            of = handles[name][1] if kind == 8 else name
+            size = 2**64 - 1 if LIE == "sizes" and b"huge" in of else 5
+            send(105, request, attributes(FILE if is_file else DIRECTORY, size))
         elif kind == 19:  # READLINK
             send(104, request, struct.pack(">I", 1) + entry(OUTSIDE, LINK))
         elif kind == 16:  # REALPATH

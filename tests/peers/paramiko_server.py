@@ -178,8 +178,55 @@ class Files(SFTPServerInterface):
         return os.readlink(self.canonicalize(path))
 
 
+class Transport(paramiko.Transport):
+    """Answers that fall into a key exchange wait for its end without stopping it.
+
+    In paramiko 5.1 one thread reads all messages, those of a key exchange too. Between its KEXINIT
+    and the client's, which a busy client may send a megabyte later, that thread still handles
+    what the client had sent before, as RFC 4253 section 7.1 has it, and answers at once:
+
+    - CHANNEL_SUCCESS (Channel._handle_request) and EOF and CLOSE (Channel._handle_close) through
+      _send_user_message, which waits until the exchange is over: for the very thread that waits.
+      After 30 s (clear_to_send_timeout) it gives up and closes the connection. Stack dumps of
+      such stalls have exactly that: the transport's thread in _send_user_message below
+      _handle_request or _handle_close, the client's KEXINIT unread behind it. It takes a client
+      that opens or closes a second channel while the server begins an exchange, as
+      longhaul does when it adds a lane or gives one back; paramiko's issue 822 is the same at
+      its client's end.
+    - CHANNEL_OPEN_CONFIRMATION through _send_message, which does not wait, though nothing but key
+      exchange may follow a KEXINIT until NEWKEYS: longhaul disconnects on that.
+
+    With these messages kept until NEWKEYS has left, as OpenSSH keeps them, the exchange ends.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.held = []
+
+    def _send_user_message(self, data):
+        if threading.current_thread() is self:
+            self._send_message(data)
+        else:
+            super()._send_user_message(data)
+
+    def _send_message(self, data):
+        of_channels = data.asbytes()[0] >= 80
+        # Only this thread begins and ends exchanges: it cannot change in between.
+        if of_channels and threading.current_thread() is self and not self.clear_to_send.is_set():
+            self.held.append(data)
+        else:
+            super()._send_message(data)
+
+    def _activate_outbound(self):
+        # NEWKEYS leaves here, and other threads wait for the client's NEWKEYS still.
+        super()._activate_outbound()
+        held, self.held = self.held, []
+        for data in held:
+            super()._send_message(data)
+
+
 def serve(connection, options, host_keys):
-    transport = paramiko.Transport(connection)
+    transport = Transport(connection)
     security = transport.get_security_options()
     for name, values in (
         ("ciphers", options.ciphers),

@@ -79,6 +79,14 @@ impl Depth {
         self.target
     }
 
+    /// So many times the product, whatever the limits say; 0 while it is not known.
+    pub fn target_of(&self, gain: f64) -> u64 {
+        match (self.rate(), self.latency) {
+            (Some(rate), Some(latency)) => (gain * rate * latency.as_secs_f64()) as u64,
+            _ => 0,
+        }
+    }
+
     /// What is in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
@@ -172,9 +180,9 @@ impl Depth {
     }
 
     fn product(&self) -> u64 {
-        match (self.rate(), self.latency) {
-            (Some(rate), Some(latency)) => (GAIN * rate * latency.as_secs_f64()) as u64,
-            _ => self.limits.initial,
+        match self.rate() {
+            Some(_) => self.target_of(GAIN),
+            None => self.limits.initial,
         }
     }
 }

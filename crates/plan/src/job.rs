@@ -75,7 +75,9 @@ pub enum JobKind {
         /// Which.
         path: RemotePath,
     },
-    /// Lists a directory; entries come as [`LaneEvent::Entries`], as they arrive.
+    /// Lists a directory; entries come as [`LaneEvent::Entries`], as they arrive. A lane that
+    /// predicts handles ends it with [`LaneEvent::Abandoned`], and nothing told, where the
+    /// directory is too long for one flight.
     List {
         /// Which.
         path: RemotePath,

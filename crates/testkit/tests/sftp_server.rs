@@ -124,7 +124,7 @@ impl Session {
             while self.lane.wants_jobs() > 0
                 && let Some(job) = self.jobs.pop_front()
             {
-                self.lane.push(now, job).expect("a job for this lane");
+                self.lane.push(now, job);
             }
             let mut busy = true;
             while std::mem::take(&mut busy) {

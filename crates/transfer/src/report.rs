@@ -276,14 +276,16 @@ impl Progress {
 
     pub(crate) fn add_file(&self, size: Option<u64>) {
         self.files_total.fetch_add(1, Ordering::Relaxed);
-        self.bytes_total
-            .fetch_add(size.unwrap_or(0), Ordering::Relaxed);
+        self.add_size(size);
     }
 
     /// The size of a file became known after it was added.
     pub(crate) fn add_size(&self, size: Option<u64>) {
-        self.bytes_total
-            .fetch_add(size.unwrap_or(0), Ordering::Relaxed);
+        // Sizes are a server's word: two that are too large must not add up to a small one.
+        let more = |total: u64| Some(total.saturating_add(size.unwrap_or(0)));
+        let _ = self
+            .bytes_total
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     pub(crate) fn add_bytes(&self, n: u64) {

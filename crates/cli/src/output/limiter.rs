@@ -8,6 +8,9 @@ use transfer::report::{Outcome, SessionReport, Summary};
 /// A shorter copy was over before anything could be said.
 const SHORT: Duration = Duration::from_secs(2);
 
+/// With so little of a core of its own, it is not longhaul that the processor is busy with.
+const OTHERS: f64 = 0.3;
+
 type Detail = fn(&SessionReport) -> Option<String>;
 
 /// What is said after the name of each limiter.
@@ -27,9 +30,10 @@ const DETAILS: &[(Limiter, Detail)] = &[
     (Limiter::LocalCpu, |r| {
         let idle = percent(r.evidence.idle?);
         let cpu = r.evidence.cpu;
-        Some(format!(
-            "{idle} of it idle, {cpu:.1} cores used by longhaul"
-        ))
+        Some(match cpu < OTHERS {
+            true => format!("others keep it busy, {idle} of it is idle"),
+            false => format!("{idle} of it idle, {cpu:.1} cores used by longhaul"),
+        })
     }),
     (Limiter::LocalDisk, |_| None),
     (Limiter::SendBuffer, sysctl),

@@ -29,6 +29,9 @@ pub struct Evidence {
     pub cpu: Duration,
     /// How much of this machine's processors is idle, 0 to 1; `None` where it cannot be told.
     pub idle: Option<f64>,
+    /// The connections send with a congestion control that does not take a lost packet for
+    /// congestion (BBR).
+    pub bears_losses: bool,
     /// The connections that are authenticated.
     pub connections: Vec<ConnectionSample>,
     /// The lanes that have jobs or may get some.
@@ -96,7 +99,7 @@ pub struct LaneSample {
     pub in_flight: u64,
     /// How many may be.
     pub depth: u64,
-    /// How long requests took of late, from leaving to the answer.
+    /// The lowest that a request took, from leaving to the answer; zero while unknown.
     pub latency: Duration,
     /// Times that requests were held back for the local disk ([`crate::LaneStats::stalls_disk`]),
     /// or that nothing was there to be sent since the disk had not read it.

@@ -9,6 +9,8 @@ use crate::{ConnectionId, LaneId};
 pub(super) struct Measure {
     last: Option<Last>,
     min_rtt: Option<Duration>,
+    /// The lowest time that any request took.
+    answer: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -31,11 +33,17 @@ pub(super) struct Figures {
     pub(super) slow_start: bool,
     /// Answers take longer than the path, as a share of all the latency.
     pub(super) server_share: f64,
+    /// As [`Evidence::bears_losses`].
+    bears_losses: bool,
 }
 
 /// A job done is worth this many bytes: what a long path moves in the time that a small file's
 /// requests take in sftp-server.
 const JOB: f64 = 16_384.0;
+/// A server that is slow to answer is no long path: so much longer than TCP's round trip the
+/// quickest of all requests takes only where TCP does not lead to the server.
+const BEYOND: u32 = 3;
+const LEAST_BEYOND: Duration = Duration::from_millis(20);
 
 impl Measure {
     /// `None` at the first look.
@@ -48,6 +56,9 @@ impl Measure {
                 self.min_rtt = Some(lowest);
             }
         }
+        let answers = e.lanes.iter().map(|lane| lane.latency);
+        let known = answers.filter(|latency| *latency > Duration::ZERO);
+        self.answer = known.chain(self.answer).min();
         let last = self.last.replace(Last {
             now: e.now,
             moved: e.moved,
@@ -87,12 +98,19 @@ impl Measure {
             ..LimiterEvidence::default()
         };
         figures.take_connections(direction, e, &last);
-        figures.take_lanes(e, &last, over);
+        figures.take_lanes(e, &last, over, self.trip().unwrap_or_default());
+        figures.bears_losses = e.bears_losses;
         Some(figures)
     }
 
-    pub(super) fn min_rtt(&self) -> Option<Duration> {
-        self.min_rtt
+    /// The round trip to the server. TCP's ends where a forwarded port or a proxy begins, and
+    /// behind a command there is no TCP to be asked: then it is what the quickest request took.
+    pub(super) fn trip(&self) -> Option<Duration> {
+        match (self.min_rtt, self.answer) {
+            (Some(tcp), Some(answer)) if answer > tcp * BEYOND + LEAST_BEYOND => Some(answer),
+            (None, answer) => answer,
+            (tcp, _) => tcp,
+        }
     }
 }
 
@@ -148,7 +166,7 @@ impl Figures {
         }
     }
 
-    fn take_lanes(&mut self, e: &Evidence, last: &Last, over: f64) {
+    fn take_lanes(&mut self, e: &Evidence, last: &Last, over: f64, trip: Duration) {
         let (mut blocked, mut stalls, mut counted) = (0.0, 0, 0u32);
         let mut latency = Duration::ZERO;
         for lane in &e.lanes {
@@ -167,7 +185,7 @@ impl Figures {
         self.shown.window_blocked = blocked / f64::from(counted);
         self.shown.disk_stalls = stalls as f64 / over;
         let latency = latency / counted;
-        self.shown.server = latency.saturating_sub(self.shown.rtt.max(self.shown.min_rtt));
+        self.shown.server = latency.saturating_sub(self.shown.rtt.max(trip));
         self.server_share =
             self.shown.server.as_secs_f64() / latency.as_secs_f64().max(f64::MIN_POSITIVE);
     }
@@ -180,7 +198,13 @@ impl Figures {
         rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
     }
 
+    /// Packets are lost, and the connections bear it.
+    pub(super) fn bears_losses(&self) -> bool {
+        self.shown.loss > 0.0005 && self.bears_losses
+    }
+
+    /// Packets are lost, and that makes the connections slower.
     pub(super) fn lossy(&self) -> bool {
-        self.shown.loss > 0.0005
+        self.shown.loss > 0.0005 && !self.bears_losses
     }
 }

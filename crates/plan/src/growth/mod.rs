@@ -5,6 +5,8 @@ mod evidence;
 mod figures;
 mod learned;
 mod limiter;
+mod losses;
+mod many;
 mod trial;
 mod verdict;
 
@@ -34,6 +36,8 @@ pub struct GrowthConfig {
     pub channels: Option<u32>,
     /// Never more connections than this.
     pub most_connections: u32,
+    /// The same where packets are lost at random, so that each brings its share and no more.
+    pub most_lossy: u32,
     /// Never more channels on one: OpenSSH's MaxSessions is 10.
     pub most_channels: u32,
     /// Each login costs the user a touch, a code or a password: one connection only.
@@ -57,6 +61,7 @@ impl GrowthConfig {
             connections: None,
             channels: None,
             most_connections: 16,
+            most_lossy: 32,
             most_channels: 10,
             interactive: false,
             processors: 2,
@@ -106,6 +111,8 @@ pub struct Growth {
     /// Work of the last intervals, the latest first.
     rates: Vec<f64>,
     figures: Figures,
+    /// Looks since the path's queue was seen to fill.
+    since_queue: u32,
     trial: Option<Trial>,
     /// Connections asked for and not answered, with when.
     opening: Vec<Instant>,
@@ -120,6 +127,8 @@ pub struct Growth {
     channels_refused: Option<u32>,
     /// How many there shall be without trying, and channels on each.
     planned: (u32, u32),
+    /// The round trip that this was planned for.
+    planned_for: Duration,
     backoff: Duration,
     /// No trial before this.
     rest_until: Option<Instant>,
@@ -134,10 +143,13 @@ pub struct Growth {
     /// What the last trial brought.
     tried: Option<Tried>,
     channels: BTreeMap<ConnectionId, u32>,
+    /// Bytes on their way through the session, announced before they were there.
+    expected: u64,
 }
 
-/// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten.
-const AT_ONCE: u32 = 4;
+/// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten
+/// on, and others may be logging in as well.
+const AT_ONCE: u32 = 6;
 const MOST_AT_ONCE: u32 = 8;
 /// Refusals after which no connection is tried again.
 const MOST_REFUSALS: u32 = 2;
@@ -154,6 +166,7 @@ impl Growth {
             next: None,
             rates: Vec::new(),
             figures: Figures::default(),
+            since_queue: u32::MAX,
             trial: None,
             opening: Vec::new(),
             at_once: AT_ONCE,
@@ -163,6 +176,7 @@ impl Growth {
             no_connections: config.interactive,
             channels_refused: None,
             planned: (1, 1),
+            planned_for: Duration::ZERO,
             backoff: BACKOFF,
             rest_until: None,
             sated: false,
@@ -172,18 +186,24 @@ impl Growth {
             throttled: false,
             tried: None,
             channels: BTreeMap::new(),
+            expected: 0,
         }
     }
 
     /// How often to call [`Growth::sample`]: two round trips, a tenth of a second at least.
     pub fn interval(&self) -> Duration {
-        let rtt = self.measure.min_rtt().unwrap_or_default();
+        let rtt = self.trip();
         (2 * rtt).clamp(Duration::from_millis(100), Duration::from_millis(1200))
     }
 
     /// When that is next; `None` is at once.
     pub fn next_sample(&self) -> Option<Instant> {
         self.next
+    }
+
+    /// Whether there was a look.
+    pub fn has_sampled(&self) -> bool {
+        self.began.is_some()
     }
 
     /// Looks at the evidence; the first time when the first connection is authenticated.
@@ -195,12 +215,22 @@ impl Growth {
         let Some(figures) = figures else {
             self.began.get_or_insert(now);
             self.plan(evidence);
+            self.plan_for_many();
             return self.carry_out(evidence);
         };
+        if self.trip() > self.planned_for.max(choose::LONG) * 3 {
+            // It was not known to be long.
+            self.plan(evidence);
+        }
         self.figures = figures;
+        self.since_queue = match figures.queueing() {
+            true => 0,
+            false => self.since_queue.saturating_add(1),
+        };
         self.rates.insert(0, figures.work);
         self.rates.truncate(16);
         self.best = self.best.max(figures.work);
+        self.plan_for_many();
         let mut changes = self.carry_out(evidence);
         if changes.is_empty() {
             changes = match self.trial.take() {
@@ -211,16 +241,24 @@ impl Growth {
         changes
     }
 
-    /// A connection that was asked for is authenticated.
-    pub fn connection_opened(&mut self, now: Instant) {
+    /// A connection that was asked for is authenticated: what was planned and had to wait for
+    /// that.
+    #[must_use]
+    pub fn connection_opened(&mut self, now: Instant) -> Vec<Change> {
         self.opening.pop();
         self.opened += 1;
+        self.counts.0 += 1;
         if self.opening.is_empty() && self.refusals == 0 {
             self.at_once = MOST_AT_ONCE;
         }
         if let Some(trial) = &mut self.trial {
             trial.began = now;
         }
+        let mut changes = Vec::new();
+        if self.trial.is_none() {
+            self.connect_as_planned(now, self.counts.0, &mut changes);
+        }
+        changes
     }
 
     /// Something that was asked for will not be.
@@ -236,8 +274,12 @@ impl Growth {
             }
             Refusal::Connection => {
                 self.opening.pop();
-                self.refusals += 1;
                 self.at_once = 1;
+                // Of those that were on their way with one that was refused, no more is learned.
+                if self.not_before.is_some_and(|at| now < at) {
+                    return;
+                }
+                self.refusals += 1;
                 self.not_before = Some(now + REFUSAL_REST * self.refusals);
                 self.no_connections |= self.refusals >= MOST_REFUSALS;
             }
@@ -268,7 +310,7 @@ impl Growth {
 
     /// What is worth knowing the next time, at `now` seconds since 1970.
     pub fn learned(&self, now: u64) -> Option<Learned> {
-        let rtt = self.measure.min_rtt()?;
+        let rtt = self.measure.trip()?;
         let (connections, channels) = self.counts;
         let over = self.rates.len() >= 3;
         over.then(|| Learned {
@@ -279,6 +321,10 @@ impl Growth {
             rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
             at: now,
         })
+    }
+
+    fn trip(&self) -> Duration {
+        self.measure.trip().unwrap_or_default()
     }
 
     fn count(&mut self, evidence: &Evidence) {

@@ -14,6 +14,9 @@ pub(super) struct Trial {
     connections: u32,
     /// Connections there were.
     had: u32,
+    /// What was lost before, and the best there was in work a second, where losses were the
+    /// reason.
+    pub(super) losses: Option<(f64, f64)>,
     channels: Vec<ConnectionId>,
 }
 
@@ -53,16 +56,22 @@ impl Trial {
             before,
             connections: 0,
             had,
+            losses: None,
             channels: Vec::new(),
         };
+        trial.add(changes);
+        trial
+    }
+
+    /// More of the same.
+    pub(super) fn add(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
-                Change::AddConnection => trial.connections += 1,
-                Change::AddChannel(connection) => trial.channels.push(*connection),
+                Change::AddConnection => self.connections += 1,
+                Change::AddChannel(connection) => self.channels.push(*connection),
                 Change::RetireConnection(_) | Change::RetireLane(_) => {}
             }
         }
-        trial
     }
 
     /// How many connections were added beyond what brought the gain, less one to be sure.
@@ -84,9 +93,20 @@ fn retire(evidence: &Evidence, count: u32) -> Vec<Change> {
 
 impl Growth {
     /// Looks whether what was added pays; puts the trial back where it is too early to tell.
-    pub(super) fn judge(&mut self, trial: Trial, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn judge(&mut self, mut trial: Trial, evidence: &Evidence) -> Vec<Change> {
         let now = evidence.now;
-        let rtt = self.measure.min_rtt().unwrap_or_default();
+        let rtt = self.trip();
+        if trial
+            .losses
+            .is_some_and(|(before, _)| !self.has_risen(before))
+        {
+            let more = self.more_for_losses(evidence);
+            if !more.is_empty() {
+                trial.add(&more);
+                self.trial = Some(trial);
+                return more;
+            }
+        }
         let late = now.saturating_duration_since(trial.asked) > LONGEST;
         if !self.opening.is_empty() && !late {
             self.trial = Some(trial);
@@ -94,9 +114,11 @@ impl Growth {
         }
         let since = now.saturating_duration_since(trial.began);
         // A connection has to begin slowly; a channel on one that is fast is fast at once.
-        let (least, most) = match trial.connections {
-            0 => (4 * rtt, 8 * rtt),
-            _ => (6 * rtt, 16 * rtt),
+        let (least, most) = match (trial.connections, trial.losses) {
+            (0, _) => (4 * rtt, 8 * rtt),
+            (_, None) => (6 * rtt, 16 * rtt),
+            // Until slow start has met its first losses.
+            (_, Some(_)) => (12 * rtt, 24 * rtt),
         };
         let floor = Duration::from_millis(300);
         let early = since < least.max(floor) || (!self.is_level() && since < most.max(2 * floor));
@@ -119,6 +141,7 @@ impl Growth {
             self.trial = Some(trial);
             return Vec::new();
         }
+        let kept = trial.losses.is_some_and(|losses| self.bears_more(losses));
         self.bold = proportional;
         self.tried = Some(Tried {
             had: trial.had,
@@ -126,12 +149,12 @@ impl Growth {
             channels: trial.channels.len() as u32,
             gain,
         });
-        if gain >= PAYS {
+        if gain >= PAYS || kept {
             self.sated = false;
             self.backoff = BACKOFF;
             self.rest_until = None;
             let surplus = trial.surplus(gain);
-            if !proportional && surplus > 0 {
+            if !proportional && !kept && surplus > 0 {
                 // The path is full with fewer than that.
                 self.sated = true;
                 self.rest_until = Some(now + self.backoff);

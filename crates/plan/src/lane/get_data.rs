@@ -22,9 +22,9 @@ impl Get {
         }
         // READs ask beyond the size, so the one that covers the end comes back short; until it
         // has, nothing lies behind it as far as is known.
-        let limit = self.limit();
+        let limit = self.limit().unwrap_or(u64::MAX);
         let covered = self.next > self.size();
-        let all = limit.is_some_and(|limit| self.next >= limit);
+        let all = self.next >= limit;
         if all || self.end.is_some() || (covered && self.reads > 0) {
             if core.server.predict {
                 // The next file may open now; should this one have grown, it is opened again.
@@ -33,8 +33,7 @@ impl Get {
             return false;
         }
         let offset = self.next;
-        let left = limit.map_or(u64::MAX, |limit| limit - offset);
-        let len = u64::from(core.server.read).min(left) as u32;
+        let len = u64::from(core.server.read).min(limit - offset) as u32;
         self.next += u64::from(len);
         self.read(core, &handle, offset, len);
         true

@@ -1,11 +1,16 @@
 use sftp::{Handle, Name, Reply, Request, StatusCode};
 
 use super::core::{Core, What};
-use super::task::{Step, attributes};
+use super::task::{Step, Surprise, attributes};
 use super::words::refused;
-use crate::{Fault, JobId, LaneEvent};
+use crate::{Attributes, Fault, JobId, LaneEvent};
 
 /// Lists one directory.
+///
+/// Where handles are predicted, OPENDIR, some READDIRs and CLOSE leave together, so that no other
+/// request ever meets a directory's handle and the whole takes one round trip. The entries of
+/// such a listing are told when its end is among them; a directory with more is left to a lane
+/// that does not predict, and nothing of it was told.
 #[derive(Debug)]
 pub(super) struct List {
     id: JobId,
@@ -15,11 +20,19 @@ pub(super) struct List {
     closing: bool,
     at_end: bool,
     pending: usize,
+    /// Everything has left in one flight.
+    one_flight: bool,
+    /// What one flight has brought.
+    kept: Vec<(Vec<u8>, Attributes)>,
     fault: Option<Fault>,
 }
 
-/// One READDIR waits at the server while the other's answer travels.
-const AHEAD: usize = 2;
+/// So many READDIRs wait at the server while answers travel: each brings up to 100 names
+/// (sftp-server.c, process_readdir), and one behind the end costs 50 bytes.
+const AHEAD: usize = 8;
+/// READDIRs of one flight: 700 names. A folder of the usual size takes no second round trip, and
+/// the flight of a small one is not a kilobyte.
+pub(super) const FLIGHT: usize = 8;
 
 impl List {
     pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
@@ -31,6 +44,8 @@ impl List {
             closing: false,
             at_end: false,
             pending: 0,
+            one_flight: false,
+            kept: Vec::new(),
             fault: None,
         }
     }
@@ -39,36 +54,68 @@ impl List {
         if self.fault.is_some() {
             return;
         }
-        // Never on a lane that predicts handles; `Lane::push` refuses the job there.
         self.opening = true;
-        core.opens(self.id);
-        self.pending += 1;
-        let path = self.path.as_slice();
-        core.send(self.id, What::Open, &Request::Opendir { path });
+        let predicted = core.opens(self.id);
+        let path = std::mem::take(&mut self.path);
+        self.send(core, What::Open, &Request::Opendir { path: &path });
+        self.path = path;
+        if let Some(handle) = predicted {
+            self.fly(core, handle);
+        }
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: Reply) -> Step {
+    /// All of it behind the OPENDIR. Whatever comes of that, the table of handles is empty again.
+    fn fly(&mut self, core: &mut Core, handle: Handle) {
+        self.one_flight = true;
+        for _ in 0..FLIGHT {
+            let handle = handle.as_bytes();
+            self.send(core, What::Readdir, &Request::Readdir { handle });
+        }
+        self.closing = true;
+        let bytes = handle.as_bytes();
+        self.send(core, What::Close, &Request::Close { handle: bytes });
+        core.closes(self.id);
+        self.handle = Some(handle);
+    }
+
+    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+        self.pending += 1;
+        core.send(self.id, what, request);
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut Core,
+        what: What,
+        reply: Reply,
+    ) -> Result<Step, Surprise> {
         self.pending -= 1;
         match (what, reply) {
             (What::Open, Reply::Handle(handle)) => {
                 self.opening = false;
+                if self.one_flight && self.handle.as_ref() != Some(&handle) {
+                    return Err(Surprise::Handle);
+                }
                 self.handle = Some(handle);
             }
             (What::Open, Reply::Status(status)) => {
                 self.opening = false;
-                core.closes(self.id);
+                if !self.one_flight {
+                    core.closes(self.id);
+                }
                 self.fail(refused("cannot list the directory", &status));
             }
             (What::Readdir, Reply::Names(names)) => self.on_names(core, names),
             (What::Readdir, Reply::Status(status)) => {
                 self.at_end = true;
-                if status.code != StatusCode::EOF {
+                // Behind an OPENDIR that was refused, or the first error, there is no other cause.
+                if self.fault.is_none() && status.code != StatusCode::EOF {
                     self.fail(refused("cannot list the directory", &status));
                 }
             }
             _ => {}
         }
-        self.settle(core)
+        Ok(self.settle(core))
     }
 
     fn on_names(&mut self, core: &mut Core, names: Vec<Name>) {
@@ -92,33 +139,41 @@ impl List {
                 }
             }
         }
-        if !entries.is_empty() {
+        if self.one_flight {
+            self.kept.append(&mut entries);
+        } else if !entries.is_empty() {
             core.event(LaneEvent::Entries(self.id, entries));
         }
     }
 
     pub(super) fn settle(&mut self, core: &mut Core) -> Step {
-        if let Some(handle) = self.handle.clone() {
+        if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
             while !ends && self.pending < AHEAD {
-                self.pending += 1;
-                core.send(self.id, What::Readdir, &Request::Readdir { handle });
+                self.send(core, What::Readdir, &Request::Readdir { handle });
             }
-            if ends && !self.closing {
+            if ends {
                 self.closing = true;
-                self.pending += 1;
-                core.send(self.id, What::Close, &Request::Close { handle });
+                self.send(core, What::Close, &Request::Close { handle });
                 core.closes(self.id);
             }
         }
         if self.pending > 0 || (self.fault.is_none() && !self.closing) {
             return Step::Goes;
         }
-        core.event(match self.fault.take() {
+        let entries = std::mem::take(&mut self.kept);
+        let end = match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
-            None => LaneEvent::Done(self.id),
-        });
+            None if !self.at_end => LaneEvent::Abandoned(self.id),
+            None => {
+                if !entries.is_empty() {
+                    core.event(LaneEvent::Entries(self.id, entries));
+                }
+                LaneEvent::Done(self.id)
+            }
+        };
+        core.event(end);
         Step::Over
     }
 

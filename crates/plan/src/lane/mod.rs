@@ -87,20 +87,16 @@ impl Lane {
         lane
     }
 
-    /// Takes a job. One that this lane must not do comes back: a `List` where handles are
-    /// predicted, since a directory handle would take the number of the next file's.
-    #[allow(
-        clippy::result_large_err,
-        reason = "the job itself comes back, which is rare"
-    )]
-    pub fn push(&mut self, now: Instant, job: Job) -> Result<(), Job> {
-        if self.predicts() && matches!(job.kind, JobKind::List { .. }) {
-            return Err(job);
-        }
+    /// Takes a job. A `List` goes before what waits: it is what everything in a tree waits for.
+    /// Where handles are predicted it may end with [`LaneEvent::Abandoned`] and nothing told: the
+    /// directory is too long for one flight, and a lane that does not predict has to do it.
+    pub fn push(&mut self, now: Instant, job: Job) {
         self.core.now = now;
-        self.waiting.push_back(job);
+        match job.kind {
+            JobKind::List { .. } => self.waiting.push_front(job),
+            _ => self.waiting.push_back(job),
+        }
         self.pump();
-        Ok(())
     }
 
     /// Takes bytes of the channel.
@@ -176,7 +172,10 @@ impl Lane {
             return 0;
         }
         let enough = self.core.requests.target().clamp(64, 4096) as usize;
-        enough.saturating_sub(self.jobs())
+        // What has not been opened another lane could do sooner.
+        let unopened = self.waiting.len() + self.core.prefetched.max(self.core.openers.len());
+        let enough = enough.saturating_sub(self.jobs());
+        enough.min((2 * PREFETCH).saturating_sub(unopened))
     }
 
     /// Whether no job is left.
@@ -335,8 +334,11 @@ impl Lane {
 
     /// Sends all that may be sent.
     fn pump(&mut self) {
-        if !self.ready || self.ended.is_some() {
+        if self.ended.is_some() {
             return;
+        }
+        if !self.ready {
+            return self.pump_questions();
         }
         loop {
             let before = (self.core.openers.len(), self.waiting.len());
@@ -347,6 +349,25 @@ impl Lane {
             if before == (self.core.openers.len(), self.waiting.len()) {
                 return;
             }
+        }
+    }
+
+    /// What every SFTP server understands needs no VERSION: OpenSSH's takes INIT first and the
+    /// rest after it, and whether a target is a directory is known a round trip sooner.
+    fn pump_questions(&mut self) {
+        while self.core.config.openssh
+            && let Some(job) = self.waiting.pop_front()
+        {
+            let question = match &job.kind {
+                JobKind::Stat { .. } => true,
+                JobKind::RealPath { path } => path.0.first() != Some(&b'~'),
+                _ => false,
+            };
+            if !question {
+                self.waiting.push_front(job);
+                return;
+            }
+            self.begin(job);
         }
     }
 
@@ -384,13 +405,16 @@ impl Lane {
     fn pump_waiting(&mut self) {
         while !self.waiting.is_empty() && self.core.prefetched < PREFETCH && self.core.has_room() {
             if let Some(job) = self.waiting.pop_front() {
-                let id = job.id;
-                let mut task = Task::new(job);
-                let step = task.start(&mut self.core);
-                if step == Step::Goes {
-                    self.tasks.insert(id, task);
-                }
+                self.begin(job);
             }
+        }
+    }
+
+    fn begin(&mut self, job: Job) {
+        let id = job.id;
+        let mut task = Task::new(job);
+        if task.start(&mut self.core) == Step::Goes {
+            self.tasks.insert(id, task);
         }
     }
 }

@@ -93,7 +93,8 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.start(core),
             Machine::Get(get) => get.start(core),
-            Machine::List(_) => core.openers.push_back(self.job.id),
+            // Nothing of a tree is known before its listing, and files wait for their turn.
+            Machine::List(_) => core.openers.push_front(self.job.id),
             Machine::Single(single) => return single.start(core),
         }
         Step::Goes
@@ -130,7 +131,7 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
-            Machine::List(list) => Ok(list.on_reply(core, what, reply)),
+            Machine::List(list) => list.on_reply(core, what, reply),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
         }
     }

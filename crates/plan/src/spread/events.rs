@@ -55,12 +55,20 @@ impl Spread {
                 _ => state.heard = self.now,
             }
         }
+        let mut over = None;
         if event.is_last() {
             self.dirty = true;
-            self.assigned.remove(&id);
+            over = self.assigned.remove(&id);
         }
         match of {
-            Of::Whole => self.tell(event),
+            Of::Whole => match (&event, over) {
+                // Too long for a lane that predicts handles.
+                (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
+                    queued.whole = true;
+                    self.queue(queued, true);
+                }
+                _ => self.tell(event),
+            },
             Of::Part(file) => self.on_part(file, id, event),
             Of::Finish(file) => self.on_finish(file, event),
             Of::Check(file) => self.on_checked(file, &event),
@@ -186,7 +194,12 @@ impl Spread {
     }
 
     pub(super) fn fail_waiting(&mut self, fault: &Fault) {
-        let queues = [&mut self.waiting, &mut self.large, &mut self.lists];
+        let queues = [
+            &mut self.waiting,
+            &mut self.large,
+            &mut self.lists,
+            &mut self.long_lists,
+        ];
         let jobs: Vec<JobId> = queues
             .into_iter()
             .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
@@ -212,7 +225,12 @@ impl Spread {
                 left.insert(of, path);
             }
         }
-        let queues = [&mut self.waiting, &mut self.large, &mut self.lists];
+        let queues = [
+            &mut self.waiting,
+            &mut self.large,
+            &mut self.lists,
+            &mut self.long_lists,
+        ];
         let waiting: Vec<JobId> = queues
             .into_iter()
             .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))

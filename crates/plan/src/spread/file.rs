@@ -252,8 +252,8 @@ impl SplitFile {
             r.progress.min(len)
         };
         let running = self.running.values().filter(|r| !r.overtaken);
-        let sum = self.safe.len_before(most) + running.map(of_part).sum::<u64>();
-        self.tell_up_to(sum.min(most))
+        let safe = std::iter::once(self.safe.len_before(most));
+        self.tell_up_to(super::total(safe.chain(running.map(of_part))).min(most))
     }
 
     pub(super) fn tell_up_to(&mut self, sum: u64) -> u64 {

@@ -41,8 +41,21 @@ impl Spread {
     }
 
     fn give_lists(&mut self) {
+        let plain = |l: &LaneState| l.takes_lists() && !l.report.predicts;
+        while !self.long_lists.is_empty() {
+            let Some(lane) = self.lanes.best(self.now, plain) else {
+                break;
+            };
+            if let Some(queued) = self.long_lists.pop_front() {
+                self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+            }
+        }
         while !self.lists.is_empty() {
-            let Some(lane) = self.lanes.best(self.now, LaneState::takes_lists) else {
+            // Where nothing else is in front of them, and else wherever.
+            let own = |l: &LaneState| l.takes_lists() && l.listing;
+            let lanes = &self.lanes;
+            let lane = lanes.best(self.now, own);
+            let Some(lane) = lane.or_else(|| lanes.best(self.now, LaneState::takes_lists)) else {
                 return;
             };
             if let Some(queued) = self.lists.pop_front() {
@@ -86,6 +99,10 @@ impl Spread {
 
     pub(super) fn give_ranges(&mut self) {
         loop {
+            let share = self.share();
+            for lane in self.lanes.by_id.values_mut() {
+                lane.share = share;
+            }
             let Some(lane) = self.lanes.best(self.now, LaneState::has_room) else {
                 return;
             };
@@ -114,18 +131,23 @@ impl Spread {
     /// How large the next piece is: so that each lane gets several of what is left, and the last
     /// ones are small, since whoever has the last keeps all the others waiting.
     fn piece(&self, lane: LaneId) -> u64 {
-        let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
-        let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));
-        let lanes = self.lanes.working().max(1) as u64;
         let depth = self.lanes.by_id.get(&lane).map_or(0, |l| l.report.depth);
         let most = depth.clamp(self.options.most / 4, self.options.most);
         // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
         // file waiting.
         let rate = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
-        let quick = rate.map_or(most, |rate| (2.0 * rate) as u64);
+        let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
+        let quick = (2.0 * rate) as u64;
         let least = self.options.least.min(quick).max(self.options.unit);
-        let piece = (left / (lanes * PIECES)).clamp(least, most.min(quick).max(least));
+        let piece = self.share().clamp(least, most.min(quick).max(least));
         piece.next_multiple_of(self.options.unit.max(1))
+    }
+
+    /// What is left of large files, for each lane to get several pieces of it.
+    fn share(&self) -> u64 {
+        let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
+        let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));
+        left / (self.lanes.working().max(1) as u64 * PIECES)
     }
 
     fn give_range(&mut self, mut lane: LaneId, id: JobId) {

@@ -10,6 +10,8 @@ pub(super) struct LaneState {
     pub(super) report: LaneReport,
     /// Only listings.
     pub(super) listing: bool,
+    /// What is left of large files for it, if all get the same.
+    pub(super) share: u64,
     /// Gets nothing more.
     pub(super) retiring: bool,
     /// It has told something: it was not refused.
@@ -52,6 +54,7 @@ impl LaneState {
         Self {
             report,
             listing,
+            share: u64::MAX,
             retiring: false,
             spoke: false,
             closing: false,
@@ -108,14 +111,18 @@ impl LaneState {
     }
 
     /// How much it should have, so that it never waits for more: what it moves in three seconds,
-    /// up to twice what may be in flight. What a slow lane holds, others cannot do: of 32 MiB
-    /// over a path with losses the first four of sixteen lanes took all.
+    /// up to twice what may be in flight. What a slow lane holds, others cannot do, and a rate of
+    /// slow start is not kept: of 32 MiB over a path with losses the first of 32 lanes took all,
+    /// and as much again was done twice. So near the end it has its share of what is left, and
+    /// what keeps it busy until it can be given more.
     pub(super) fn budget(&self) -> u64 {
-        let moves = self
-            .meter
-            .rate
-            .map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
-        moves.clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
+        let rate = self.meter.rate;
+        let moves = rate.map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
+        let busy = 3.0 * self.report.latency.as_secs_f64() + 0.25;
+        let busy = rate.map_or(0, |rate| (busy * rate) as u64);
+        moves
+            .min(self.share.max(busy))
+            .clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -137,7 +144,7 @@ impl LaneState {
     }
 
     pub(super) fn takes_lists(&self) -> bool {
-        self.is_open() && !self.report.predicts && self.report.wants > 0
+        self.is_open() && self.report.wants > 0
     }
 
     /// Bytes a second, now: what it last reached, less if it has been silent since.

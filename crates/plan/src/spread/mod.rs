@@ -80,7 +80,7 @@ pub struct Hint {
 /// What the owner of the lanes has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// [`Lane::push`]; if it refuses, [`Spread::lane_refused`].
+    /// [`Lane::push`].
     Push(LaneId, Job),
     /// [`Lane::abandon`]. Its job still ends with an event.
     Abandon(LaneId, JobId),
@@ -166,6 +166,9 @@ pub struct Spread {
     waiting: VecDeque<Queued>,
     large: VecDeque<Queued>,
     lists: VecDeque<Queued>,
+    /// Of directories that are too long for the one flight in which a lane that predicts handles
+    /// lists them.
+    long_lists: VecDeque<Queued>,
     /// To be done before anything else: names, and temporaries to remove.
     urgent: VecDeque<(JobId, JobKind, Assigned)>,
     /// Who does what.
@@ -193,7 +196,7 @@ struct Queued {
     hint: Hint,
     /// Lanes that were lost with it.
     losses: u32,
-    /// It is not cut: that was tried.
+    /// It is not cut, or not listed in one flight: that was tried.
     whole: bool,
 }
 
@@ -219,6 +222,8 @@ const OWN: u64 = 1 << 63;
 const MOST_LOSSES: u32 = 4;
 /// The same for a cut file, whose parts are on all lanes.
 const MOST_PART_LOSSES: u32 = 40;
+/// With so many jobs under way a listing waits noticeably behind their data.
+const MANY: usize = 64;
 
 impl Spread {
     /// No lanes yet.
@@ -230,6 +235,7 @@ impl Spread {
             waiting: VecDeque::new(),
             large: VecDeque::new(),
             lists: VecDeque::new(),
+            long_lists: VecDeque::new(),
             urgent: VecDeque::new(),
             assigned: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -273,17 +279,6 @@ impl Spread {
         }
     }
 
-    /// A lane did not take a job (a listing where handles are predicted).
-    pub fn lane_refused(&mut self, now: Instant, lane: LaneId, job: JobId) {
-        self.at(now);
-        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
-            state.ended(now, job);
-        }
-        if let Some((_, Assigned::Whole(queued))) = self.assigned.remove(&job) {
-            self.queue(queued, true);
-        }
-    }
-
     /// The lane gets no more jobs; see [`Spread::lane_is_free`]. Also to be called when a lane has
     /// ended and the disk still works on what it asked for, until [`Spread::lane_lost`]; orders
     /// that come for it meanwhile are void.
@@ -301,10 +296,20 @@ impl Spread {
             .is_none_or(|l| l.jobs.is_empty())
     }
 
-    /// Listings wait and no lane may do them.
+    /// Listings would have a use for a lane of their own: one is too long for those that predict
+    /// handles, or the answers would come behind the data of many files.
     pub fn needs_listing_lane(&self) -> bool {
         let takes = |l: &LaneState| l.is_open() && !l.report.predicts;
-        !self.lists.is_empty() && !self.lanes.by_id.values().any(takes)
+        if self.lanes.by_id.values().any(takes) {
+            return false;
+        }
+        !self.long_lists.is_empty() || !self.lists.is_empty() && self.stats.jobs >= MANY
+    }
+
+    /// Listings wait that none of the lanes there are can do.
+    pub fn lists_are_stuck(&self) -> bool {
+        let takes = |l: &LaneState| l.is_open() && !l.report.predicts;
+        !self.long_lists.is_empty() && !self.lanes.by_id.values().any(takes)
     }
 
     /// Whether another lane would have something to do.
@@ -312,6 +317,7 @@ impl Spread {
         !self.waiting.is_empty()
             || !self.large.is_empty()
             || !self.lists.is_empty()
+            || !self.long_lists.is_empty()
             || self.files.values().any(|f| f.left() > 0)
     }
 
@@ -402,6 +408,7 @@ impl Spread {
     pub fn stats(&self) -> SpreadStats {
         let mut stats = self.stats;
         stats.waiting = self.waiting.len() + self.large.len() + self.lists.len();
+        stats.waiting += self.long_lists.len();
         stats.split = self.files.len();
         stats
     }
@@ -443,6 +450,7 @@ impl Spread {
         }
         let split = self.is_split(&queued);
         let queue = match queued.job.kind {
+            JobKind::List { .. } if queued.whole => &mut self.long_lists,
             JobKind::List { .. } => &mut self.lists,
             _ if split => &mut self.large,
             _ => &mut self.waiting,

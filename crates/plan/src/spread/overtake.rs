@@ -69,7 +69,8 @@ impl Spread {
                 } else {
                     Duration::ZERO
                 };
-                let ours = 2 * fast.takes(self.now, len, usual) + drains + COMPARE;
+                let again = fast.takes(self.now, len, usual).saturating_mul(2);
+                let ours = again.saturating_add(drains + COMPARE);
                 if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
                     worst = Some((theirs, *id, *part, running.lane));
                 }

@@ -1,5 +1,6 @@
 //! How many lanes there come to be on paths of all kinds, and how fast, in virtual time.
 
+mod evidence;
 mod path;
 mod paths;
 mod refusals;

@@ -32,6 +32,14 @@ pub(crate) struct Path {
     pub(crate) direction: Direction,
     pub(crate) max_startups: u32,
     pub(crate) max_sessions: u32,
+    /// TCP's round trip, where it ends at a proxy.
+    pub(crate) hop: Option<f64>,
+    /// What other programs leave idle of this machine.
+    pub(crate) idle: f64,
+    /// Bytes a second that are let through without a queue; what is beyond is dropped.
+    pub(crate) policed: Option<f64>,
+    /// The sender's congestion control takes no loss for congestion.
+    pub(crate) bears_losses: bool,
 }
 
 pub(crate) fn transatlantic(direction: Direction) -> Path {
@@ -48,6 +56,10 @@ pub(crate) fn transatlantic(direction: Direction) -> Path {
         direction,
         max_startups: 10,
         max_sessions: 10,
+        hop: None,
+        idle: 1.0,
+        policed: None,
+        bears_losses: false,
     }
 }
 
@@ -102,6 +114,8 @@ pub(crate) struct Outcome {
     pub(crate) connections: usize,
     pub(crate) channels: u32,
     pub(crate) limiter: Limiter,
+    /// Logins that the server refused.
+    pub(crate) refused: u32,
 }
 
 impl Run {
@@ -162,7 +176,12 @@ impl Run {
         self.start + Duration::from_secs_f64(self.now)
     }
 
-    pub(crate) fn run(mut self) -> Outcome {
+    pub(crate) fn run(self) -> Outcome {
+        self.observed(&mut Vec::new())
+    }
+
+    /// The same, and what was decided when.
+    pub(crate) fn observed(mut self, changes: &mut Vec<(f64, Change)>) -> Outcome {
         let step = (self.path.rtt / 20.0).clamp(0.0002, 0.005);
         while self.moved < self.total && self.now < 600.0 {
             self.step(step);
@@ -172,6 +191,7 @@ impl Run {
             }
             self.steer();
         }
+        changes.append(&mut self.changes);
         // The end: CLOSE, and the name.
         let took = self.now + 2.0 * self.path.rtt;
         let from = self.history.len() / 2;
@@ -184,6 +204,7 @@ impl Run {
             connections: self.flows.iter().filter(|f| !f.retired).count(),
             channels: self.flows.iter().map(|f| f.channels).max().unwrap_or(0),
             limiter: self.growth.limiter(),
+            refused: self.refused,
         }
     }
 
@@ -222,9 +243,11 @@ impl Run {
         let scale_cpu = able / sum.max(1.0);
         self.queued += (able - path.rate) * dt;
         self.queued = self.queued.max(0.0);
-        let full = self.queued > path.queue;
+        let policed = path.policed.filter(|rate| able > *rate);
+        let full = self.queued > path.queue || policed.is_some();
         self.queued = self.queued.min(path.queue);
-        let scale = (path.rate / able.max(1.0)).min(1.0) * scale_cpu;
+        let passes = path.policed.unwrap_or(path.rate).min(path.rate);
+        let scale = (passes / able.max(1.0)).min(1.0) * scale_cpu;
         for (flow, want) in self.flows.iter_mut().zip(&wants) {
             let bytes = want * scale * dt;
             if bytes <= 0.0 {
@@ -238,7 +261,7 @@ impl Run {
             let chance = 1.0 - (1.0 - path.loss).powf(packets);
             let lost = (self.rng.below(1 << 30) as f64 / f64::from(1 << 30)) < chance;
             flow.tcp.retransmitted += u64::from(lost);
-            let hit = (lost || full) && self.now - flow.seen_loss > rtt;
+            let hit = (lost && !path.bears_losses || full) && self.now - flow.seen_loss > rtt;
             if hit {
                 flow.tcp.retransmitted += u64::from(full);
                 flow.seen_loss = self.now;
@@ -246,7 +269,7 @@ impl Run {
                 flow.cwnd = (flow.cwnd * 0.7).max(2.0 * MSS);
                 flow.ssthresh = flow.cwnd;
                 flow.lost_at = self.now;
-            } else if want * rtt >= flow.cwnd * 0.9 {
+            } else if path.bears_losses || want * rtt >= flow.cwnd * 0.9 {
                 flow.grow(bytes, self.now, rtt);
             }
             flow.tcp.rtt = Duration::from_secs_f64(rtt);
@@ -268,7 +291,10 @@ impl Run {
             }
         }
         for _ in 0..came {
-            self.growth.connection_opened(now);
+            for change in self.growth.connection_opened(now) {
+                self.changes.push((self.now, change));
+                self.apply(now, change);
+            }
         }
         let first = self.flows.first().is_some_and(|f| f.ready <= self.now);
         if !first || self.now < self.sample_at {
@@ -312,6 +338,19 @@ impl Run {
         }
     }
 
+    fn tcp(&self, flow: &Flow) -> TcpSample {
+        let min_rtt = Duration::from_secs_f64(self.path.hop.unwrap_or(self.path.rtt));
+        let rtt = match self.path.hop {
+            Some(_) => min_rtt,
+            None => flow.tcp.rtt.max(min_rtt),
+        };
+        TcpSample {
+            min_rtt,
+            rtt,
+            ..flow.tcp
+        }
+    }
+
     fn evidence(&self, now: Instant) -> Evidence {
         let there = self
             .flows
@@ -331,7 +370,7 @@ impl Run {
                     window_blocked: Duration::from_secs_f64(flow.blocked),
                     in_flight: 0,
                     depth: 4 << 20,
-                    latency: flow.tcp.rtt,
+                    latency: Duration::from_secs_f64(self.path.rtt),
                     stalls_disk: 0,
                     stalls_depth: 0,
                 });
@@ -343,16 +382,13 @@ impl Run {
             moved: self.moved as u64,
             done: 0,
             cpu: Duration::from_secs_f64(self.cpu),
-            idle: Some(self.idle),
+            idle: Some(self.idle.min(self.path.idle)),
+            bears_losses: self.path.bears_losses,
             connections: there
                 .map(|f| ConnectionSample {
                     connection: f.id,
                     bytes: f.bytes as u64,
-                    tcp: Some(TcpSample {
-                        min_rtt: Duration::from_secs_f64(self.path.rtt),
-                        rtt: f.tcp.rtt.max(Duration::from_secs_f64(self.path.rtt)),
-                        ..f.tcp
-                    }),
+                    tcp: Some(self.tcp(f)),
                 })
                 .collect(),
             lanes,

@@ -222,3 +222,22 @@ fn the_users_limit_is_no_reason_to_grow() {
     assert_eq!(out.connections, 1);
     assert_eq!(out.limiter, Limiter::UserLimit);
 }
+
+/// A memory is a file, and a limit a flag: both may say anything.
+#[test]
+fn numbers_beyond_reason_are_no_hindrance() {
+    let path = satellite(Direction::Up);
+    let mut config = config(&path);
+    config.limit = Some(u64::MAX);
+    let learned = Learned {
+        direction: Direction::Up,
+        connections: u32::MAX,
+        channels: u32::MAX,
+        rate: 0,
+        rtt_us: (path.rtt * 1e6) as u64,
+        at: 0,
+    };
+    config.learned = Some((learned, 0));
+    let out = Run::new(path, config, 8e6, 5).run();
+    assert!(out.connections >= 1);
+}

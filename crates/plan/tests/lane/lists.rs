@@ -1,7 +1,7 @@
-use plan::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent};
+use plan::{Attributes, EntryKind, JobId, JobKind, LaneError, LaneEvent, PutOptions};
 use testkit::sftp_model::{Act, Inject, Kind, Personality};
 
-use crate::world::{Mode, World, config, link, remote};
+use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 use sftp::StatusCode;
 
 fn entries(w: &World, job: JobId) -> Vec<(Vec<u8>, Attributes)> {
@@ -76,16 +76,125 @@ fn a_listing_that_fails_says_so() {
 }
 
 #[test]
-fn a_predicting_lane_takes_no_listing() {
+fn where_handles_are_predicted_a_listing_takes_one_round_trip() {
+    for (mode, round_trips) in [(Mode::Remembered, 1), (Mode::Predicting, 2)] {
+        let mut w = World::new(mode);
+        for d in 0..40 {
+            w.model.fs.place(&format!("d{d}"), Kind::Dir, 0o755);
+            for f in 0..d {
+                w.place(&format!("d{d}/f{f:03}"), b"x", 0o644);
+            }
+        }
+        let list = |w: &mut World, d: u32| {
+            let path = remote(&format!("d{d}"));
+            w.job(JobKind::List { path })
+        };
+        let jobs: Vec<JobId> = (0..40).map(|d| list(&mut w, d)).collect();
+        w.run();
+        assert!(w.now - w.start < (round_trips + 1) * RTT, "{mode:?}");
+        for (count, job) in jobs.into_iter().enumerate() {
+            assert_eq!(entries(&w, job).len(), count, "{mode:?}");
+            assert!(w.done(job));
+        }
+        assert_eq!(w.model.open_handles(), (0, 1), "{mode:?}: one at a time");
+    }
+}
+
+/// Listings, uploads and downloads take turns on one channel, and none meets another's handle.
+#[test]
+fn listings_among_files_hold_no_handle() {
+    for mode in [Mode::Remembered, Mode::Predicting] {
+        let mut w = World::new(mode);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        for f in 0..300 {
+            w.place(&format!("d/f{f:03}"), &bytes(100, f), 0o644);
+        }
+        let mut lists = Vec::new();
+        for i in 0..60 {
+            w.put(bytes(3000, i), &format!("p{i}"), PutOptions::default());
+            w.get(&format!("d/f{i:03}"), None);
+            lists.push(w.job(JobKind::List { path: remote("d") }));
+            lists.push(w.job(JobKind::List {
+                path: remote("none"),
+            }));
+        }
+        w.run();
+        assert_eq!(w.error, None);
+        for pair in lists.chunks(2) {
+            assert_eq!(entries(&w, pair[0]).len(), 300);
+            let refused = w.failed(pair[1]);
+            assert!(
+                refused.is_some_and(|t| t.contains("no such file")),
+                "{refused:?}"
+            );
+        }
+        for i in 0..60 {
+            let data = w.model.fs.data(&format!("p{i}"));
+            assert_eq!(data, Some(bytes(3000, i).as_slice()));
+            let source = format!("d/f{i:03}");
+            assert_eq!(w.got(&source), Some(bytes(100, i).as_slice()));
+        }
+        assert_eq!(w.model.open_handles().0, 0);
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_directory_too_long_for_one_flight_is_given_back_untold() {
     let mut w = World::new(Mode::Remembered);
-    let job = Job {
-        id: JobId(99),
-        kind: JobKind::List { path: remote(".") },
-    };
-    assert_eq!(w.lane.push(w.now, job.clone()), Err(job.clone()));
-    // Nor while it may still come to predict.
+    w.model.fs.place("d", Kind::Dir, 0o755);
+    for f in 0..1500 {
+        w.place(&format!("d/f{f:04}"), b"x", 0o644);
+    }
+    let job = w.job(JobKind::List { path: remote("d") });
+    w.run();
+    let given_back = |e: &LaneEvent| *e == LaneEvent::Abandoned(job);
+    assert!(w.events.iter().any(|(_, e)| given_back(e)));
+    assert!(entries(&w, job).is_empty());
+    assert_eq!(w.model.open_handles().0, 0);
+}
+
+#[test]
+fn a_listing_with_another_handle_ends_the_lane_before_anything_is_told() {
+    for nth in 0..3 {
+        let mut w = World::new(Mode::Remembered);
+        for d in 0..3 {
+            w.model.fs.place(&format!("d{d}"), Kind::Dir, 0o755);
+            w.place(&format!("d{d}/f"), b"x", 0o644);
+        }
+        let path = |d: usize| remote(&format!("d{d}"));
+        let jobs: Vec<JobId> = (0..3)
+            .map(|d| w.job(JobKind::List { path: path(d) }))
+            .collect();
+        w.model.inject(Inject {
+            kind: Some("OPENDIR"),
+            nth,
+            act: Act::OtherHandle,
+        });
+        w.run();
+        assert!(matches!(w.error, Some(LaneError::Surprise(_))), "{nth}");
+        w.reconnect(config(Mode::Plain, 2));
+        w.run();
+        assert_eq!(w.error, None);
+        for job in jobs {
+            assert_eq!(entries(&w, job).len(), 1, "told once");
+            assert!(w.done(job));
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_before_version_is_answered_with_it() {
     let mut w = World::new(Mode::Predicting);
-    assert_eq!(w.lane.push(w.now, job.clone()), Err(job));
+    w.place("f", b"x", 0o640);
+    let stat = w.job(JobKind::Stat {
+        path: remote("f"),
+        follow: true,
+    });
+    let real = w.job(JobKind::RealPath { path: remote(".") });
+    w.run();
+    assert!(w.done(stat) && w.done(real));
+    assert!(w.now - w.start < 2 * RTT, "{:?}", w.now - w.start);
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl World {
         while self.lane.wants_jobs() > 0
             && let Some(job) = self.jobs.pop_front()
         {
-            self.lane.push(self.now, job).expect("a job for this lane");
+            self.lane.push(self.now, job);
         }
     }
 

@@ -361,7 +361,7 @@ impl World {
                         .lanes
                         .get_mut(&lane)
                         .expect("an order for a lane that is there");
-                    at.lane.push(self.now, job).expect("a job for this lane");
+                    at.lane.push(self.now, job);
                 }
                 Order::Abandon(lane, job) => {
                     if let Some(at) = self.lanes.get_mut(&lane) {

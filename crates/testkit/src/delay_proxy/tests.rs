@@ -19,30 +19,41 @@ fn echo() -> SocketAddr {
     addr
 }
 
+/// Never less than it should be; a busy machine makes it more at times, but not each time.
 #[test]
 fn every_round_trip_takes_its_time() {
     let rtt = Duration::from_millis(40);
     let proxy = DelayProxy::to(echo()).rtt(rtt).start();
     let mut socket = TcpStream::connect(proxy.addr()).expect("connects at once");
-    let begun = Instant::now();
-    for turn in 0..5 {
+    let mut shortest = Duration::MAX;
+    for turn in 0..20 {
+        let begun = Instant::now();
         socket.write_all(&[turn]).expect("writes");
         let mut byte = [0];
         socket.read_exact(&mut byte).expect("reads");
         assert_eq!(byte, [turn]);
+        let took = begun.elapsed();
+        assert!(took >= rtt, "a round trip of {rtt:?} took {took:?}");
+        shortest = shortest.min(took);
     }
-    // The first turn waits half a round trip more, for the server's accept().
-    let least = rtt * 5;
-    let took = begun.elapsed();
     assert!(
-        took >= least && took < least + rtt,
-        "5 round trips of {rtt:?} took {took:?}"
+        shortest < rtt + rtt / 5,
+        "of 20 round trips of {rtt:?} the shortest took {shortest:?}"
     );
-    assert_eq!(proxy.with_connect(took, 1), took + rtt);
+    assert_eq!(proxy.with_connect(shortest, 1), shortest + rtt);
 }
 
 #[test]
 fn the_rate_is_kept_both_ways_at_once() {
+    let took: Vec<f64> = (0..5).map(|_| there_and_back()).collect();
+    assert!(
+        took.iter().all(|took| *took >= 0.19) && took.iter().any(|took| *took < 0.4),
+        "0.4 MB at 2 MB/s took {took:?} s"
+    );
+}
+
+/// Seconds that 0.4 MB take at 2 MB/s each way.
+fn there_and_back() -> f64 {
     let proxy = DelayProxy::to(echo()).rate(2_000_000).start();
     let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
     let begun = Instant::now();
@@ -55,11 +66,7 @@ fn the_rate_is_kept_both_ways_at_once() {
     socket.read_to_end(&mut back).expect("reads");
     writer.join().expect("the writer ends");
     assert_eq!(back.len(), 400_000);
-    let took = begun.elapsed().as_secs_f64();
-    assert!(
-        (0.19..0.6).contains(&took),
-        "0.4 MB at 2 MB/s took {took} s"
-    );
+    begun.elapsed().as_secs_f64()
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl Client {
         if let (Some(lane), Some(id)) = (&mut self.lane, self.channel) {
             while lane.wants_jobs() > 0 && !self.jobs.is_empty() {
                 let job = self.jobs.remove(0);
-                lane.push(now, job).expect("a job for this lane");
+                lane.push(now, job);
             }
             loop {
                 let mut moved = false;

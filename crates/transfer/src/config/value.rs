@@ -48,6 +48,10 @@ pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
     } else if text.is_empty() {
         return Err(bad());
     }
+    // OpenSSH's convtime has no more either, and far more is no time that can be waited for.
+    if seconds > i32::MAX as u64 {
+        return Err(bad());
+    }
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
@@ -127,6 +131,8 @@ mod tests {
         assert_eq!(time("none"), Ok(None));
         assert!(time("h").is_err() && time("1x").is_err() && time("").is_err());
         assert!(time("99999999999999999999").is_err() && time("9999999999999999999w").is_err());
+        assert_eq!(time("2147483647"), secs(2_147_483_647));
+        assert!(time("2147483648").is_err() && time("18446744073709551615").is_err());
         assert_eq!(size("1G"), Ok(Some(1 << 30)));
         assert_eq!(size("500"), Ok(Some(500)));
         assert_eq!(size("default"), Ok(None));

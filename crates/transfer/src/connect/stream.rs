@@ -73,6 +73,17 @@ impl Stream {
         }
     }
 
+    /// Has the next segments acknowledged as they come; the kernel goes back to waiting by itself.
+    /// sshd writes its answers to a login piece by piece, and Nagle's algorithm there holds each
+    /// piece until the one before is acknowledged, which a delayed acknowledgement makes 40 ms more.
+    pub fn acknowledge_at_once(&self) {
+        #[cfg(target_os = "linux")]
+        if let Self::Tcp(s) = self {
+            // Without it all is only slower.
+            let _ = rustix::net::sockopt::set_tcp_quickack(s, true);
+        }
+    }
+
     /// What the kernel says of a TCP connection; of what lies behind a command or another
     /// connection it knows nothing.
     pub fn tcp_info(&self) -> Option<sys::TcpInfo> {

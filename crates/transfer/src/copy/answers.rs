@@ -31,6 +31,7 @@ impl Engine<'_> {
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
                 Some((_, Purpose::Walk(walk, tag))) => {
                     let (walk, tag) = (*walk, *tag);
+                    self.announce_listed(&entries);
                     self.walks.handle(walk, tag, Answer::Entries(entries));
                 }
                 _ => {

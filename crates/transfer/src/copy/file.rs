@@ -8,7 +8,7 @@ use super::guess::{Guess, TargetIs, Verdict};
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
-use super::tree::{DirKey, Held};
+use super::tree::{Blame, DirKey, Held};
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
@@ -325,7 +325,29 @@ impl Engine<'_> {
         match result {
             Ok(()) => self.file_done(id),
             Err(fault) if task.guess.is_some() => self.judge(id, fault),
-            Err(fault) => self.file_fault(id, fault),
+            Err(fault) => match self.tree.blame(task.dir, id) {
+                Blame::File => self.file_fault(id, fault),
+                Blame::Undecided => {}
+                Blame::Directory => self.file_dropped(id),
+            },
+        }
+    }
+
+    /// A file that failed before its directory was known to be made is begun again.
+    pub(super) fn file_again(&mut self, id: FileId) {
+        if let Some(task) = self.files.get_mut(&id) {
+            self.progress.take_back(std::mem::take(&mut task.confirmed));
+            task.state = None;
+            self.start_file(id);
+        }
+    }
+
+    /// A file whose directory was not made, which was said: nothing is said of the file.
+    pub(super) fn file_dropped(&mut self, id: FileId) {
+        if let Some(task) = self.files.remove(&id) {
+            self.progress.file_done();
+            self.free_place(&task.target);
+            self.item_over(task.dir);
         }
     }
 

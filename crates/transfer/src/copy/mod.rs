@@ -1,6 +1,7 @@
 //! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
 //! about it. Sessions and disk do the work.
 
+mod ahead;
 mod answers;
 mod engine;
 mod file;

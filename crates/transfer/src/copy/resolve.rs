@@ -7,6 +7,7 @@ use std::path::Path;
 
 use plan::{EntryKind, JobKind, RemotePath};
 
+use super::ahead;
 use super::engine::{End, Engine, Side};
 use super::guess::{TargetIs, is_directory_by_name};
 use super::names::{Written, written};
@@ -42,8 +43,15 @@ impl Engine<'_> {
         }
         let target_host = match &request.target {
             Place::Remote { host, .. } => {
+                let here = groups.iter().filter(|g| g.host.is_none());
+                let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
+                let recursive = self.options.recursive || self.options.archive;
+                let counting = ahead::count(&paths, recursive);
                 match self.connect_to(*host) {
-                    Ok(side) => self.target = Some(side),
+                    Ok(side) => {
+                        self.target = Some(side);
+                        self.announce(counting);
+                    }
                     Err(why) => {
                         self.lost = Some(why);
                         return;

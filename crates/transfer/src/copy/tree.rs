@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use plan::{Attributes, JobKind, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
+use super::file::FileId;
 use super::local;
 use super::source::WalkId;
 use crate::report::Event;
@@ -21,7 +22,13 @@ pub(super) struct DirKey {
 pub(super) struct Tree {
     dirs: BTreeMap<DirKey, Dir>,
     held: usize,
+    /// Files begun before it is known that their directory is made.
+    early: usize,
 }
+
+/// Files that may be begun behind a MKDIR without an answer: more than a new connection sends in
+/// a round trip, and few, since each asks what stands at its name, which a new directory spares.
+const EARLY: usize = 64;
 
 #[derive(Debug)]
 struct Dir {
@@ -40,6 +47,21 @@ struct Dir {
     held: Vec<Held>,
     /// Directories that wait for it to be made.
     held_dirs: Vec<DirKey>,
+    /// Files that were begun before it is known to be made.
+    early: usize,
+    /// Of them, those that failed, perhaps only because it was not.
+    failed_early: Vec<FileId>,
+}
+
+/// What the failure of a file says, as far as its directory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The file itself.
+    File,
+    /// Nobody knows yet.
+    Undecided,
+    /// Its directory was not made, which was said.
+    Directory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +102,7 @@ impl Tree {
     pub(super) fn drop_held(&mut self) {
         self.dirs.clear();
         self.held = 0;
+        self.early = 0;
     }
 
     /// Where a directory goes.
@@ -106,11 +129,34 @@ impl Tree {
         self.dirs.get(&dir).is_some_and(|d| d.parent.is_none())
     }
 
-    fn place(&mut self, dir: DirKey, held: &Held) -> Place {
+    /// Whose fault it is that a file in `dir` failed; one that nobody knows of yet is kept until
+    /// the directory is made or not.
+    pub(super) fn blame(&mut self, dir: Option<DirKey>, file: FileId) -> Blame {
+        let Some(dir) = dir.and_then(|dir| self.dirs.get_mut(&dir)) else {
+            return Blame::File;
+        };
+        match dir.state {
+            DirState::Making => {
+                dir.failed_early.push(file);
+                Blame::Undecided
+            }
+            DirState::Failed => Blame::Directory,
+            _ => Blame::File,
+        }
+    }
+
+    /// `early`: a file may follow the request that makes its directory, before the answer.
+    fn place(&mut self, dir: DirKey, held: &Held, early: bool) -> Place {
         let Some(dir) = self.dirs.get_mut(&dir) else {
             return Place::Never;
         };
         match dir.state {
+            DirState::Making if early && !held.symlink && self.early < EARLY => {
+                dir.open += 1;
+                dir.early += 1;
+                self.early += 1;
+                Place::Now
+            }
             DirState::Waiting | DirState::Making => {
                 dir.open += 1;
                 dir.held.push(held.clone());
@@ -138,7 +184,8 @@ impl Engine<'_> {
     ) -> bool {
         let mut state = DirState::Making;
         if let Some(parent) = parent {
-            let in_order = self.server_works_in_order();
+            // Through a symlink that must not be followed it would go elsewhere.
+            let in_order = self.server_works_in_order() && self.follows(parent);
             let Some(above) = self.tree.dirs.get_mut(&parent) else {
                 return false;
             };
@@ -166,6 +213,8 @@ impl Engine<'_> {
                 open: 0,
                 held: Vec::new(),
                 held_dirs: Vec::new(),
+                early: 0,
+                failed_early: Vec::new(),
             },
         );
         if state == DirState::Making {
@@ -197,11 +246,7 @@ impl Engine<'_> {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
-            // Inside a tree a symlink may be the source's, where that is another host.
-            let follow = match dir.parent {
-                Some(_) => !self.keeps_foreign_links(),
-                None => !self.has_linked(&path.0),
-            };
+            let follow = self.follows(key);
             let kind = JobKind::MakeDir { path, mode, follow };
             self.submit(End::Target, kind, Purpose::MakeDir(key));
             return;
@@ -225,12 +270,26 @@ impl Engine<'_> {
         }
     }
 
+    /// Whether a symlink to a directory will do at the far end. Inside a tree it may be the
+    /// source's, where that is another host.
+    fn follows(&self, key: DirKey) -> bool {
+        self.tree
+            .dirs
+            .get(&key)
+            .is_some_and(|dir| match dir.parent {
+                Some(_) => !self.keeps_foreign_links(),
+                None => !self.has_linked(&dir.target),
+            })
+    }
+
     pub(super) fn on_made(&mut self, key: DirKey, result: Result<(), String>) {
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
         let held = std::mem::take(&mut dir.held);
         let held_dirs = std::mem::take(&mut dir.held_dirs);
+        let failed = std::mem::take(&mut dir.failed_early);
+        self.tree.early -= std::mem::take(&mut dir.early);
         self.tree.held -= held.len();
         match result {
             Ok(()) => {
@@ -238,6 +297,9 @@ impl Engine<'_> {
                 self.set_mode_now(key);
                 for below in held_dirs {
                     self.make_dir(below);
+                }
+                for file in failed {
+                    self.file_again(file);
                 }
                 for item in held {
                     self.begin_placed(item);
@@ -258,6 +320,9 @@ impl Engine<'_> {
                     let target = self.shown(End::Target, &target);
                     let what = format!("cannot create the directory: {what}");
                     self.fail(None, target, what);
+                }
+                for file in failed {
+                    self.file_dropped(file);
                 }
                 for below in held_dirs {
                     self.on_made(below, Err("its directory was not made".to_owned()));
@@ -297,7 +362,11 @@ impl Engine<'_> {
     /// Begins an item, or keeps it until its directory is made.
     pub(super) fn begin_item(&mut self, item: Held) {
         let place = match item.dir {
-            Some(dir) => self.tree.place(dir, &item),
+            Some(dir) => {
+                let here = self.source.is_none() && self.target.is_some();
+                let early = here && self.server_works_in_order() && self.follows(dir);
+                self.tree.place(dir, &item, early)
+            }
             None => Place::Now,
         };
         if let Place::Now = place {

@@ -115,6 +115,7 @@ mod tests {
                 done: 0,
                 cpu: Duration::ZERO,
                 idle: Some(0.9),
+                bears_losses: false,
                 connections: vec![ConnectionSample {
                     connection: ConnectionId(0),
                     bytes: 0,

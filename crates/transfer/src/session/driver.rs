@@ -227,6 +227,9 @@ impl Driver {
                         on.lane.cancel(now, &reason);
                     }
                 }
+                Ok(Command::Expect(direction, files, bytes)) => {
+                    self.growing.expect(direction, files, bytes);
+                }
                 Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,
                 Ok(Command::End) | Err(TryRecvError::Disconnected) => {
@@ -330,29 +333,10 @@ impl Driver {
 
     /// Does what the spreader wants done, and tells what it has to tell.
     pub(super) fn obey(&mut self, now: Instant) {
+        // What a lane was given it may have begun already, and want more.
         self.report_lanes(now);
-        while let Some(order) = self.spread.poll_order() {
-            match order {
-                Order::Push(lane, job) => {
-                    let Some(at) = self.lane_at(lane) else {
-                        continue;
-                    };
-                    if let Err(job) = self.lanes[at].lane.push(now, job) {
-                        self.spread.lane_refused(now, lane, job.id);
-                    }
-                }
-                Order::Abandon(lane, job) => {
-                    if let Some(at) = self.lane_at(lane) {
-                        self.lanes[at].lane.abandon(now, job);
-                    }
-                }
-                Order::Close(lane) => {
-                    if let Some(at) = self.lane_at(lane) {
-                        let why = LaneError::Closed(STALLED.to_owned());
-                        self.lane_ended(now, at, why);
-                    }
-                }
-            }
+        while self.obey_orders(now) {
+            self.report_lanes(now);
         }
         while let Some(request) = self.spread.poll_disk() {
             self.owed.asked(&request, None);
@@ -369,6 +353,34 @@ impl Driver {
                 SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
+    }
+
+    /// Carries out what the spreader orders; whether there was anything.
+    fn obey_orders(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(order) = self.spread.poll_order() {
+            any = true;
+            match order {
+                Order::Push(lane, job) => {
+                    let Some(at) = self.lane_at(lane) else {
+                        continue;
+                    };
+                    self.lanes[at].give(now, job);
+                }
+                Order::Abandon(lane, job) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        self.lanes[at].lane.abandon(now, job);
+                    }
+                }
+                Order::Close(lane) => {
+                    if let Some(at) = self.lane_at(lane) {
+                        let why = LaneError::Closed(STALLED.to_owned());
+                        self.lane_ended(now, at, why);
+                    }
+                }
+            }
+        }
+        any
     }
 
     fn flush(&mut self, now: Instant) -> bool {

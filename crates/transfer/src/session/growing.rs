@@ -25,8 +25,12 @@ pub(super) struct Growing {
     log: LimiterLog,
     /// Which way the bytes go, once a file told.
     direction: Option<Direction>,
+    /// Files and bytes that were announced.
+    expected: (u64, u64),
     /// Idle and all ticks of this machine's processors at the last look.
     ticks: Option<(u64, u64)>,
+    /// Packets are lost, and the connections were given a congestion control that bears it.
+    bears_losses: bool,
 }
 
 impl Growing {
@@ -38,6 +42,22 @@ impl Growing {
             _ => return,
         };
         self.direction.get_or_insert(direction);
+    }
+
+    /// More files were announced than there are jobs.
+    pub(super) fn expect(&mut self, direction: Direction, files: u64, bytes: u64) {
+        self.direction.get_or_insert(direction);
+        self.expected.0 += files;
+        self.expected.1 = self.expected.1.saturating_add(bytes);
+        if let Some(growth) = &mut self.growth {
+            growth.expect(self.expected.0, self.expected.1);
+        }
+    }
+
+    /// Bytes that were announced, before the first look: their jobs are still to come.
+    fn announced(&self) -> u64 {
+        let looked = self.growth.as_ref().is_some_and(|g| g.has_sampled());
+        if looked { 0 } else { self.expected.1 }
     }
 
     /// What of this machine's processors was idle since the last look, 0 to 1.
@@ -99,14 +119,18 @@ impl Driver {
         };
         let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
         let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
-        if self.spread.is_idle() || !authenticated {
+        let begins = self.growing.growth.is_none() && self.growing.expected.0 > 0;
+        if (self.spread.is_idle() && !begins) || !authenticated {
             return;
         }
         if self.growing.growth.is_none() {
             let config = self.growth_config(direction);
             self.growing.learned = config.learned.map(|(learned, _)| learned);
             self.warn_of_one_connection(&config);
-            self.growing.growth = Some(Growth::new(config));
+            let mut growth = Growth::new(config);
+            let (files, bytes) = self.growing.expected;
+            growth.expect(files, bytes);
+            self.growing.growth = Some(growth);
         }
         let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
         if !self.growing.growth.as_ref().is_some_and(due) {
@@ -116,6 +140,7 @@ impl Driver {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
+        trace!("{:?}", evidence.lanes);
         let throttle = self.throttle.as_mut();
         growth.set_throttled(throttle.is_some_and(|t| t.take_share(now) > 0.5));
         let learned = self.growing.learned;
@@ -136,7 +161,8 @@ impl Driver {
         for change in changes {
             self.change(now, change);
         }
-        if limiter == plan::Limiter::Loss && direction == Direction::Up {
+        let lossy = limiter == plan::Limiter::Loss || self.growing.bears_losses;
+        if lossy && direction == Direction::Up {
             self.bear_losses();
         }
     }
@@ -156,6 +182,7 @@ impl Driver {
         for on in self.connections.iter_mut().filter(|on| !on.bears_losses) {
             on.bears_losses = true;
             if on.link.bear_losses() {
+                self.growing.bears_losses = true;
                 debug!("connection {}: BBR from now on", on.id.0);
             }
         }
@@ -164,6 +191,8 @@ impl Driver {
     fn growth_config(&self, direction: Direction) -> GrowthConfig {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
+        let usual = GrowthConfig::new(direction);
+        let most = reach.and_then(|r| r.most());
         GrowthConfig {
             connections: self.options.connections,
             channels: self.options.channels,
@@ -171,11 +200,10 @@ impl Driver {
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             buffer: buffer(direction),
             limit: self.options.limit,
-            most_connections: reach
-                .and_then(|r| r.most())
-                .unwrap_or_else(|| GrowthConfig::new(direction).most_connections),
+            most_connections: most.unwrap_or(usual.most_connections),
+            most_lossy: most.unwrap_or(usual.most_lossy),
             learned: learned.map(|l| (l, seconds())),
-            ..GrowthConfig::new(direction)
+            ..usual
         }
     }
 
@@ -215,11 +243,12 @@ impl Driver {
         }
         Evidence {
             now,
-            remaining: Some(self.spread.remaining()),
+            remaining: Some(self.growing.announced().max(self.spread.remaining())),
             moved: stats.moved,
             done: stats.done,
             cpu: processor_time(),
             idle: self.growing.idle(),
+            bears_losses: self.growing.bears_losses,
             connections,
             lanes,
         }
@@ -260,7 +289,11 @@ impl Driver {
             return;
         };
         match result {
-            Ok(()) => growth.connection_opened(now),
+            Ok(()) => {
+                for change in growth.connection_opened(now) {
+                    self.change(now, change);
+                }
+            }
             Err(why) => {
                 debug!("no further connection: {why}");
                 growth.refused(

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use plan::{ConnectionId, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport};
+use plan::{ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport};
 
 use super::ChannelId;
 use super::driver::Driver;
@@ -25,6 +25,14 @@ pub(super) struct LaneOnChannel {
     pub(super) blocked: Duration,
     pub(super) blocked_since: Option<Instant>,
     reported: Option<LaneReport>,
+}
+
+impl LaneOnChannel {
+    /// Gives it a job, which the spreader has taken off what it may still want.
+    pub(super) fn give(&mut self, now: Instant, job: Job) {
+        self.lane.push(now, job);
+        self.reported = None;
+    }
 }
 
 impl Driver {
@@ -60,6 +68,9 @@ impl Driver {
             return;
         }
         // Handles are predicted there and no other channel is to be had.
+        if !self.spread.lists_are_stuck() {
+            return;
+        }
         if let Some(at) = self.lanes.iter().position(|on| on.lane.predicts()) {
             let surprise = "a directory has to be listed on the only channel";
             self.lane_ended(now, at, LaneError::Surprise(surprise));

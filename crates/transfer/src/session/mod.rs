@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Hint, Job, JobId, LaneEvent};
+use plan::{Direction, Hint, Job, JobId, LaneEvent};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -112,6 +112,8 @@ enum Command {
     Check(JobId, Arc<Check>),
     Exec(exec::Order),
     Cancel(String),
+    /// So many files with so many bytes will follow.
+    Expect(Direction, u64, u64),
     /// The handle is gone.
     End,
 }
@@ -229,6 +231,12 @@ impl Session {
     /// Closes a command's channel; nothing more is told of it.
     pub(crate) fn exec_stop(&self, id: ExecId) {
         self.command(Command::Exec(exec::Order::Stop(id)));
+    }
+
+    /// Announces `files` with `bytes` in all before their jobs are there, so that further
+    /// connections can be begun in time.
+    pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
+        self.command(Command::Expect(direction, files, bytes));
     }
 
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.

@@ -6,6 +6,7 @@ mod moving;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
@@ -122,8 +123,16 @@ impl SshLink {
         gate: Box<dyn Gate>,
     ) -> Result<Self, LinkError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
-        let stream = open().map_err(LinkError)?;
-        let conn = engine(&config.connection, &pool)?;
+        // The library's first random bytes take 40 ms of processor time, and belong to the thread
+        // that drew them: they are drawn while the SYN is on its way.
+        let (stream, conn) = thread::scope(|scope| {
+            let opening = scope.spawn(&mut open);
+            let conn = engine(&config.connection, &pool);
+            (opening.join(), conn)
+        });
+        let failed = || Err("the thread that connects has failed".to_owned());
+        let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError)?;
+        let conn = conn?;
         let agents = config.forward.clone().map(AgentChannels::new);
         let link = Self {
             config,
@@ -179,6 +188,7 @@ impl SshLink {
             if left.is_some_and(|l| l.is_zero()) {
                 return Err(error("no answer in time (ConnectTimeout)"));
             }
+            self.stream.acknowledge_at_once();
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
             let timeout = left.and_then(|l| Timespec::try_from(l).ok());
