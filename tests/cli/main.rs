@@ -12,3 +12,4 @@ mod output;
 mod refused;
 mod resumed;
 mod stopped;
+mod verify;

@@ -16,6 +16,7 @@ use transfer::memory::Memories;
 use transfer::operand::Destination;
 use transfer::prompt::{Batch, Person};
 use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
+use transfer::sums::Ledger;
 
 use crate::flags::low::CopyArgs;
 use crate::output::Output;
@@ -29,14 +30,18 @@ pub(crate) struct Hosts {
     hosts: Vec<Destination>,
     flags: CopyArgs,
     output: Arc<Output>,
+    /// Where sums are wanted.
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
+        let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
         Self {
             hosts,
             flags,
             output,
+            ledger,
         }
     }
 
@@ -51,6 +56,7 @@ impl Hosts {
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
+            ledger: self.ledger.clone(),
             ..SessionOptions::default()
         }
     }
@@ -167,6 +173,10 @@ impl Connect for Hosts {
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         self.over_program(destination)
             .unwrap_or_else(|| self.over_ssh(destination, cancel))
+    }
+
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.ledger.clone()
     }
 
     fn name(&self, host: HostId) -> String {

@@ -82,6 +82,24 @@ impl Output {
             let line = closing::resumed(*done, *partial, *partial_bytes);
             self.console.line(&line);
         }
+        if let Event::Mismatch {
+            path,
+            from,
+            len,
+            again,
+            ..
+        } = event
+        {
+            let end = from + len;
+            let then = if *again {
+                ", so it is copied again"
+            } else {
+                ""
+            };
+            self.show_warning(&format!(
+                "{path}: bytes {from} to {end} are not those that passed{then}"
+            ));
+        }
         self.event(event);
     }
 

@@ -16,4 +16,5 @@ pub mod operand;
 pub mod prompt;
 pub mod report;
 pub mod session;
+pub mod sums;
 pub mod walk;

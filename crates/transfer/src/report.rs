@@ -17,6 +17,8 @@ use serde::{Serialize, Serializer};
 
 pub use session::SessionReport;
 
+use crate::sums::Algorithm;
+
 /// Failures that a [`Summary`] keeps in full; more are only counted, and every one was an
 /// [`Event`].
 pub const FAILURES_KEPT: usize = 1000;
@@ -87,6 +89,21 @@ pub enum Event {
         state: FileState,
         /// It was fsynced before.
         synced: bool,
+        /// It was compared with its source when it was there.
+        verified: bool,
+    },
+    /// A file that was copied is not what passed.
+    Mismatch {
+        /// As in `FileStarted`.
+        id: u64,
+        /// The end that was read again.
+        path: Name,
+        /// The first byte of the first range that differs.
+        from: u64,
+        /// Bytes in it.
+        len: u64,
+        /// It is copied again.
+        again: bool,
     },
     /// A file, directory or symlink was not copied.
     Failed {
@@ -148,6 +165,25 @@ pub struct Failure {
     pub reason: String,
 }
 
+/// How files were compared with their sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Files that are as they should be.
+    pub files: u64,
+    /// Of them, those that were copied again for that.
+    pub repaired: u64,
+    /// Of them, those that were read back.
+    pub read_back: u64,
+    /// The program that made sums at the far end.
+    pub program: Option<String>,
+    /// How it made them.
+    pub algorithm: Option<Algorithm>,
+    /// Why files were read back, one clause.
+    pub reason: Option<String>,
+    /// What was read again is the source: the copy was summed as it was written.
+    pub download: bool,
+}
+
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -175,6 +211,8 @@ pub struct Summary {
     pub state: Option<FileState>,
     /// Every file was fsynced.
     pub synced: bool,
+    /// What was verified, where that was wanted.
+    pub verified: Option<Verified>,
     /// From the start of the run, connecting included.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
@@ -200,6 +238,7 @@ impl Default for Summary {
             failures: Vec::new(),
             state: None,
             synced: false,
+            verified: None,
             elapsed: Duration::ZERO,
             sessions: Vec::new(),
         }

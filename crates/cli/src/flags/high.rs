@@ -134,6 +134,8 @@ fn options(args: &CopyArgs) -> CopyOptions {
         fsync: args.fsync,
         journal: true,
         afresh: args.no_resume,
+        verify: args.verify,
+        manifest: args.manifest.clone(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
+use transfer::sums::Wants;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
 use crate::flags::flag::{Flag, Given, Takes};
@@ -41,6 +42,9 @@ pub(crate) struct CopyArgs {
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
     pub(crate) no_resume: bool,
+    pub(crate) verify: bool,
+    pub(crate) manifest: Option<PathBuf>,
+    pub(crate) hash: Option<Hash>,
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
@@ -86,6 +90,15 @@ pub(crate) struct LabArgs {
     pub(crate) quiet: bool,
     pub(crate) figures: Option<PathBuf>,
     pub(crate) command: Vec<OsString>,
+}
+
+/// How the sums of a manifest are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hash {
+    /// As b3sum checks them.
+    Blake3,
+    /// As sha256sum checks them.
+    Sha256,
 }
 
 /// Which addresses to use.
@@ -199,6 +212,9 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     if args.limit.is_some() && args.limit_kbit.is_some() {
         return Some("-l and --limit both set the rate: leave one out");
     }
+    if args.hash.is_some() && args.manifest.is_none() {
+        return Some("--hash says how the sums of --manifest are made: give both");
+    }
     if foreign && (several(args.connections) || several(args.channels)) {
         return Some(
             "a program of -S or -D is one connection with one channel: leave --connections and \
@@ -221,6 +237,15 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
 }
 
 impl CopyArgs {
+    /// Which sums are to be made of what passes, if any.
+    pub(crate) fn sums(&self) -> Option<Wants> {
+        match (&self.manifest, self.hash) {
+            (Some(_), Some(Hash::Sha256)) => Some(Wants::Sha256),
+            (Some(_), _) => Some(Wants::Blake3),
+            (None, _) => self.verify.then_some(Wants::Verify),
+        }
+    }
+
     /// The rate that was set, in bytes a second.
     pub(crate) fn limit(&self) -> Option<u64> {
         // scp's kbit has 1024 bits.

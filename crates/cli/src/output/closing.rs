@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{Outcome, Summary};
+use transfer::report::{Outcome, Summary, Verified};
 
 use crate::output::units;
 use plan::FileState;
@@ -34,6 +34,9 @@ pub(crate) fn line(summary: &Summary) -> String {
     }
     if let Some(claim) = claim(summary) {
         text.push_str(&format!(", {claim}"));
+    }
+    if let Some(verified) = summary.verified.as_ref().filter(|v| v.files > 0) {
+        text.push_str(&format!(", {}", proof(summary, verified)));
     }
     if summary.failed > 0 {
         text.push_str(&format!(", {} failed", summary.failed));
@@ -96,6 +99,38 @@ fn claim(summary: &Summary) -> Option<&'static str> {
     }
 }
 
+/// How files were verified, and what that does not prove.
+fn proof(summary: &Summary, verified: &Verified) -> String {
+    let mut text = match verified.files == summary.files {
+        true => "verified".to_owned(),
+        false => format!("{} verified", verified.files),
+    };
+    if verified.repaired > 0 {
+        text.push_str(&format!(" ({} repaired)", verified.repaired));
+    }
+    let program = verified.program.as_ref().zip(verified.algorithm);
+    match program.filter(|_| verified.read_back < verified.files) {
+        Some((program, algorithm)) => {
+            text.push_str(&format!(" by {program} there ({})", algorithm.name()));
+            if verified.read_back > 0 {
+                text.push_str(&format!(", {} by reading back", verified.read_back));
+            }
+        }
+        None => text.push_str(" by reading back"),
+    }
+    if let Some(reason) = &verified.reason {
+        text.push_str(&format!(" since {reason}"));
+    }
+    text.push_str(match verified.download {
+        true => {
+            "; the source may have been read from memory, and what was written here was summed on \
+             its way and not read again"
+        }
+        false => "; it may have been read from memory and not from the disk",
+    });
+    text
+}
+
 /// What went wrong, a sentence each.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
     let lost = match &summary.outcome {
@@ -122,6 +157,7 @@ mod tests {
     use std::time::Duration;
 
     use transfer::report::{Failure, Name};
+    use transfer::sums::Algorithm;
 
     use super::*;
 
@@ -202,6 +238,47 @@ mod tests {
             ..three()
         };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
+    }
+
+    #[test]
+    fn what_verifying_does_not_prove_is_said() {
+        let program = Verified {
+            files: 3,
+            program: Some("xxhsum".to_owned()),
+            algorithm: Some(Algorithm::Xxh128),
+            ..Verified::default()
+        };
+        let ending = |verified: Verified| {
+            let verified = Some(verified);
+            let said = line(&Summary {
+                verified,
+                ..three()
+            });
+            said.split_once("renamed, ").map(|(_, end)| end.to_owned())
+        };
+        assert_eq!(
+            ending(program.clone()).as_deref(),
+            Some(
+                "verified by xxhsum there (XXH128); it may have been read from memory and not \
+                 from the disk"
+            )
+        );
+        let back = Verified {
+            files: 2,
+            repaired: 1,
+            read_back: 2,
+            reason: Some("the server runs no command".to_owned()),
+            download: true,
+            ..program
+        };
+        assert_eq!(
+            ending(back).as_deref(),
+            Some(
+                "2 verified (1 repaired) by reading back since the server runs no command; the \
+                 source may have been read from memory, and what was written here was summed on \
+                 its way and not read again"
+            )
+        );
     }
 
     #[test]

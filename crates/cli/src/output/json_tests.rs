@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plan::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
-use transfer::report::{Event, Failure, Outcome, SessionReport};
+use transfer::report::{Event, Failure, Outcome, SessionReport, Verified};
 
 use super::*;
 
@@ -106,6 +106,14 @@ fn examples() -> Vec<String> {
             bytes: 5,
             state: FileState::Renamed,
             synced: false,
+            verified: true,
+        },
+        Event::Mismatch {
+            id: 1,
+            path: name(),
+            from: 0,
+            len: 5,
+            again: true,
         },
         Event::Failed {
             id: None,
@@ -132,6 +140,7 @@ fn examples() -> Vec<String> {
         outcome: Outcome::Partial,
         failed: 1,
         failures,
+        verified: Some(Verified::default()),
         ..Summary::default()
     };
     let lost = Summary {
@@ -207,6 +216,10 @@ fn every_event_is_as_documented_and_every_documented_event_exists() {
         .collect();
     for line in examples() {
         let event: Value = serde_json::from_str(&line).unwrap();
+        if event["verified"].is_object() {
+            check_object("Verified", &event["verified"], &documented);
+            seen.push("Verified".to_owned());
+        }
         for session in event["sessions"].as_array().into_iter().flatten() {
             check_object("A session", session, &documented);
             check_object("Evidence", &session["evidence"], &documented);
@@ -236,9 +249,9 @@ fn lines_look_as_they_did() {
         })
         .collect();
     for wanted in [
-        r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","synced":false}"#,
+        r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","synced":false,"verified":true}"#,
         r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
-        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"taken_over":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0}}]}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"taken_over":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0}}]}"#,
     ] {
         assert!(
             lines.iter().any(|line| line == wanted),

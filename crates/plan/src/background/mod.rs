@@ -11,7 +11,7 @@ use self::base::BaseDelays;
 
 /// How much delay of queues is meant to be kept. RFC 6817 allows 100 ms at most, and that much is
 /// heard in a call; a quarter of it is what one frame of video takes, and still several times what
-/// timers and batches of this end add (docs/design/0003-background.md has the sweep).
+/// timers and batches of this end add (docs/design/0004-background.md has the sweep).
 const TARGET: Duration = Duration::from_millis(25);
 
 /// Never slower, in bytes a second: an SSH connection that moves nothing looks dead, and a path on

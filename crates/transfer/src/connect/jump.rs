@@ -90,6 +90,7 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
                     over = true;
                 }
                 LinkEvent::Says(text) => debug!("jump: {text}"),
+                LinkEvent::Exited(..) => {}
             }
         }
         if !write_held(local, &mut held) || over {

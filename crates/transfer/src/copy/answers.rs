@@ -133,7 +133,11 @@ impl Engine<'_> {
                     self.fail(None, name, format!("cannot set its mode: {what}"));
                 }
             }
-            Purpose::File(file, role) => self.on_file(file, role, result),
+            Purpose::File(file, role) => {
+                self.take_sums(id, file);
+                self.on_file(file, role, result);
+            }
+            Purpose::Check(file) => self.on_read_back(file, result),
             Purpose::Guess(file) => {
                 if let Err(what) = said {
                     self.on_guessed(file, TargetIs::Missing, Some(what));

@@ -11,6 +11,7 @@ use super::links::Links;
 use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
+use super::verify::Verify;
 use super::{Connect, CopyOptions};
 use crate::cancel::Cancel;
 use crate::report::{Event, FAILURES_KEPT, Failure, Name, Outcome, Progress, Summary};
@@ -71,6 +72,8 @@ pub(super) enum Purpose {
     MakeSymlink(Held),
     /// May be refused without failing anything.
     Owner(Name, Option<SpecialBits>),
+    /// A file is read back to be compared.
+    Check(FileId),
     /// The bits that a change of owner takes away.
     SpecialBits(Name),
     /// What names the start of the target's kernel, into this file.
@@ -120,6 +123,7 @@ pub(super) struct Engine<'a> {
     /// Owners were refused once: not tried again.
     pub(super) owners_refused: bool,
     pub(super) summary: Summary,
+    pub(super) verify: Verify,
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
@@ -155,6 +159,7 @@ impl<'a> Engine<'a> {
             keeper: Keeper::default(),
             owners_refused: false,
             summary: Summary::default(),
+            verify: Verify::new(options, connect.ledger()),
             lost: None,
             cancelled: false,
         }
@@ -167,8 +172,8 @@ impl<'a> Engine<'a> {
             while !self.stopped() && self.has_room() && self.feed() {}
             self.ask_for_walks();
             self.start_written();
-            let idle = self.jobs.is_empty() && self.keeper.waiting() == 0;
-            if idle && (self.stopped() || !self.has_more()) {
+            self.go_on_verifying();
+            if self.is_quiet() && (self.stopped() || !self.has_more()) {
                 return;
             }
             if !self.wait() {
@@ -186,6 +191,7 @@ impl<'a> Engine<'a> {
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
         self.end(End::Source);
         self.end(End::Target);
+        self.end_manifest();
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
@@ -208,6 +214,7 @@ impl<'a> Engine<'a> {
         let Some(Side { session, name, .. }) = side else {
             return;
         };
+        self.verify.end();
         if let Some(mut report) = session.finish() {
             report.host = Name(name.into_bytes());
             self.summary.sessions.push(report);
@@ -215,7 +222,8 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        self.jobs.len() + self.tree.held() + self.keeper.waiting() < WINDOW && self.relay_has_room()
+        let busy = self.jobs.len() + self.tree.held() + self.keeper.waiting();
+        busy < WINDOW && self.relay_has_room() && self.verify.has_room()
     }
 
     /// Asks `end` something and waits for the answer, while everything else goes on.
@@ -343,14 +351,19 @@ impl<'a> Engine<'a> {
         self.tree.drop_held();
         self.places.clear();
         self.keeper.drop_waiting();
+        self.stop_verifying();
+    }
+
+    /// Nothing is under way.
+    fn is_quiet(&self) -> bool {
+        self.jobs.is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
     }
 
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         if batch.is_empty() {
-            let idle = self.jobs.is_empty() && self.keeper.waiting() == 0;
-            if idle || !self.wait_ready() {
+            if self.is_quiet() || !self.wait_ready() {
                 return false;
             }
             self.start_written();
@@ -360,6 +373,7 @@ impl<'a> Engine<'a> {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
+                Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
@@ -409,8 +423,10 @@ impl<'a> Engine<'a> {
             return any && select.ready_timeout(LONGEST_CLEANUP).is_ok();
         }
         select.recv(self.cancel.receiver());
-        if any {
-            select.ready();
+        match self.verify.deadline() {
+            Some(until) if any => drop(select.ready_deadline(until)),
+            None if any => drop(select.ready()),
+            _ => {}
         }
         any
     }

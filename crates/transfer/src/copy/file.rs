@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use plan::journal::Seen;
 use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
@@ -11,6 +12,7 @@ use super::names::basename;
 use super::relayed::RelayTask;
 use super::tree::{Blame, DirKey, Held};
 use crate::report::{Event, Name};
+use crate::sums::FileSums;
 use crate::walk::{join, local_path};
 
 /// A file of the run, as events name it.
@@ -53,6 +55,10 @@ pub(super) struct FileTask {
     /// old file, which has been removed.
     pub(super) stranded: Option<Vec<u8>>,
     guess: Option<Guessing>,
+    /// What passed of it, where sums are wanted.
+    pub(super) sums: Option<Arc<FileSums>>,
+    /// Times that it was copied, after the first.
+    pub(super) repeats: u8,
 }
 
 #[derive(Debug)]
@@ -142,6 +148,8 @@ impl Engine<'_> {
             relay: None,
             stranded: None,
             guess,
+            sums: None,
+            repeats: 0,
         };
         self.progress.add_file(task.size);
         let started = Event::FileStarted {
@@ -186,7 +194,7 @@ impl Engine<'_> {
             special_bits: self.options.archive,
             inplace: self.options.inplace,
             fsync: self.options.fsync,
-            fresh: task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+            fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive
                 && (task.dir.is_some() || self.has_linked(&task.target)),
         };
@@ -231,7 +239,14 @@ impl Engine<'_> {
         let (source, target) = (local_path(&task.source), local_path(&task.target));
         let progress = self.progress;
         progress.set_current(&task.source_name);
-        let result = local::copy_file(&source, &target, self.options, self.cancel, &mut |n| {
+        task.sums = self.verify.sums();
+        let sums = task.sums.clone();
+        let here = local::Here {
+            options: self.options,
+            cancel: self.cancel,
+            sums: sums.as_ref(),
+        };
+        let result = local::copy_file(&source, &target, &here, &mut |n| {
             task.confirmed += n;
             progress.add_bytes(n);
         });
@@ -395,7 +410,16 @@ impl Engine<'_> {
         self.item_over(task.dir);
     }
 
+    /// It stands under its name.
     pub(super) fn file_done(&mut self, id: FileId) {
+        match self.verify.is_wanted() {
+            true => self.verify_file(id),
+            false => self.file_kept(id),
+        }
+    }
+
+    /// It is copied, and verified where that is wanted.
+    pub(super) fn file_kept(&mut self, id: FileId) {
         let Some(task) = self.files.remove(&id) else {
             return;
         };
@@ -417,9 +441,24 @@ impl Engine<'_> {
             bytes: task.confirmed,
             state,
             synced: self.options.fsync,
+            verified: self.options.verify,
         });
         self.free_place(&task.target);
         self.item_over(task.dir);
+    }
+}
+
+impl FileTask {
+    /// It is copied once more, over what was copied.
+    pub(super) fn begin_again(&mut self) {
+        self.repeats += 1;
+        self.relay = None;
+        self.guess = None;
+        self.state = None;
+        self.stranded = None;
+        self.sums = None;
+        // The source may be another by now.
+        self.attributes = None;
     }
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
 use plan::{Attributes, FileState};
 use rustix::fs::{AtFlags, CWD, chownat, utimensat};
@@ -15,6 +16,7 @@ use wire::{Block, Pool};
 use super::CopyOptions;
 use crate::cancel::Cancel;
 use crate::disk::{Finish, create_target, open_source, os_words, temp_name, timestamps};
+use crate::sums::FileSums;
 
 /// What the owner needs to fill a directory.
 const OWNER: u32 = 0o700;
@@ -123,14 +125,25 @@ pub(super) fn set_owner(path: &Path, attributes: &Attributes) -> io::Result<()> 
     }
 }
 
+/// How [`copy_file`] copies.
+pub(super) struct Here<'a> {
+    pub(super) options: &'a CopyOptions,
+    pub(super) cancel: &'a Cancel,
+    pub(super) sums: Option<&'a Arc<FileSums>>,
+}
+
 /// Copies a file from here to here; `progress` is told of each part. Returns bytes and state.
 pub(super) fn copy_file(
     source: &Path,
     target: &Path,
-    options: &CopyOptions,
-    cancel: &Cancel,
+    here: &Here<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(u64, FileState), (bool, String)> {
+    let Here {
+        options,
+        cancel,
+        sums,
+    } = *here;
     let reading = |e: io::Error| (true, os_words(&e));
     let writing = |e: io::Error| (false, os_words(&e));
     if same_file(source, target) {
@@ -147,6 +160,9 @@ pub(super) fn copy_file(
         let mut block = Block::new(&pool, COPY, 0, COPY);
         let end = from.read(offset, COPY, &mut block).map_err(reading)?;
         for packet in block.packets().filter(|p| !p.is_empty()) {
+            if let Some(sums) = sums {
+                sums.add(offset, std::iter::once(packet.payload()));
+            }
             to.write_slice(offset, packet.payload()).map_err(writing)?;
             offset += packet.len() as u64;
             progress(packet.len() as u64);

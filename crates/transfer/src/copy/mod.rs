@@ -19,14 +19,17 @@ mod roots;
 mod source;
 mod symlink;
 mod tree;
+mod verify;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use self::engine::Engine;
 use crate::cancel::Cancel;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
+use crate::sums::Ledger;
 
 /// A host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +67,10 @@ pub struct CopyOptions {
     pub journal: bool,
     /// Take nothing over of what an earlier run wrote down, and remove what it left.
     pub afresh: bool,
+    /// Compare each file with its source when it is there; needs [`Connect::ledger`].
+    pub verify: bool,
+    /// Write the sums of all files here; needs [`Connect::ledger`].
+    pub manifest: Option<PathBuf>,
 }
 
 /// What to copy where.
@@ -82,6 +89,11 @@ pub trait Connect {
     /// A session with `host`, verified and authenticated, or one sentence why there is none.
     /// Called at most once for each host and side, on the thread of the run.
     fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String>;
+
+    /// Where the sessions put the sums of what passes.
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        None
+    }
 
     /// The host as the user wrote it, for messages (`user@host`).
     fn name(&self, host: HostId) -> String;

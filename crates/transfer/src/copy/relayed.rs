@@ -48,10 +48,12 @@ impl Engine<'_> {
         options.inplace |= again;
         let attributes = task.attributes.unwrap_or_default();
         let share = task.size.unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
-        let relay = Relay::new(FileMeta {
+        task.sums = self.verify.sums();
+        let meta = FileMeta {
             attributes,
             stream: attributes.size.is_none(),
-        });
+        };
+        let relay = Relay::summed(meta, task.sums.clone());
         let (source, target) = (
             RemotePath(task.source.clone()),
             RemotePath(task.target.clone()),

@@ -66,6 +66,9 @@ impl Engine<'_> {
         };
         self.ask_for_boot();
         self.tell_resumed();
+        if !self.begin_manifest() {
+            return;
+        }
         let mut target = None;
         for group in groups {
             if self.stopped() {

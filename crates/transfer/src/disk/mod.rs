@@ -4,6 +4,7 @@
 //! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
 
 mod adopt;
+mod check;
 mod error;
 mod pool;
 mod relay;
@@ -12,6 +13,7 @@ mod target;
 mod temp_name;
 
 pub(crate) use adopt::adopt_target;
+pub(crate) use check::Check;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;

@@ -4,8 +4,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plan::{DiskReply, DiskRequest, Fault, JobId};
+use wire::{Block, PacketBuf};
 
-use super::{Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source};
+use super::{
+    Check, Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source,
+};
+use crate::sums::{Ledger, Ticket};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.
@@ -29,6 +33,8 @@ pub(super) struct Shared {
     ended: Condvar,
     replies: Mutex<Replies>,
     tell: Box<dyn Fn() + Send + Sync>,
+    /// Where sums of what passes are wanted.
+    ledger: Option<Arc<Ledger>>,
 }
 
 #[derive(Default)]
@@ -64,18 +70,32 @@ enum JobFile {
     Source(Arc<Source>),
     Target(Arc<Target>),
     Relay(Arc<Relay>),
+    Check(Arc<Check>),
+}
+
+/// A request that is about to be executed.
+struct Next {
+    request: DiskRequest,
+    file: Option<JobFile>,
+    /// Of a read whose bytes are to be summed.
+    ticket: Option<Ticket>,
 }
 
 impl DiskPool {
     /// A pool of `threads`. `tell` is called, from any thread, when there are replies after there
-    /// were none.
-    pub fn new(threads: usize, tell: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
+    /// were none. Where there is a `ledger`, it gets the sums of all files.
+    pub fn new(
+        threads: usize,
+        ledger: Option<Arc<Ledger>>,
+        tell: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             work: Condvar::new(),
             ended: Condvar::new(),
             replies: Mutex::default(),
             tell: Box::new(tell),
+            ledger,
         });
         let pool = Self { shared };
         for _ in 0..threads {
@@ -112,7 +132,12 @@ impl DiskPool {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
 
-    /// A job with a relay is over.
+    /// Makes `check` the target of `job`, until [`DiskPool::release`].
+    pub(crate) fn bind_check(&self, job: JobId, check: Arc<Check>) {
+        self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Check(check));
+    }
+
+    /// A job with a relay or a check is over.
     pub fn release(&self, job: JobId) {
         let mut state = self.shared.lock();
         if let Some(slot) = state.jobs.get_mut(&job) {
@@ -187,9 +212,9 @@ impl Shared {
 
     /// Runs what of `job` may run now, one request after the other.
     fn run(self: &Arc<Self>, job: JobId) {
-        while let Some((request, file)) = self.next(job) {
-            let shared = shares(&request);
-            let (reply, kept) = self.execute(request, file);
+        while let Some(next) = self.next(job) {
+            let shared = shares(&next.request);
+            let (reply, kept) = self.execute(next);
             if kept.is_some() {
                 // Whoever hears that a file is open may join it at once.
                 self.done(job, shared, kept);
@@ -201,13 +226,13 @@ impl Shared {
         }
     }
 
-    fn next(&self, job: JobId) -> Option<(DiskRequest, Option<JobFile>)> {
+    fn next(&self, job: JobId) -> Option<Next> {
         let mut state = self.lock();
         let slot = state.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
-        // Writes to one file wait for its lock in the kernel, spinning: one thread does them all.
-        let writes = matches!(slot.queue.front(), Some(DiskRequest::Write { .. }))
-            && matches!(slot.file, Some(JobFile::Target(_)));
+        // Writes to one file wait for its lock in the kernel, spinning, and sums want them in
+        // order: one thread does them all.
+        let writes = matches!(slot.queue.front(), Some(DiskRequest::Write { .. }));
         if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
             return None;
         }
@@ -219,7 +244,19 @@ impl Shared {
             slot.alone = true;
             slot.file.take()
         };
-        Some((request, file))
+        // In the order in which they are handed out, so that the thread before is waited for.
+        let ticket = match (&request, &file) {
+            (DiskRequest::Read { offset, len, .. }, Some(JobFile::Source(source))) => {
+                let sums = source.sums.as_ref();
+                sums.map(|sums| sums.promise(*offset, *len as u64))
+            }
+            _ => None,
+        };
+        Some(Next {
+            request,
+            file,
+            ticket,
+        })
     }
 
     fn done(&self, job: JobId, shared: bool, kept: Option<JobFile>) {
@@ -247,11 +284,16 @@ impl Shared {
 
     /// Executes `request`; returns the reply, unless a relay gives it, and the file to keep for
     /// the job.
-    fn execute(
-        self: &Arc<Self>,
-        request: DiskRequest,
-        file: Option<JobFile>,
-    ) -> (Option<DiskReply>, Option<JobFile>) {
+    fn execute(self: &Arc<Self>, next: Next) -> (Option<DiskReply>, Option<JobFile>) {
+        let Next {
+            request,
+            file,
+            ticket,
+        } = next;
+        if let Some(JobFile::Check(check)) = file {
+            let reply = check.handle(request);
+            return (Some(reply), Some(JobFile::Check(check)));
+        }
         if let Some(JobFile::Relay(relay)) = file {
             relay.handle(request, self);
             return (None, Some(JobFile::Relay(relay)));
@@ -266,7 +308,7 @@ impl Shared {
                 }
             };
         }
-        match execute_on_files(request, file) {
+        match execute_on_files(request, file, ticket, self.ledger.as_deref()) {
             Ok((reply, file)) => (Some(reply), file),
             Err((fault, file)) => (Some(DiskReply::Failed { job, fault }), file),
         }
@@ -282,7 +324,12 @@ impl Shared {
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
 
-fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
+fn execute_on_files(
+    request: DiskRequest,
+    file: Option<JobFile>,
+    ticket: Option<Ticket>,
+    ledger: Option<&Ledger>,
+) -> Executed {
     let failed = |e: io::Error| (local_fault(&e), None);
     match (request, file) {
         (
@@ -293,8 +340,12 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             },
             _,
         ) => {
-            let (source, meta) = open_source(&path).map_err(failed)?;
+            let (mut source, meta) = open_source(&path).map_err(failed)?;
+            source.sums = ledger.map(|ledger| ledger.open(job));
             let eof = source.read_first(&mut first).map_err(failed)?;
+            if let Some(sums) = &source.sums {
+                sums.add(0, payloads(&first));
+            }
             if !eof {
                 source.advise_sequential();
             }
@@ -318,7 +369,12 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             },
             Some(JobFile::Source(source)),
         ) => match source.read(offset, len, &mut block) {
-            Ok(_) => Ok((DiskReply::Read { job, offset, block }, None)),
+            Ok(_) => {
+                if let Some(ticket) = ticket {
+                    ticket.keep(payloads(&block));
+                }
+                Ok((DiskReply::Read { job, offset, block }, None))
+            }
             Err(e) => Err(failed(e)),
         },
         (
@@ -333,14 +389,16 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             },
             _,
         ) => {
-            if let Some(target) = adopt_target(&target, replace_link, keep.as_deref()) {
+            if let Some(mut target) = adopt_target(&target, replace_link, keep.as_deref()) {
+                target.sums = ledger.map(|ledger| ledger.open(job));
                 let kept = JobFile::Target(Arc::new(target));
                 return Ok((DiskReply::Adopted { job }, Some(kept)));
             }
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
             let kept = keep.map(|keep| (*keep, stays));
-            let target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            target.sums = ledger.map(|ledger| ledger.open(job));
             let seekable = target.is_seekable();
             let kept = JobFile::Target(Arc::new(target));
             Ok((DiskReply::Created { job, seekable }, Some(kept)))
@@ -407,6 +465,11 @@ fn execute_on_files(request: DiskRequest, file: Option<JobFile>) -> Executed {
             Err(failed(io::Error::other(what)))
         }
     }
+}
+
+fn payloads(block: &Block) -> impl Iterator<Item = &[u8]> + Clone {
+    let packets: Vec<&PacketBuf> = block.packets().collect();
+    packets.into_iter().map(PacketBuf::payload)
 }
 
 /// Whether the request may run beside others of its job. Parts join while a target is synced.

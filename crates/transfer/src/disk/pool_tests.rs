@@ -10,7 +10,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn pool() -> (DiskPool, Receiver<()>) {
     let (told, tell) = unbounded();
-    let pool = DiskPool::new(3, move || {
+    let pool = DiskPool::new(3, None, move || {
         let _ = told.send(());
     });
     (pool.expect("threads"), tell)

@@ -6,6 +6,7 @@ use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId};
 use wire::Block;
 
 use super::pool::Shared;
+use crate::sums::FileSums;
 
 /// Bytes held between the hosts before writes are left unanswered, which stops further reads
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
@@ -15,6 +16,8 @@ const HELD: u64 = 64 << 20;
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).
 pub struct Relay {
     state: Mutex<State>,
+    /// Of what passes, where sums are wanted.
+    sums: Option<Arc<FileSums>>,
 }
 
 #[derive(Default)]
@@ -50,12 +53,18 @@ struct Waiting {
 impl Relay {
     /// A relay for a file with these attributes.
     pub fn new(meta: FileMeta) -> Arc<Self> {
+        Self::summed(meta, None)
+    }
+
+    /// The same, which sums what passes.
+    pub(crate) fn summed(meta: FileMeta, sums: Option<Arc<FileSums>>) -> Arc<Self> {
         let state = State {
             meta,
             ..State::default()
         };
         Arc::new(Self {
             state: Mutex::new(state),
+            sums,
         })
     }
 
@@ -82,6 +91,9 @@ impl Relay {
 
     /// Takes a request; answers now or once there are data or room.
     pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
+        if let (Some(sums), DiskRequest::Write { offset, pieces, .. }) = (&self.sums, &request) {
+            sums.add(*offset, pieces.iter().map(AsRef::as_ref));
+        }
         let mut state = self.lock();
         match request {
             DiskRequest::OpenSource { job, first, .. } => {

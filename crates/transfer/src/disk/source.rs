@@ -2,10 +2,13 @@ use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use plan::{Attributes, FileMeta};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 use wire::Block;
+
+use crate::sums::FileSums;
 
 /// Slices that one preadv or pwritev takes (IOV_MAX of Linux and the BSDs).
 pub(super) const IOV_MAX: usize = 1024;
@@ -14,6 +17,8 @@ pub(super) const IOV_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
+    /// Of what is read, where sums are wanted.
+    pub(super) sums: Option<Arc<FileSums>>,
 }
 
 /// Opens `path` and stats the open file. Like scp, copies only regular files.
@@ -30,7 +35,7 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         // Files in /proc say 0 and have content.
         stream: meta.len() == 0,
     };
-    Ok((Source { file }, meta))
+    Ok((Source { file, sums: None }, meta))
 }
 
 impl Source {

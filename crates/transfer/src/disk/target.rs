@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use plan::{Attributes, Keep};
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::source::IOV_MAX;
 use super::temp_name;
+use crate::sums::FileSums;
 
 /// Symlinks followed before a target counts as a loop (Linux's own bound).
 const MAX_SYMLINKS: usize = 40;
@@ -30,6 +31,8 @@ pub(crate) struct Target {
     end: AtomicU64,
     // A write failed: what is here must not get the final name.
     incomplete: AtomicBool,
+    /// Of what is written, where sums are wanted.
+    pub(super) sums: Option<Arc<FileSums>>,
 }
 
 #[derive(Debug)]
@@ -207,6 +210,7 @@ impl Target {
             form,
             end: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),
+            sums: None,
         }
     }
 
@@ -266,6 +270,9 @@ impl Target {
 
     /// Writes `pieces` at `offset`; returns the bytes written.
     pub(crate) fn write(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
+        if let Some(sums) = &self.sums {
+            sums.add(offset, pieces.iter().map(AsRef::as_ref));
+        }
         let written = self.write_pieces(offset, pieces);
         if written.is_err() {
             self.incomplete.store(true, Ordering::Relaxed);

@@ -120,6 +120,7 @@ impl Driver {
             return;
         };
         let gone = self.connections.remove(at);
+        self.execs_lost(id, &why);
         let young = now.saturating_duration_since(gone.since) < YOUNG;
         gone.link.finish();
         if young && !gone.retiring {
@@ -148,8 +149,11 @@ impl Driver {
             }
         }
         let lanes = &self.lanes;
-        let unused =
-            |on: &Connection| on.retiring && !lanes.iter().any(|lane| lane.id.connection == on.id);
+        let execs = &self.execs;
+        let unused = |on: &Connection| {
+            let lanes = lanes.iter().any(|lane| lane.id.connection == on.id);
+            on.retiring && !lanes && !execs.any_on(on.id)
+        };
         if let Some(at) = self.connections.iter().position(unused) {
             self.connections.remove(at).link.finish();
         }

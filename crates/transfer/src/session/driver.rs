@@ -8,6 +8,7 @@ use plan::{ConnectionId, LaneError, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
+use super::exec::Execs;
 use super::growing::Growing;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
@@ -48,6 +49,7 @@ pub(super) struct Driver {
     pub(super) poll: Poll,
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
+    pub(super) execs: Execs,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
@@ -90,8 +92,13 @@ impl Driver {
         Ok(Self {
             connections: Vec::new(),
             poll,
-            disk: DiskPool::new(options.disk_threads.max(1), move || bell.ring())?,
+            disk: DiskPool::new(
+                options.disk_threads.max(1),
+                options.ledger.clone(),
+                move || bell.ring(),
+            )?,
             lanes: Vec::new(),
+            execs: Execs::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
             owed: Owed::default(),
@@ -198,6 +205,7 @@ impl Driver {
         }
         self.reconnect(now);
         self.open_lanes(now);
+        self.run_execs();
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
         }
@@ -235,6 +243,11 @@ impl Driver {
                         on.lane.cancel(now, &reason);
                     }
                 }
+                Ok(Command::Check(id, check)) => {
+                    self.owed.set_relayed(id);
+                    self.disk.bind_check(id, check);
+                }
+                Ok(Command::Exec(order)) => self.execs.order(order),
                 Ok(Command::Cancel(reason)) => {
                     self.leaving = true;
                     self.stop_waiting(&reason);
@@ -317,6 +330,7 @@ impl Driver {
                         throttle.spend(bytes.len());
                     }
                     let Some(at) = self.lane_on(connection, channel) else {
+                        self.exec_said(connection, channel, bytes);
                         continue;
                     };
                     if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
@@ -332,6 +346,7 @@ impl Driver {
                     self.lanes[at].lane.handle_closed(&why);
                     self.lane_ended(now, at, LaneError::Closed(why));
                 }
+                LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
                 LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
             }
         }

@@ -44,6 +44,15 @@ pub trait Link: Send {
     /// link carries no more.
     fn open_channel(&mut self) -> Option<ChannelId>;
 
+    /// Opens a channel on which the server runs `command`; what it writes comes as data of the
+    /// channel, and its end as [`LinkEvent::Exited`]. `None` where no command can be run.
+    fn open_exec(&mut self, _command: &[u8]) -> Option<ChannelId> {
+        None
+    }
+
+    /// Nothing more is sent on `channel`.
+    fn end_input(&mut self, _channel: ChannelId) {}
+
     /// Gives a channel up; nothing more is received from it.
     fn close_channel(&mut self, channel: ChannelId);
 
@@ -168,6 +177,8 @@ pub enum LinkEvent {
     Data(ChannelId, Bytes),
     /// A channel ended or was refused; why, when that is known.
     Closed(ChannelId, Option<String>),
+    /// A command has ended, with its exit status where there is one, or was not run, and why.
+    Exited(ChannelId, Result<Option<u32>, String>),
     /// A line for the user from the other side (stderr, a banner); not escaped yet.
     Says(String),
 }

@@ -6,6 +6,7 @@
 mod connections;
 mod decisions;
 mod driver;
+mod exec;
 mod growing;
 mod lanes;
 mod link;
@@ -32,9 +33,11 @@ use plan::{Direction, Hint, Job, JobId, LaneEvent};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
-use crate::disk::Relay;
+use crate::disk::{Check, Relay};
 use crate::report::SessionReport;
+use crate::sums::Ledger;
 
+pub use exec::{ExecEvent, ExecId};
 pub use link::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
 };
@@ -64,6 +67,8 @@ pub struct SessionOptions {
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
+    /// Takes the sums of all files that pass.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -88,6 +93,7 @@ impl Default for SessionOptions {
             channels: None,
             bear_losses: true,
             background: false,
+            ledger: None,
         }
     }
 }
@@ -99,6 +105,8 @@ pub enum SessionEvent {
     Lane(LaneEvent),
     /// The job's channel was lost: it is done again from its beginning.
     Restarted(JobId),
+    /// Of a command at the far end.
+    Exec(ExecId, ExecEvent),
     /// A line from the other side for the user, not escaped.
     Says(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
@@ -112,6 +120,8 @@ enum Command {
     /// The same after all were lost, or have fallen silent.
     Rejoined(Result<Box<dyn Link>, NoMore>),
     Bind(JobId, Arc<Relay>),
+    Check(JobId, Arc<Check>),
+    Exec(exec::Order),
     Cancel(String),
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),
@@ -200,6 +210,39 @@ impl Session {
             relayed: true,
         };
         self.command(Command::Push(job, hint));
+    }
+
+    /// Gives the session a Get whose bytes are compared and written nowhere. It is not done again
+    /// when its channel is lost, but fails.
+    pub(crate) fn submit_check(&self, job: Job, check: Arc<Check>) {
+        self.command(Command::Check(job.id, check));
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.command(Command::Push(job, hint));
+    }
+
+    /// Runs `command` at the far end, by the account's shell. What it says comes as
+    /// [`SessionEvent::Exec`], ending in [`ExecEvent::Over`].
+    pub(crate) fn exec(&self, id: ExecId, command: Vec<u8>) {
+        self.command(Command::Exec(exec::Order::Run(id, command)));
+    }
+
+    /// More for the standard input of a command. What was not read yet is held: how much that is,
+    /// is for the caller to bound.
+    pub(crate) fn exec_input(&self, id: ExecId, bytes: Vec<u8>) {
+        self.command(Command::Exec(exec::Order::Input(id, bytes)));
+    }
+
+    /// A command's standard input ends.
+    pub(crate) fn exec_end(&self, id: ExecId) {
+        self.command(Command::Exec(exec::Order::End(id)));
+    }
+
+    /// Closes a command's channel; nothing more is told of it.
+    pub(crate) fn exec_stop(&self, id: ExecId) {
+        self.command(Command::Exec(exec::Order::Stop(id)));
     }
 
     /// Announces `files` with `bytes` in all before their jobs are there, so that further

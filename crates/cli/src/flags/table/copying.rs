@@ -1,4 +1,7 @@
 use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::low::Hash;
+
+const HASHES: &[&str] = &["blake3", "sha256"];
 
 /// What is copied, and how it is written.
 pub(super) const ROWS: &[Flag] = &[
@@ -99,6 +102,62 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, _| {
             args.no_resume = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("verify"),
+        takes: Takes::Nothing,
+        help: "Compare each file with its source when it is there",
+        doc: "Compare each file with its source when it is there. What passes is summed here, \
+              without a second read, and the file at the far end is summed there, by the first of \
+              xxhsum, b3sum, openssl, sha256sum, sha256, gsha256sum, shasum and digest that the \
+              far end has; where no such command may be run, the file is read back over SFTP. A \
+              file that differs is named with the bytes that do, copied again up to two times, \
+              and is a failure if that does not help. What is read again may come from memory and \
+              not from a disk, which the closing line says.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.verify = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("manifest"),
+        takes: Takes::Value("FILE"),
+        help: "Write the sum of each file to FILE, for b3sum -c",
+        doc: "Write the sum of each file that was copied to FILE on this machine, under its name at \
+              the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The sums are those \
+              of what passed; with --verify only files that were found right are in it. FILE gets \
+              its name at the end of the copy.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, given| {
+            args.manifest = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("hash"),
+        takes: Takes::Choice("HASH", HASHES),
+        help: "How the sums of --manifest are made: blake3 or sha256",
+        doc: "How the sums of --manifest are made: blake3, the default, or sha256. SHA-256 takes a \
+              file in order, so a file whose parts went side by side is read again on this machine \
+              for it.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, given| {
+            args.hash = Some(match given.text()?.as_str() {
+                "sha256" => Hash::Sha256,
+                _ => Hash::Blake3,
+            });
             Ok(())
         },
     },

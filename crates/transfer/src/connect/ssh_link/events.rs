@@ -11,7 +11,7 @@ use tracing::{debug, info};
 
 use super::{Far, SshLink, engine_error};
 use crate::connect::gate::Binding;
-use crate::session::{ChannelId, LinkError, LinkEvent};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
 impl SshLink {
     /// Handles what the engine has to tell.
@@ -189,7 +189,7 @@ impl SshLink {
             }
             ChannelEvent::ExtendedData(id, bytes) => {
                 self.conn.channels().consumed(now, id, bytes.len());
-                if let Some(far) = self.channels.get_mut(&id.0) {
+                if let Some(far) = self.channels.get_mut(&id.0).filter(|far| !far.exec) {
                     far.hear(&bytes, events);
                 }
             }
@@ -199,7 +199,12 @@ impl SshLink {
                 }
             }
             ChannelEvent::RequestFailed(id) => {
-                self.end_channel(id, "the server has no SFTP subsystem", events);
+                let exec = self.channels.get(&id.0).is_some_and(|far| far.exec);
+                let why = match exec {
+                    true => "the server runs no command",
+                    false => "the server has no SFTP subsystem",
+                };
+                self.end_channel(id, why, events);
             }
             ChannelEvent::OpenFailed {
                 id, description, ..
@@ -216,7 +221,9 @@ impl SshLink {
                 }
             }
             ChannelEvent::ExitSignal(id, signal) => {
-                let why = format!("the SFTP server was ended by signal {signal}");
+                let exec = self.channels.get(&id.0).is_some_and(|far| far.exec);
+                let what = if exec { "command" } else { "SFTP server" };
+                let why = format!("the {what} was ended by signal {signal}");
                 self.end_channel(id, &why, events);
             }
             ChannelEvent::Eof(id) | ChannelEvent::Closed(id)
@@ -225,6 +232,13 @@ impl SshLink {
                 self.conn.channels().close(id);
             }
             ChannelEvent::Eof(id) | ChannelEvent::Closed(id) => {
+                if let Some(far) = self.channels.get(&id.0).filter(|far| far.exec) {
+                    if matches!(event, ChannelEvent::Closed(_)) {
+                        events.push(LinkEvent::Exited(ChannelId(id.0), Ok(far.status)));
+                        self.close_channel(ChannelId(id.0));
+                    }
+                    return;
+                }
                 let status = self.channels.get(&id.0).and_then(|far| far.status);
                 let why = match status {
                     Some(status) => format!("the SFTP server ended with status {status}"),
@@ -253,16 +267,26 @@ impl SshLink {
 
     fn end_channel(&mut self, id: SshChannel, why: &str, events: &mut Vec<LinkEvent>) {
         if let Some(mut far) = self.channels.remove(&id.0) {
-            far.hear(b"\n", events);
+            if !far.exec {
+                far.hear(b"\n", events);
+            }
             self.conn.channels().close(id);
             // The lowest free number is no longer the count of those opened.
             self.step_by_step = true;
-            events.push(LinkEvent::Closed(ChannelId(id.0), Some(why.to_owned())));
+            events.push(far.ended(ChannelId(id.0), why));
         }
     }
 }
 
 impl Far {
+    /// The channel is over, and this is why.
+    pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
+        match self.exec {
+            true => LinkEvent::Exited(id, Err(why.to_owned())),
+            false => LinkEvent::Closed(id, Some(why.to_owned())),
+        }
+    }
+
     /// Standard error, line by line; a line without an end is shown at 1,000 bytes.
     fn hear(&mut self, bytes: &[u8], events: &mut Vec<LinkEvent>) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {

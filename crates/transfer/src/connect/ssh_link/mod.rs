@@ -108,6 +108,8 @@ pub struct SshLink {
 #[derive(Default)]
 struct Far {
     granted: bool,
+    /// A command, and no SFTP server.
+    exec: bool,
     errors: Vec<u8>,
     status: Option<u32>,
 }
@@ -279,8 +281,11 @@ impl SshLink {
         self.ended = false;
         self.readable = true;
         self.writable = true;
-        for id in std::mem::take(&mut self.channels).into_keys() {
-            events.push(LinkEvent::Closed(ChannelId(id), Some(why.to_owned())));
+        for (id, far) in std::mem::take(&mut self.channels) {
+            events.push(match far.exec {
+                true => LinkEvent::Exited(ChannelId(id), Ok(None)),
+                false => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
+            });
         }
         self.nonblocking()?;
         if let Some((registry, token)) = &self.registered {

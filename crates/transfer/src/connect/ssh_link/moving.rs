@@ -56,14 +56,8 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
-        // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
-        // it has refused. Before authentication nothing is lost by that but a login.
-        let predicted = self.predicts() && (self.channels.is_empty() || self.conn.is_early());
+        let id = self.open_session();
         let channels = self.conn.channels();
-        let id = match predicted {
-            true => channels.open_session_predicted(),
-            false => channels.open_session(),
-        };
         if self.agents.is_some() && self.gate.may_forward() {
             channels.request(id, Request::AgentForwarding, false);
         }
@@ -73,6 +67,24 @@ impl Link for SshLink {
         channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
         self.channels.insert(id.0, Far::default());
         Some(ChannelId(id.0))
+    }
+
+    fn open_exec(&mut self, command: &[u8]) -> Option<ChannelId> {
+        let id = self.open_session();
+        let request = Request::Exec(command.to_vec());
+        self.conn.channels().request(id, request, true);
+        let far = Far {
+            exec: true,
+            ..Far::default()
+        };
+        self.channels.insert(id.0, far);
+        Some(ChannelId(id.0))
+    }
+
+    fn end_input(&mut self, channel: ChannelId) {
+        if self.channels.contains_key(&channel.0) {
+            self.conn.channels().send_eof(SshChannel(channel.0));
+        }
     }
 
     fn close_channel(&mut self, channel: ChannelId) {
@@ -213,6 +225,17 @@ impl Link for SshLink {
 }
 
 impl SshLink {
+    fn open_session(&mut self) -> SshChannel {
+        // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
+        // it has refused. Before authentication nothing is lost by that but a login.
+        let predicted = self.predicts() && (self.channels.is_empty() || self.conn.is_early());
+        let channels = self.conn.channels();
+        match predicted {
+            true => channels.open_session_predicted(),
+            false => channels.open_session(),
+        }
+    }
+
     fn ask_rtt(&mut self, now: Instant) {
         if self
             .rtt_asked

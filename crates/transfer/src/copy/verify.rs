@@ -1,0 +1,411 @@
+//! `--verify` and `--manifest`: what passed is compared with what is at the far end.
+
+mod far;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use plan::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
+
+use self::far::Far;
+use super::CopyOptions;
+use super::engine::{End, Engine, Purpose};
+use super::file::FileId;
+use crate::disk::{Check, os_words};
+use crate::report::{Event, Name, Verified};
+use crate::session::ExecId;
+use crate::sums::{Algorithm, FileSums, Ledger, Manifest, Seen};
+use crate::walk::local_path;
+
+/// Files that wait to be compared before no more are begun.
+const MOST_WAITING: usize = 16 << 10;
+/// Files that are read back at the same time.
+const READ_BACK: usize = 8;
+/// Times that a file is copied again.
+const REPEATS: u8 = 2;
+
+/// Files on their way from copied to verified.
+pub(super) struct Verify {
+    ledger: Option<Arc<Ledger>>,
+    wanted: bool,
+    manifest: Option<Manifest>,
+    files: BTreeMap<FileId, Checking>,
+    far: Far,
+    /// Files that are being read back.
+    reading: usize,
+    next_exec: u64,
+}
+
+/// A file that is being compared.
+struct Checking {
+    /// At the far end, or here where both ends are.
+    path: Vec<u8>,
+    seen: Seen,
+    /// Sums that the far end has not answered.
+    left: usize,
+    /// Ranges that differ there.
+    differs: bool,
+    check: Option<Arc<Check>>,
+    was_read_back: bool,
+}
+
+impl Verify {
+    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<Ledger>>) -> Self {
+        Self {
+            wanted: options.verify && ledger.is_some(),
+            ledger,
+            manifest: None,
+            files: BTreeMap::new(),
+            far: Far::default(),
+            reading: 0,
+            next_exec: 1,
+        }
+    }
+
+    /// Whether files are to be summed at all.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted || self.manifest.is_some()
+    }
+
+    /// For a file that no session's disk moves.
+    pub(super) fn sums(&self) -> Option<Arc<FileSums>> {
+        self.ledger.as_ref().map(|ledger| FileSums::new(ledger))
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.files.len() < MOST_WAITING
+    }
+
+    /// Nothing is being compared.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Until when the far end may say which program it has.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.far.deadline().filter(|_| !self.is_quiet())
+    }
+
+    /// A session is over.
+    pub(super) fn end(&mut self) {
+        self.far = Far::default();
+        if let Some(ledger) = &self.ledger {
+            ledger.choose(None);
+        }
+    }
+
+    fn exec_id(&mut self) -> ExecId {
+        self.next_exec += 1;
+        ExecId(self.next_exec)
+    }
+}
+
+impl Engine<'_> {
+    /// Opens the manifest; false, after saying so, where it cannot be.
+    pub(super) fn begin_manifest(&mut self) -> bool {
+        if self.verify.wanted {
+            self.summary.verified = Some(Verified::default());
+        }
+        let Some(path) = &self.options.manifest else {
+            return true;
+        };
+        match Manifest::create(path) {
+            Ok(manifest) => self.verify.manifest = Some(manifest),
+            Err(e) => {
+                let what = format!("the manifest cannot be written: {}", os_words(&e));
+                self.fail(None, Name::from(path.as_path()), what);
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn end_manifest(&mut self) {
+        if let (Some(manifest), Some(path)) = (self.verify.manifest.take(), &self.options.manifest)
+            && let Err(e) = manifest.finish()
+        {
+            let what = format!("the manifest could not be written: {}", os_words(&e));
+            self.fail(None, Name::from(path.as_path()), what);
+        }
+    }
+
+    /// The end whose files are read again: the target, unless that is here.
+    pub(super) fn far_end(&self) -> Option<End> {
+        match (&self.source, &self.target) {
+            (_, Some(_)) => Some(End::Target),
+            (Some(_), None) => Some(End::Source),
+            (None, None) => None,
+        }
+    }
+
+    /// A job of `file` is over: what passed is known.
+    pub(super) fn take_sums(&mut self, job: JobId, file: FileId) {
+        let Some(sums) = self.verify.ledger.as_ref().and_then(|l| l.take(job)) else {
+            return;
+        };
+        if let Some(task) = self.files.get_mut(&file) {
+            task.sums = Some(sums);
+        }
+    }
+
+    /// A file stands under its name.
+    pub(super) fn verify_file(&mut self, id: FileId) {
+        let Some(ledger) = self.verify.ledger.clone() else {
+            return self.file_kept(id);
+        };
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let mut seen = task
+            .sums
+            .take()
+            .map(|sums| sums.finish())
+            .unwrap_or_default();
+        let here = match (&self.source, &self.target) {
+            (None, _) => Some(local_path(&task.source)),
+            (Some(_), None) => Some(local_path(&task.target)),
+            (Some(_), Some(_)) => None,
+        };
+        let (source, target) = (task.source.clone(), task.target.clone());
+        let completed = match &here {
+            Some(path) => seen.complete(path, &ledger).map_err(|e| os_words(&e)),
+            None if !seen.holes().is_empty() => Err("not all of it passed".to_owned()),
+            None => Ok(()),
+        };
+        let lacks = self.verify.manifest.is_some() && seen.whole.is_none();
+        let completed = completed.and_then(|()| match lacks {
+            true => Err("its pieces came in no order".to_owned()),
+            false => Ok(()),
+        });
+        if let Err(what) = completed {
+            return self.file_failed(id, End::Target, format!("its sum is not known: {what}"));
+        }
+        if !self.verify.wanted {
+            return self.verified(id, &seen);
+        }
+        let checking = Checking {
+            path: match self.far_end() {
+                Some(End::Source) => source,
+                _ => target,
+            },
+            left: 0,
+            seen,
+            differs: false,
+            check: None,
+            was_read_back: false,
+        };
+        self.verify.files.insert(id, checking);
+        let far = self.far_end();
+        if let Some(verified) = &mut self.summary.verified {
+            verified.download |= far == Some(End::Source);
+        }
+        match far {
+            Some(_) => self.verify.far.queue(id),
+            None => self.read_here(id),
+        }
+    }
+
+    /// It is what it should be, as far as that was wanted.
+    fn verified(&mut self, id: FileId, seen: &Seen) {
+        if let (Some(manifest), Some(digest)) = (&mut self.verify.manifest, &seen.whole)
+            && let Some(task) = self.files.get(&id)
+            && let Err(e) = manifest.add(digest, &task.target)
+        {
+            self.verify.manifest = None;
+            let path = self.options.manifest.clone().unwrap_or_default();
+            let what = format!("the manifest could not be written: {}", os_words(&e));
+            self.fail(None, Name::from(path.as_path()), what);
+        }
+        let repaired = self.files.get(&id).is_some_and(|task| task.repeats > 0);
+        if let Some(verified) = &mut self.summary.verified {
+            verified.files += 1;
+            verified.repaired += u64::from(repaired);
+        }
+        self.file_kept(id);
+    }
+
+    /// The far end's sums are as they should be.
+    fn is_right(&mut self, id: FileId) {
+        if let Some(checking) = self.verify.files.remove(&id) {
+            if checking.was_read_back
+                && let Some(verified) = &mut self.summary.verified
+            {
+                verified.read_back += 1;
+            }
+            self.verified(id, &checking.seen);
+        }
+    }
+
+    /// Both ends are here.
+    fn read_here(&mut self, id: FileId) {
+        let Some(checking) = self.verify.files.get_mut(&id) else {
+            return;
+        };
+        let Some(check) = checking.begin_check() else {
+            return self.unverified(id, "it has no sum".to_owned());
+        };
+        let path = local_path(&checking.path);
+        match feed(&path, &check) {
+            Ok(()) => self.judge_read_back(id),
+            Err(e) => self.unverified(id, os_words(&e)),
+        }
+    }
+
+    /// Reads the file over SFTP.
+    fn read_back(&mut self, id: FileId) {
+        let Some(end) = self.far_end() else { return };
+        let Some(checking) = self.verify.files.get_mut(&id) else {
+            return;
+        };
+        let Some(check) = checking.begin_check() else {
+            return self.unverified(id, "it has no sum".to_owned());
+        };
+        let kind = JobKind::Get {
+            source: RemotePath(checking.path.clone()),
+            target: std::path::PathBuf::new(),
+            known: None,
+            options: PutOptions::default(),
+        };
+        self.verify.reading += 1;
+        let submitted = self.submit_with(end, Purpose::Check(id), |session, id| {
+            session.submit_check(Job { id, kind }, check);
+        });
+        if submitted.is_none() {
+            self.verify.reading -= 1;
+            self.unverified(id, "the run is ending".to_owned());
+        }
+    }
+
+    /// It was read back, or could not be.
+    pub(super) fn on_read_back(&mut self, id: FileId, result: Result<(), Fault>) {
+        self.verify.reading = self.verify.reading.saturating_sub(1);
+        let Some(checking) = self.verify.files.get(&id) else {
+            return;
+        };
+        let longer = checking
+            .check
+            .as_ref()
+            .is_some_and(|check| check.is_longer());
+        match result {
+            Err(fault) if !longer => self.unverified(id, fault.what),
+            _ => self.judge_read_back(id),
+        }
+    }
+
+    fn judge_read_back(&mut self, id: FileId) {
+        let Some(checking) = self.verify.files.get_mut(&id) else {
+            return;
+        };
+        let wrong = checking
+            .check
+            .take()
+            .map(|check| check.wrong())
+            .unwrap_or_default();
+        let Some((from, len)) = wrong.first().copied() else {
+            if checking.differs {
+                let path = checking.path.clone();
+                let why = "a program there sees another file than SFTP shows";
+                self.no_program(why);
+                let path = Name(path);
+                self.warn(Some(path), format!("{why}: files are read back instead"));
+            }
+            return self.is_right(id);
+        };
+        self.verify.files.remove(&id);
+        self.is_wrong(id, from, len);
+    }
+
+    fn is_wrong(&mut self, id: FileId, from: u64, len: u64) {
+        let Some(task) = self.files.get(&id) else {
+            return;
+        };
+        let again = task.repeats < REPEATS;
+        let path = match self.far_end() {
+            Some(End::Source) => task.source_name.clone(),
+            _ => self.shown(End::Target, &task.target),
+        };
+        self.tell(Event::Mismatch {
+            id: id.0,
+            path,
+            from,
+            len,
+            again,
+        });
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        if again {
+            self.progress.take_back(std::mem::take(&mut task.confirmed));
+            task.begin_again();
+            return self.start_file(id);
+        }
+        let end = from + len;
+        let copies = REPEATS + 1;
+        self.file_failed(
+            id,
+            End::Target,
+            format!("bytes {from} to {end} are not those of the source after {copies} copies"),
+        );
+    }
+
+    fn unverified(&mut self, id: FileId, what: String) {
+        self.verify.files.remove(&id);
+        let end = self.far_end().unwrap_or(End::Target);
+        self.file_failed(
+            id,
+            end,
+            format!("it was copied and cannot be verified: {what}"),
+        );
+    }
+
+    /// The run ends before all is compared.
+    pub(super) fn stop_verifying(&mut self) {
+        let why = match &self.lost {
+            Some(why) => why.clone(),
+            None => "interrupted".to_owned(),
+        };
+        self.verify.far = Far::default();
+        for id in std::mem::take(&mut self.verify.files).into_keys() {
+            let what = format!("it was copied and not verified: {why}");
+            self.file_failed(id, End::Target, what);
+        }
+    }
+
+    fn note_reason(&mut self, why: &str) {
+        if let Some(verified) = &mut self.summary.verified {
+            verified.reason.get_or_insert_with(|| why.to_owned());
+        }
+    }
+}
+
+impl Checking {
+    /// By an algorithm that all its sums have.
+    fn begin_check(&mut self) -> Option<Arc<Check>> {
+        let all = [Algorithm::Xxh128, Algorithm::Blake3, Algorithm::Sha256];
+        let sums = &self.seen.sums;
+        let by = all
+            .into_iter()
+            .find(|by| sums.iter().all(|sum| sum.by(*by).is_some()))?;
+        let check = Arc::new(Check::new(sums.clone(), self.seen.size, by));
+        self.check = Some(Arc::clone(&check));
+        self.was_read_back = true;
+        Some(check)
+    }
+}
+
+fn feed(path: &Path, check: &Check) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut part = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(n) => check.take(&part[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The commands that make sums at the far end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::READ_BACK;
+use crate::copy::engine::Engine;
+use crate::copy::file::FileId;
+use crate::session::{ExecEvent, ExecId, Session};
+use crate::sums::{
+    Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
+};
+
+/// How long the far end may take to say which program it has.
+const LONGEST_FIND: Duration = Duration::from_secs(15);
+/// Commands that make sums side by side, if the far end has processors for them; sshd takes ten
+/// channels of a connection (MaxSessions), most of them for lanes.
+const MOST_WORKERS: u32 = 4;
+/// Requests that a command has at once, so that it need not wait for the next: a part of a large
+/// file takes it a few milliseconds, and the next request a round trip. With four of them 512 MiB
+/// took two seconds longer over a path of 114 ms.
+const AHEAD: usize = 64;
+/// Whole files of at most this size go to a program many at a time.
+const SMALL: u64 = 8 << 20;
+/// So many files, or bytes of them, are enough for one.
+const LIST: usize = 1000;
+const LIST_BYTES: u64 = 64 << 20;
+/// Fewer are asked for one by one.
+const FEW: usize = 4;
+
+/// What is known of the far end, and what it is asked.
+#[derive(Default)]
+pub(super) struct Far {
+    state: State,
+    workers: Vec<Worker>,
+    list: Option<List>,
+    /// Files that nobody was asked about.
+    queue: VecDeque<FileId>,
+    /// Of them, those for a list.
+    small: VecDeque<FileId>,
+    small_bytes: u64,
+    /// Sums that nobody was asked for: of which file, and which of its sums.
+    todo: VecDeque<(FileId, usize)>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Unknown,
+    /// It was asked, for the second time or not.
+    Asking { until: Instant, again: bool },
+    /// It has this, and so many processors.
+    Has(Program, u32),
+    /// Files are read back.
+    ReadBack,
+}
+
+struct Worker {
+    exec: ExecId,
+    answers: Answers,
+    asked: VecDeque<(FileId, usize)>,
+}
+
+/// A program that was given many whole files.
+struct List {
+    exec: ExecId,
+    answers: Answers,
+    names: BTreeMap<Vec<u8>, FileId>,
+}
+
+impl Far {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Asking { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn queue(&mut self, id: FileId) {
+        self.queue.push_back(id);
+    }
+
+    /// Files are read back from now on.
+    pub(super) fn give_up(&mut self, why: &str) {
+        tracing::info!("no sums from the far end: {why}");
+        self.state = State::ReadBack;
+    }
+
+    /// Whatever was asked is to be asked otherwise.
+    fn take_back(&mut self) -> Vec<FileId> {
+        let workers = self.workers.iter_mut();
+        let mut ids: Vec<FileId> = workers
+            .flat_map(|w| w.asked.drain(..))
+            .map(|a| a.0)
+            .collect();
+        ids.extend(self.todo.drain(..).map(|a| a.0));
+        ids.extend(self.small.drain(..));
+        self.small_bytes = 0;
+        if let Some(list) = &mut self.list {
+            ids.extend(std::mem::take(&mut list.names).into_values());
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+}
+
+impl Engine<'_> {
+    fn far_session(&self) -> Option<&Session> {
+        let end = self.far_end()?;
+        self.side(end).map(|side| &side.session)
+    }
+
+    /// Asks the far end for what there is to ask.
+    pub(in crate::copy) fn go_on_verifying(&mut self) {
+        if !self.verify.wanted || self.stopped() || self.far_end().is_none() {
+            return;
+        }
+        match self.verify.far.state {
+            State::Unknown => self.ask_for_program(false),
+            State::Asking { until, .. } if Instant::now() >= until => {
+                self.no_program("the far end did not say which program it has");
+            }
+            State::Asking { .. } => {}
+            State::Has(program, processors) => {
+                self.sort_queue(program);
+                self.ask_workers(processors);
+                self.start_list(program);
+            }
+            State::ReadBack => {
+                while self.verify.reading < READ_BACK {
+                    let Some(id) = self.verify.far.queue.pop_front() else {
+                        return;
+                    };
+                    self.read_back(id);
+                }
+            }
+        }
+    }
+
+    fn ask_for_program(&mut self, again: bool) {
+        self.verify.far.state = State::Asking {
+            until: Instant::now() + LONGEST_FIND,
+            again,
+        };
+        self.start_worker();
+    }
+
+    fn start_worker(&mut self) {
+        let exec = self.verify.exec_id();
+        if let Some(session) = self.far_session() {
+            session.exec(exec, command());
+            session.exec_input(exec, script().into_bytes());
+        }
+        self.verify.far.workers.push(Worker {
+            exec,
+            answers: Answers::default(),
+            asked: VecDeque::new(),
+        });
+    }
+
+    pub(super) fn no_program(&mut self, why: &str) {
+        // What was begun by the algorithm of a program goes on so.
+        if let Some(ledger) = &self.verify.ledger
+            && ledger.algorithm().is_none()
+        {
+            ledger.choose(Some(crate::sums::Algorithm::Xxh128));
+        }
+        self.verify.far.give_up(why);
+        self.note_reason(why);
+        self.stop_asking();
+    }
+
+    /// What was asked of programs is read back.
+    fn stop_asking(&mut self) {
+        for id in self.verify.far.take_back() {
+            if let Some(checking) = self.verify.files.get_mut(&id) {
+                checking.left = 0;
+                checking.differs = false;
+                self.verify.far.queue.push_back(id);
+            }
+        }
+        let far = &mut self.verify.far;
+        let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
+        let execs: Vec<ExecId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
+        if let Some(session) = self.far_session() {
+            execs.into_iter().for_each(|exec| session.exec_stop(exec));
+        }
+    }
+
+    /// Files become sums to ask for, or names for a list.
+    fn sort_queue(&mut self, program: Program) {
+        while let Some(id) = self.verify.far.queue.pop_front() {
+            let Some(checking) = self.verify.files.get_mut(&id) else {
+                continue;
+            };
+            let sums = &checking.seen.sums;
+            checking.left = sums.len();
+            if sums.iter().any(|sum| sum.by(program.algorithm).is_none()) {
+                self.read_back(id);
+                continue;
+            }
+            let listed = sums.len() == 1 && list_line(&checking.path).is_some();
+            if listed && checking.seen.size <= SMALL {
+                self.verify.far.small_bytes += checking.seen.size;
+                self.verify.far.small.push_back(id);
+            } else {
+                let all = (0..sums.len()).map(|sum| (id, sum));
+                self.verify.far.todo.extend(all);
+            }
+        }
+    }
+
+    fn ask_workers(&mut self, processors: u32) {
+        if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
+            let few = std::mem::take(&mut self.verify.far.small);
+            self.verify.far.small_bytes = 0;
+            self.verify
+                .far
+                .todo
+                .extend(few.into_iter().map(|id| (id, 0)));
+        }
+        let most = processors.clamp(1, MOST_WORKERS) as usize;
+        let far = &self.verify.far;
+        let asked: usize = far.workers.iter().map(|w| w.asked.len()).sum();
+        if far.workers.len() < most && asked + far.todo.len() > far.workers.len() {
+            self.start_worker();
+        }
+        loop {
+            let far = &mut self.verify.far;
+            let free = far.workers.iter_mut().filter(|w| w.asked.len() < AHEAD);
+            let Some(worker) = free.min_by_key(|w| w.asked.len()) else {
+                return;
+            };
+            let Some((id, at)) = far.todo.pop_front() else {
+                return;
+            };
+            let Some(checking) = self.verify.files.get(&id) else {
+                continue;
+            };
+            worker.asked.push_back((id, at));
+            let (exec, sum) = (worker.exec, &checking.seen.sums[at]);
+            let line = request(&checking.path, sum, checking.seen.size);
+            if let Some(session) = self.far_session() {
+                session.exec_input(exec, line);
+            }
+        }
+    }
+
+    fn start_list(&mut self, program: Program) {
+        let far = &mut self.verify.far;
+        let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
+        let last = self.jobs.is_empty() && !far.small.is_empty();
+        if far.list.is_some() || !(enough || last) {
+            return;
+        }
+        let mut names = BTreeMap::new();
+        let mut input = Vec::new();
+        while names.len() < LIST {
+            let Some(id) = far.small.pop_front() else {
+                break;
+            };
+            let Some(checking) = self.verify.files.get(&id) else {
+                continue;
+            };
+            far.small_bytes = far.small_bytes.saturating_sub(checking.seen.size);
+            if let Some(name) = list_line(&checking.path) {
+                input.extend_from_slice(&name);
+                input.push(0);
+                if let Some(same) = names.insert(name, id) {
+                    // Only one of two files of a name can be asked for in a list.
+                    far.todo.push_back((same, 0));
+                }
+            }
+        }
+        let exec = self.verify.exec_id();
+        if let Some(session) = self.far_session() {
+            session.exec(exec, list_command(program));
+            session.exec_input(exec, input);
+            session.exec_end(exec);
+        }
+        self.verify.far.list = Some(List {
+            exec,
+            answers: Answers::default(),
+            names,
+        });
+    }
+
+    /// A command at the far end has news.
+    pub(in crate::copy) fn on_exec(&mut self, id: ExecId, event: ExecEvent) {
+        if self.verify.far.list.as_ref().is_some_and(|l| l.exec == id) {
+            return self.on_list(event);
+        }
+        let Some(at) = self.verify.far.workers.iter().position(|w| w.exec == id) else {
+            return;
+        };
+        match event {
+            ExecEvent::Output(bytes) => {
+                self.verify.far.workers[at].answers.receive(&bytes);
+                self.take_answers(id);
+            }
+            ExecEvent::Over(how) => {
+                // Without a status the connection began anew under it.
+                let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
+                if asks && how == Ok(None) {
+                    self.verify.far.workers.clear();
+                    return self.ask_for_program(true);
+                }
+                let ended = "no command that makes sums can be run there".to_owned();
+                self.worker_over(id, how.err().unwrap_or(ended));
+            }
+        }
+    }
+
+    fn take_answers(&mut self, exec: ExecId) {
+        loop {
+            let workers = &mut self.verify.far.workers;
+            let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
+                return;
+            };
+            match worker.answers.next() {
+                Ok(None) => return,
+                Ok(Some(Answer::Program(program))) => {
+                    let processors = worker.answers.processors;
+                    self.has_program(program, processors);
+                }
+                Ok(Some(Answer::NoProgram)) => {
+                    return self.no_program("the far end has no program that makes sums");
+                }
+                Ok(Some(Answer::Sum(digest))) => match worker.asked.pop_front() {
+                    Some((id, at)) => self.on_sum(id, at, Some(digest)),
+                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                },
+                Ok(Some(Answer::Unreadable)) => match worker.asked.pop_front() {
+                    Some((id, at)) => self.on_sum(id, at, None),
+                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                },
+                Err(why) => return self.worker_over(exec, why),
+            }
+        }
+    }
+
+    fn has_program(&mut self, program: Program, processors: u32) {
+        if !matches!(self.verify.far.state, State::Asking { .. }) {
+            return;
+        }
+        tracing::info!("the far end makes sums by {}", program.name);
+        self.verify.far.state = State::Has(program, processors);
+        if let Some(ledger) = &self.verify.ledger {
+            ledger.choose(Some(program.algorithm));
+        }
+        if let Some(verified) = &mut self.summary.verified {
+            verified.program = Some(program.name.to_owned());
+            verified.algorithm = Some(program.algorithm);
+        }
+    }
+
+    /// A command is over, or says what it should not.
+    fn worker_over(&mut self, exec: ExecId, why: String) {
+        let far = &mut self.verify.far;
+        let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
+            return;
+        };
+        let worker = far.workers.remove(at);
+        for asked in worker.asked.into_iter().rev() {
+            far.todo.push_front(asked);
+        }
+        if let Some(session) = self.far_session() {
+            session.exec_stop(exec);
+        }
+        match self.verify.far.state {
+            State::Asking { .. } => self.no_program(&why),
+            State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
+            // There is no channel for more of them.
+            State::Has(program, _) => self.verify.far.state = State::Has(program, 1),
+            _ => {}
+        }
+    }
+
+    fn on_list(&mut self, event: ExecEvent) {
+        match event {
+            ExecEvent::Output(bytes) => {
+                let mut found = Vec::new();
+                if let Some(list) = &mut self.verify.far.list {
+                    list.answers.receive(&bytes);
+                    while let Ok(Some(sum)) = list.answers.next_listed(&mut list.names) {
+                        found.push(sum);
+                    }
+                }
+                for (id, digest) in found {
+                    self.on_sum(id, 0, Some(digest));
+                }
+            }
+            ExecEvent::Over(_) => {
+                // Those it said nothing of are asked for one by one.
+                let list = self.verify.far.list.take();
+                let left = list.map(|l| l.names).unwrap_or_default().into_values();
+                self.verify.far.todo.extend(left.map(|id| (id, 0)));
+            }
+        }
+    }
+
+    /// The far end's sum of a range; `None` where it could not read the file.
+    fn on_sum(&mut self, id: FileId, at: usize, digest: Option<Digest>) {
+        let State::Has(program, _) = self.verify.far.state else {
+            return;
+        };
+        let Some(checking) = self.verify.files.get_mut(&id) else {
+            return;
+        };
+        let expected = checking
+            .seen
+            .sums
+            .get(at)
+            .and_then(|s| s.by(program.algorithm));
+        // What cannot be read there is read back, which says why.
+        checking.differs |= digest.is_some() && expected != digest.as_ref();
+        let right = digest.is_some() && expected == digest.as_ref();
+        checking.left = checking.left.saturating_sub(1);
+        checking.was_read_back |= !right;
+        if checking.left > 0 {
+            return;
+        }
+        match checking.was_read_back {
+            true => self.read_back(id),
+            false => self.is_right(id),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use plan::{DiskReply, DiskRequest, Fault};
+
+use crate::sums::{Algorithm, Hasher, Sum};
+
+/// A file that is read back to be compared: the target of a Get that is written nowhere.
+pub(crate) struct Check {
+    by: Algorithm,
+    expected: Vec<Sum>,
+    size: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// What came before its turn; no more than what a lane has under way.
+    early: BTreeMap<u64, Vec<Bytes>>,
+    /// Of each expected sum, once its first byte has come.
+    hashers: Vec<Option<Hasher>>,
+}
+
+impl Check {
+    /// Compares a file of `size` with these sums of it by `by`.
+    pub(crate) fn new(expected: Vec<Sum>, size: u64, by: Algorithm) -> Self {
+        let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
+        Self {
+            state: Mutex::new(State {
+                hashers: hashers.collect(),
+                ..State::default()
+            }),
+            by,
+            expected,
+            size,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
+        let job = request.job();
+        match request {
+            DiskRequest::CreateTarget { .. } => DiskReply::Created {
+                job,
+                seekable: true,
+            },
+            DiskRequest::Write { offset, pieces, .. } => {
+                let len = pieces.iter().map(|p| p.len() as u64).sum();
+                let mut state = self.lock();
+                state.early.insert(offset, pieces);
+                while let Some(pieces) = {
+                    let next = state.next;
+                    state.early.remove(&next)
+                } {
+                    for piece in pieces {
+                        self.feed(&mut state, &piece);
+                    }
+                }
+                match state.next > self.size {
+                    true => DiskReply::Failed {
+                        job,
+                        fault: Fault {
+                            what: "it is longer than what was copied".to_owned(),
+                            remote: true,
+                        },
+                    },
+                    false => DiskReply::Written { job, offset, len },
+                }
+            }
+            DiskRequest::FinishTarget { .. } => DiskReply::Finished { job },
+            _ => DiskReply::Released { job },
+        }
+    }
+
+    /// Takes the next bytes of the file.
+    pub(crate) fn take(&self, bytes: &[u8]) {
+        self.feed(&mut self.lock(), bytes);
+    }
+
+    fn feed(&self, state: &mut State, bytes: &[u8]) {
+        let (from, to) = (state.next, state.next + bytes.len() as u64);
+        for (sum, hasher) in self.expected.iter().zip(&mut state.hashers) {
+            let (begin, end) = (sum.from.max(from), sum.end().min(to));
+            if let Some(hasher) = hasher.as_mut().filter(|_| begin < end) {
+                hasher.update(&bytes[(begin - from) as usize..(end - from) as usize]);
+            }
+        }
+        state.next = to;
+    }
+
+    /// More came than there should be.
+    pub(crate) fn is_longer(&self) -> bool {
+        self.lock().next > self.size
+    }
+
+    /// Which bytes are not as expected, as first and length; nothing when all are.
+    pub(crate) fn wrong(&self) -> Vec<(u64, u64)> {
+        let mut state = self.lock();
+        let hashers = std::mem::take(&mut state.hashers);
+        let mut wrong = Vec::new();
+        for (sum, hasher) in self.expected.iter().zip(hashers) {
+            let made = hasher
+                .and_then(|h| h.finish().pop())
+                .map(|(_, digest)| digest);
+            if made.as_ref() != sum.by(self.by) || made.is_none() {
+                wrong.push((sum.from, sum.len));
+            }
+        }
+        if state.next > self.size {
+            wrong.push((self.size, state.next - self.size));
+        }
+        wrong
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Check").finish_non_exhaustive()
+    }
+}

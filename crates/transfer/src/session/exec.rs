@@ -1,0 +1,147 @@
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use plan::ConnectionId;
+use sftp::Output;
+
+use super::driver::Driver;
+use super::{ChannelId, SessionEvent};
+
+/// A command at the far end, named by whoever runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExecId(pub u64);
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecEvent {
+    /// It wrote this to its standard output.
+    Output(Bytes),
+    /// It has ended, with its exit status where that was told, or was not run, and why.
+    Over(Result<Option<u32>, String>),
+}
+
+/// What is wanted of commands.
+pub(super) enum Order {
+    Run(ExecId, Vec<u8>),
+    Input(ExecId, Vec<u8>),
+    End(ExecId),
+    Stop(ExecId),
+}
+
+/// Commands that run at the far end, each on a channel beside the lanes.
+#[derive(Default)]
+pub(super) struct Execs {
+    orders: VecDeque<Order>,
+    running: Vec<Running>,
+}
+
+struct Running {
+    id: ExecId,
+    connection: ConnectionId,
+    channel: ChannelId,
+}
+
+impl Execs {
+    pub(super) fn order(&mut self, order: Order) {
+        self.orders.push_back(order);
+    }
+
+    /// Whether a command runs on the connection.
+    pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
+        self.running.iter().any(|r| r.connection == connection)
+    }
+
+    fn find(&self, id: ExecId) -> Option<(ConnectionId, ChannelId)> {
+        let running = self.running.iter().find(|r| r.id == id)?;
+        Some((running.connection, running.channel))
+    }
+
+    fn remove(&mut self, connection: ConnectionId, channel: Option<ChannelId>) -> Vec<ExecId> {
+        let is = |r: &Running| {
+            r.connection == connection && channel.is_none_or(|channel| r.channel == channel)
+        };
+        let gone = self
+            .running
+            .iter()
+            .filter(|r| is(r))
+            .map(|r| r.id)
+            .collect();
+        self.running.retain(|r| !is(r));
+        gone
+    }
+}
+
+impl Driver {
+    /// Does what is wanted of commands, once a server is there to run them.
+    pub(super) fn run_execs(&mut self) {
+        while let Some(order) = self.execs.orders.pop_front() {
+            match order {
+                Order::Run(id, command) => {
+                    let open = self.connections.iter_mut();
+                    let mut open = open.filter(|on| on.link.peer().is_some() && !on.retiring);
+                    // Behind the first lane, whose channel may be counted on before it is there.
+                    let Some(on) = open.next().filter(|_| !self.lanes.is_empty()) else {
+                        return self.execs.orders.push_front(Order::Run(id, command));
+                    };
+                    let connection = on.id;
+                    match on.link.open_exec(&command) {
+                        Some(channel) => self.execs.running.push(Running {
+                            id,
+                            connection,
+                            channel,
+                        }),
+                        None => {
+                            let none = "there is no way to run a command".to_owned();
+                            self.tell_exec(id, ExecEvent::Over(Err(none)));
+                        }
+                    }
+                }
+                Order::Input(id, bytes) => self.with_exec(id, |on, channel| {
+                    on.send(channel, Output::Bytes(bytes));
+                }),
+                Order::End(id) => self.with_exec(id, |on, channel| on.end_input(channel)),
+                Order::Stop(id) => {
+                    self.with_exec(id, |on, channel| on.close_channel(channel));
+                    self.execs.running.retain(|r| r.id != id);
+                }
+            }
+        }
+    }
+
+    fn with_exec(&mut self, id: ExecId, act: impl FnOnce(&mut dyn super::Link, ChannelId)) {
+        if let Some((connection, channel)) = self.execs.find(id)
+            && let Some(on) = self.connection(connection)
+        {
+            act(on.link.as_mut(), channel);
+        }
+    }
+
+    pub(super) fn exec_said(&mut self, connection: ConnectionId, channel: ChannelId, said: Bytes) {
+        let is = |r: &&Running| r.connection == connection && r.channel == channel;
+        if let Some(id) = self.execs.running.iter().find(is).map(|r| r.id) {
+            self.tell_exec(id, ExecEvent::Output(said));
+        }
+    }
+
+    pub(super) fn exec_over(
+        &mut self,
+        connection: ConnectionId,
+        channel: ChannelId,
+        how: Result<Option<u32>, String>,
+    ) {
+        for id in self.execs.remove(connection, Some(channel)) {
+            self.tell_exec(id, ExecEvent::Over(how.clone()));
+        }
+    }
+
+    /// The connection is gone, and with it the commands on it.
+    pub(super) fn execs_lost(&mut self, connection: ConnectionId, why: &str) {
+        for id in self.execs.remove(connection, None) {
+            self.tell_exec(id, ExecEvent::Over(Err(why.to_owned())));
+        }
+    }
+
+    fn tell_exec(&mut self, id: ExecId, event: ExecEvent) {
+        self.telling.tell(SessionEvent::Exec(id, event));
+    }
+}

@@ -1,0 +1,463 @@
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::ledger::{Choice, Ledger, Wants};
+use super::tree::{Nodes, Tree};
+use super::{Algorithm, Digest, Hasher, Sum};
+
+/// A run is not longer than this, so that what differs is named closely and the far end has
+/// something to do before a large file is there.
+pub(crate) const RUN: u64 = 64 << 20;
+
+/// Read at once where a file is read again.
+const PART: usize = 256 << 10;
+
+/// What passed of one file so far.
+///
+/// A run takes its pieces in order. Several threads may hold neighbouring pieces of one run: each
+/// is promised while the pool hands it out, in order, and a thread waits for the one before it,
+/// which another thread has in its hands already.
+pub(crate) struct FileSums {
+    state: Mutex<State>,
+    turn: Condvar,
+    by: Arc<Choice>,
+    wants: Wants,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    runs: Vec<Run>,
+    sums: Vec<Sum>,
+    tree: Tree,
+    /// SHA-256 of the whole, as long as the file comes in order.
+    whole: Option<(u64, Hasher)>,
+}
+
+struct Run {
+    id: u64,
+    from: u64,
+    /// Up to where pieces were promised.
+    promised: u64,
+    /// Up to where they were hashed.
+    hashed: u64,
+    /// Absent while a thread has it.
+    hasher: Option<Hasher>,
+    /// A piece was shorter than promised: what follows it is another run.
+    ended: bool,
+    /// The piece here never came, so none behind it is waited for.
+    stop: u64,
+}
+
+/// What passed of a file that is done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) sums: Vec<Sum>,
+    /// Bytes of the file, as far as they passed.
+    pub(crate) size: u64,
+    /// For the manifest.
+    pub(crate) whole: Option<Digest>,
+}
+
+impl Seen {
+    /// Bytes that did not pass, of those before the end: of a copy that went on where another one
+    /// had stopped.
+    pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
+        let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
+        sums.sort_unstable();
+        let (mut holes, mut covered) = (Vec::new(), 0);
+        for (from, end) in sums {
+            if from > covered {
+                holes.push((covered, from));
+            }
+            covered = covered.max(end);
+        }
+        holes
+    }
+
+    /// Reads of the file at `path` what did not pass, and the whole where `wants` is not known.
+    pub(crate) fn complete(&mut self, path: &Path, ledger: &Ledger) -> io::Result<()> {
+        let file = File::open(path)?;
+        for (from, end) in self.holes() {
+            let mut at = from;
+            while at < end {
+                let to = end.min(at + RUN);
+                let mut hasher = Hasher::new(ledger.algorithm());
+                let mut update = |bytes: &[u8]| hasher.update(bytes);
+                read(&file, at, to, &mut update)?;
+                self.sums.push(Sum {
+                    from: at,
+                    len: to - at,
+                    digests: hasher.finish(),
+                });
+                at = to;
+            }
+        }
+        let by = match ledger.wants() {
+            _ if self.whole.is_some() => return Ok(()),
+            Wants::Verify => return Ok(()),
+            Wants::Blake3 => Algorithm::Blake3,
+            Wants::Sha256 => Algorithm::Sha256,
+        };
+        let mut hasher = Hasher::new(Some(by));
+        read(&file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
+        self.whole = hasher.finish().pop().map(|(_, digest)| digest);
+        Ok(())
+    }
+}
+
+/// Gives the bytes from `from` to `to` to `take`.
+fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = vec![0; PART];
+    let mut at = from;
+    while at < to {
+        let most = PART.min(usize::try_from(to - at).unwrap_or(PART));
+        match file.read_at(&mut buffer[..most], at) {
+            Ok(0) => return Err(io::Error::other("it became shorter")),
+            Ok(n) => {
+                take(&buffer[..n]);
+                at += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// The promise of a piece; dropped without one, the run ends before it.
+pub(crate) struct Ticket {
+    file: Arc<FileSums>,
+    run: u64,
+    offset: u64,
+    len: u64,
+    kept: bool,
+}
+
+impl FileSums {
+    pub(crate) fn new(ledger: &Ledger) -> Arc<Self> {
+        let wants = ledger.wants();
+        let by = ledger.choice();
+        Arc::new(Self {
+            state: Mutex::new(State {
+                whole: wants
+                    .whole_in_order()
+                    .then(|| (0, Hasher::new(Some(Algorithm::Sha256)))),
+                ..State::default()
+            }),
+            turn: Condvar::new(),
+            by,
+            wants,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The piece of up to `len` bytes at `offset` is on its way.
+    pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> Ticket {
+        let mut state = self.lock();
+        let goes_on = |r: &&mut Run| {
+            r.promised == offset
+                && !r.ended
+                && r.stop == u64::MAX
+                && r.promised - r.from < RUN
+                && len > 0
+        };
+        let run = match state.runs.iter_mut().find(goes_on) {
+            Some(run) => {
+                run.promised += len;
+                run.id
+            }
+            None => {
+                let id = state.next;
+                state.next += 1;
+                state.runs.push(Run {
+                    id,
+                    from: offset,
+                    promised: offset + len,
+                    hashed: offset,
+                    hasher: Some(Hasher::new(self.by.get())),
+                    ended: false,
+                    stop: u64::MAX,
+                });
+                id
+            }
+        };
+        Ticket {
+            file: Arc::clone(self),
+            run,
+            offset,
+            len,
+            kept: false,
+        }
+    }
+
+    /// What came, where nothing else is on its way before it.
+    pub(crate) fn add<'a>(
+        self: &Arc<Self>,
+        offset: u64,
+        slices: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        let len = slices.clone().map(|s| s.len() as u64).sum();
+        // No file is longer, whatever a server says.
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= i64::MAX as u64);
+        if len > 0 && fits {
+            self.promise(offset, len).keep(slices);
+        }
+    }
+
+    /// What passed; nothing more does.
+    pub(crate) fn finish(&self) -> Seen {
+        let mut state = self.lock();
+        for run in std::mem::take(&mut state.runs) {
+            state.close(run);
+        }
+        let size = state.sums.iter().map(Sum::end).max().unwrap_or(0);
+        if state.sums.is_empty() {
+            let digests = Hasher::new(self.by.get()).finish();
+            let (from, len) = (0, 0);
+            state.sums.push(Sum { from, len, digests });
+        }
+        let whole = match self.wants {
+            Wants::Verify => None,
+            Wants::Blake3 => state.tree.root(size),
+            Wants::Sha256 => match state.whole.take() {
+                Some((at, hasher)) if at == size => hasher.finish().pop().map(|(_, d)| d),
+                _ => None,
+            },
+        };
+        Seen {
+            sums: std::mem::take(&mut state.sums),
+            size,
+            whole,
+        }
+    }
+}
+
+impl State {
+    fn run(&mut self, id: u64) -> Option<&mut Run> {
+        self.runs.iter_mut().find(|run| run.id == id)
+    }
+
+    fn close(&mut self, run: Run) {
+        let len = run.hashed - run.from;
+        if let Some(hasher) = run.hasher.filter(|_| len > 0) {
+            self.sums.push(Sum {
+                from: run.from,
+                len,
+                digests: hasher.finish(),
+            });
+        }
+    }
+}
+
+impl Ticket {
+    /// Hashes the piece, which may be shorter than promised where the file ends.
+    pub(crate) fn keep<'a>(mut self, slices: impl Iterator<Item = &'a [u8]> + Clone) {
+        self.kept = true;
+        let file = Arc::clone(&self.file);
+        let nodes = (file.wants == Wants::Blake3).then(|| Nodes::of(self.offset, slices.clone()));
+        let mut state = file.lock();
+        if let Some(nodes) = nodes {
+            state.tree.add(nodes);
+        }
+        // Whoever holds the hasher holds the piece before this one.
+        let (id, offset) = (self.run, self.offset);
+        let waits = |s: &mut State| {
+            s.run(id)
+                .is_some_and(|r| r.awaits(offset) && (r.hashed != offset || r.hasher.is_none()))
+        };
+        let wait = file.turn.wait_while(state, waits);
+        state = wait.unwrap_or_else(PoisonError::into_inner);
+        let found = state.run(id).filter(|r| r.awaits(offset));
+        let Some(mut hasher) = found.and_then(|r| r.hasher.take()) else {
+            // Behind the end of a run: it is seen when the file is read for what is missing.
+            return;
+        };
+        let whole = state.whole.take_if(|(at, _)| *at == offset);
+        drop(state);
+        hasher.settle(file.by.get());
+        let mut n = 0;
+        for slice in slices.clone() {
+            hasher.update(slice);
+            n += slice.len() as u64;
+        }
+        let whole = whole.map(|(at, mut hasher)| {
+            slices.for_each(|slice| hasher.update(slice));
+            (at + n, hasher)
+        });
+        let mut state = file.lock();
+        if whole.is_some() {
+            state.whole = whole;
+        }
+        if let Some(run) = state.run(id) {
+            run.hashed += n;
+            run.hasher = Some(hasher);
+            run.ended |= n < self.len || run.hashed >= run.stop;
+        }
+        state.close_ended(id);
+        drop(state);
+        file.turn.notify_all();
+    }
+}
+
+impl Run {
+    fn awaits(&self, offset: u64) -> bool {
+        !self.ended && offset < self.stop
+    }
+}
+
+impl State {
+    fn close_ended(&mut self, id: u64) {
+        let over = |r: &Run| r.ended || (r.hashed == r.promised && r.hashed - r.from >= RUN);
+        if let Some(at) = self.runs.iter().position(|r| r.id == id && over(r)) {
+            let run = self.runs.swap_remove(at);
+            self.close(run);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let mut state = self.file.lock();
+        if let Some(run) = state.run(self.run) {
+            // Those before it are still to come.
+            run.stop = run.stop.min(self.offset);
+            run.ended |= run.hashed >= run.stop;
+        }
+        state.close_ended(self.run);
+        drop(state);
+        self.file.turn.notify_all();
+    }
+}
+
+impl std::fmt::Debug for FileSums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSums").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(len: usize) -> Vec<u8> {
+        (0..len).map(|n| (n / 3 + n * n) as u8).collect()
+    }
+
+    fn once(bytes: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+        std::iter::once(bytes)
+    }
+
+    fn xxh(bytes: &[u8]) -> Digest {
+        let mut hasher = Hasher::new(Some(Algorithm::Xxh128));
+        hasher.update(bytes);
+        hasher.finish().remove(0).1
+    }
+
+    fn ledger(wants: Wants) -> Ledger {
+        let ledger = Ledger::new(wants);
+        ledger.choose(Some(Algorithm::Xxh128));
+        ledger
+    }
+
+    /// Each sum is that of its bytes, and together they cover all.
+    #[track_caller]
+    fn assert_proves(seen: &Seen, data: &[u8]) {
+        assert_eq!(seen.size, data.len() as u64);
+        let mut sums = seen.sums.clone();
+        sums.sort_by_key(|s| s.from);
+        let mut covered = 0;
+        for sum in &sums {
+            assert!(sum.from <= covered, "a hole before {}", sum.from);
+            covered = covered.max(sum.end());
+            let bytes = &data[sum.from as usize..sum.end() as usize];
+            assert_eq!(sum.by(Algorithm::Xxh128), Some(&xxh(bytes)));
+        }
+        assert_eq!(covered, data.len() as u64);
+    }
+
+    #[test]
+    fn pieces_of_one_run_are_hashed_in_order_by_several_threads() {
+        let data = data(1_000_000);
+        for wants in [Wants::Verify, Wants::Blake3, Wants::Sha256] {
+            let file = FileSums::new(&ledger(wants));
+            let pieces: Vec<(usize, &[u8])> = data.chunks(9216).enumerate().collect();
+            let promised = Mutex::new(pieces.into_iter());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        loop {
+                            let mut next = promised.lock().unwrap();
+                            let Some((n, bytes)) = next.next() else {
+                                return;
+                            };
+                            let offset = (n * 9216) as u64;
+                            let ticket = file.promise(offset, 9216);
+                            drop(next);
+                            ticket.keep(once(bytes));
+                        }
+                    });
+                }
+            });
+            let seen = file.finish();
+            assert_eq!(seen.sums.len(), 1);
+            assert_proves(&seen, &data);
+            assert_eq!(seen.whole.is_some(), wants != Wants::Verify, "{wants:?}");
+        }
+    }
+
+    #[test]
+    fn parts_that_overlap_are_each_summed() {
+        let data = data(300_000);
+        let file = FileSums::new(&ledger(Wants::Blake3));
+        for (from, to) in [(0, 100_352), (200_704, 300_000), (51_200, 200_704)] {
+            file.add(from as u64, once(&data[from..to]));
+        }
+        let seen = file.finish();
+        assert_proves(&seen, &data);
+        assert!(seen.whole.is_some());
+    }
+
+    /// The thread with the next piece would wait for ever.
+    #[test]
+    fn a_piece_that_never_comes_holds_nobody() {
+        let data = data(30_000);
+        let file = FileSums::new(&ledger(Wants::Verify));
+        let tickets: Vec<Ticket> = (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
+        let mut tickets = tickets.into_iter();
+        let (first, lost, last) = (tickets.next(), tickets.next(), tickets.next());
+        std::thread::scope(|scope| {
+            scope.spawn(|| last.unwrap().keep(once(&data[20_000..])));
+            drop(lost);
+            first.unwrap().keep(once(&data[..10_000]));
+        });
+        let seen = file.finish();
+        assert_eq!((seen.sums[0].from, seen.sums[0].len), (0, 10_000));
+        assert_eq!(seen.sums.len(), 1);
+    }
+
+    #[test]
+    fn runs_have_a_largest_length_and_an_empty_file_has_a_sum() {
+        let file = FileSums::new(&ledger(Wants::Verify));
+        let piece = vec![7; 24 << 20];
+        for n in 0..4_u64 {
+            file.add(n * (24 << 20), once(&piece));
+        }
+        let lens: Vec<u64> = file.finish().sums.iter().map(|s| s.len >> 20).collect();
+        assert_eq!(lens, [72, 24]);
+        let empty = FileSums::new(&ledger(Wants::Verify)).finish();
+        assert_eq!((empty.size, empty.sums.len()), (0, 1));
+        assert_eq!(empty.sums[0].by(Algorithm::Xxh128), Some(&xxh(b"")));
+    }
+}

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plan::JobId;
+
+use super::{Algorithm, FileSums};
+
+/// What is wanted beside the sums that are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wants {
+    /// Nothing.
+    #[default]
+    Verify,
+    /// BLAKE3 of each file.
+    Blake3,
+    /// SHA-256 of each file.
+    Sha256,
+}
+
+impl Wants {
+    pub(super) fn whole_in_order(self) -> bool {
+        self == Self::Sha256
+    }
+}
+
+/// The algorithm of the far end, once it is known. Files under way look at it for each piece.
+#[derive(Debug, Default)]
+pub(super) struct Choice(AtomicU8);
+
+impl Choice {
+    pub(super) fn get(&self) -> Option<Algorithm> {
+        match self.0.load(Ordering::Relaxed) {
+            1 => Some(Algorithm::Xxh128),
+            2 => Some(Algorithm::Blake3),
+            3 => Some(Algorithm::Sha256),
+            _ => None,
+        }
+    }
+
+    fn set(&self, algorithm: Option<Algorithm>) {
+        let number = match algorithm {
+            None => 0,
+            Some(Algorithm::Xxh128) => 1,
+            Some(Algorithm::Blake3) => 2,
+            Some(Algorithm::Sha256) => 3,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+}
+
+/// The sums of the files that sessions move. One for a run: whoever moves files puts them in,
+/// whoever verifies takes them out.
+#[derive(Default)]
+pub struct Ledger {
+    wants: Wants,
+    algorithm: Arc<Choice>,
+    files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
+}
+
+impl Ledger {
+    /// An empty one.
+    pub fn new(wants: Wants) -> Self {
+        Self {
+            wants,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn wants(&self) -> Wants {
+        self.wants
+    }
+
+    /// How the far end makes sums, once that is known.
+    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
+        self.algorithm.get()
+    }
+
+    pub(super) fn choice(&self) -> Arc<Choice> {
+        Arc::clone(&self.algorithm)
+    }
+
+    /// Sums are made so from now on; of `None`, by all algorithms.
+    pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
+        self.algorithm.set(algorithm);
+    }
+
+    /// The file of `job` begins, or begins anew.
+    pub(crate) fn open(&self, job: JobId) -> Arc<FileSums> {
+        let sums = FileSums::new(self);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.insert(job, Arc::clone(&sums));
+        sums
+    }
+
+    /// The file of `job` is over, well or not.
+    pub(crate) fn take(&self, job: JobId) -> Option<Arc<FileSums>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.remove(&job)
+    }
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger")
+            .field("wants", &self.wants)
+            .finish_non_exhaustive()
+    }
+}

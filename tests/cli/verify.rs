@@ -1,0 +1,411 @@
+//! `--verify` and `--manifest`: what is copied is proven, by whatever the far end has for it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use longhaul_tests::{Scene, scratch};
+use testkit::missing::{find_program, sftp_server};
+use testkit::tree::write_file;
+use testkit::{Outcome, PeerBuilder, PeerKind, Run, Seed};
+
+const CORRUPTING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/peers/corrupting_sftp_server.py"
+);
+const LARGE: usize = 20_000_000;
+
+/// Names that a shell, a terminal or a list of sums could take for something else.
+const NAMES: [&[u8]; 10] = [
+    b"plain",
+    b"-rf",
+    b"two words",
+    b"new\nline",
+    b"back\\slash",
+    b"it's \"quoted\"",
+    b"$(touch evil);`id`*?[a]",
+    b"\xff\xfe",
+    b"#%b\\0101%s",
+    "\u{e9}\u{202e}".as_bytes(),
+];
+
+fn scene(builder: PeerBuilder) -> Option<Scene> {
+    let scene = Scene::with(builder)?;
+    if scene.client.is_scp() {
+        return None;
+    }
+    fs::create_dir_all(scene.path("from/-d")).expect("our folder");
+    for (n, name) in NAMES.iter().enumerate() {
+        let name = Path::new(OsStr::from_bytes(name));
+        write_file(
+            &scene.path("from").join(name),
+            &Seed::new(n as u64).bytes(n * 1000),
+        );
+        write_file(
+            &scene.path("from/-d").join(name),
+            &Seed::new(n as u64).bytes(n),
+        );
+    }
+    write_file(&scene.path("from/large"), &Seed::new(99).bytes(LARGE));
+    Some(scene)
+}
+
+fn cp(scene: &Scene, flags: &[&str]) -> Run {
+    let run = scene.client.cp().arg("--verify").args(flags);
+    run.timeout(Duration::from_secs(60))
+}
+
+#[track_caller]
+fn assert_same(scene: &Scene, a: &str, b: &str, outcome: &Outcome) {
+    let diff = Command::new("diff")
+        .arg("-r")
+        .args([scene.path(a), scene.path(b)])
+        .output();
+    let diff = diff.expect("diff");
+    let said = String::from_utf8_lossy(&diff.stdout).into_owned();
+    assert!(diff.status.success(), "{said}\n{outcome}");
+}
+
+/// Copies the tree there and back, and returns what was said.
+#[track_caller]
+fn there_and_back(scene: &Scene) -> [Outcome; 2] {
+    let to_there = cp(scene, &["-r"])
+        .arg(scene.path("from"))
+        .arg(scene.remote("there"))
+        .run();
+    let to_there = to_there.expect_code(0);
+    assert_same(scene, "from", "there", &to_there);
+    let to_here = cp(scene, &["-r"])
+        .arg(scene.remote("there"))
+        .arg(scene.path("here"))
+        .run();
+    let to_here = to_here.expect_code(0);
+    assert_same(scene, "from", "here", &to_here);
+    [to_there, to_here]
+}
+
+/// A folder with the only programs that the far end finds.
+fn only(program: &str) -> Option<tempfile::TempDir> {
+    let folder = scratch();
+    let needed = ["sh", "dd", "head", "tail", "xargs", "getconf", "perl"];
+    for name in needed.iter().chain([&program]) {
+        if folder.path().join(name).exists() {
+            continue;
+        }
+        match find_program(name) {
+            Some(path) => symlink(path, folder.path().join(name)).expect("a link"),
+            None if name == &program => return None,
+            None => {}
+        }
+    }
+    Some(folder)
+}
+
+#[test]
+fn trees_are_verified_by_each_program_that_the_far_end_may_have() {
+    let mut tried = 0;
+    for program in ["xxhsum", "b3sum", "openssl", "sha256sum", "shasum"] {
+        let Some(folder) = only(program) else {
+            continue;
+        };
+        tried += 1;
+        let path = format!("PATH={}", folder.path().display());
+        let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
+            return;
+        };
+        for outcome in there_and_back(&scene) {
+            let said = format!("verified by {program} there");
+            assert!(outcome.err().contains(&said), "{program}: {outcome}");
+            assert!(
+                !outcome.err().contains("reading back"),
+                "{program}: {outcome}"
+            );
+            assert!(
+                outcome.err().contains("from memory"),
+                "{program}: {outcome}"
+            );
+        }
+    }
+    assert!(tried > 0, "this machine has none of the programs");
+}
+
+#[test]
+fn where_no_command_may_run_files_are_read_back() {
+    let programless = only("sh").expect("a shell");
+    let path = format!("PATH={}", programless.path().display());
+    for (option, value) in [
+        ("ForceCommand", "internal-sftp"),
+        ("ForceCommand", "echo This account has no shell."),
+        ("SetEnv", path.as_str()),
+        ("MaxSessions", "1"),
+    ] {
+        let builder = PeerBuilder::openssh().option("Subsystem", "sftp internal-sftp");
+        let builder = match value.starts_with("echo") {
+            // Only the subsystem is let through.
+            true => {
+                let command = "case $SSH_ORIGINAL_COMMAND in internal-sftp) exec SERVER;; esac; \
+                               echo This account has no shell.";
+                let Some(server) = sftp_server() else {
+                    continue;
+                };
+                let command = command.replace("SERVER", &server.display().to_string());
+                builder.option(option, command)
+            }
+            false => builder.option(option, value),
+        };
+        let Some(scene) = scene(builder) else { return };
+        for outcome in there_and_back(&scene) {
+            let said = "by reading back since ";
+            assert!(outcome.err().contains(said), "{option} {value}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn servers_that_are_not_openssh_are_verified_too() {
+    for kind in [
+        PeerKind::Dropbear,
+        PeerKind::Paramiko,
+        PeerKind::Asyncssh,
+        PeerKind::Go,
+    ] {
+        let Some(scene) = scene(PeerBuilder::new(kind)) else {
+            continue;
+        };
+        // Python's servers have no names that are not UTF-8.
+        for folder in ["from", "from/-d"] {
+            let name = scene.path(folder).join(OsStr::from_bytes(b"\xff\xfe"));
+            fs::remove_file(name).expect("our file");
+        }
+        there_and_back(&scene);
+    }
+}
+
+/// A server that corrupts what passes, as `how` says.
+fn corrupting(how: &str, folder: &Path) -> Option<Scene> {
+    find_program("python3")?;
+    let server = sftp_server()?;
+    let script = folder.join("server.sh");
+    let text = format!(
+        "#!/bin/sh\nHOW={how} MARK={0}/mark SERVER={1} SOURCE={0}/source exec {CORRUPTING}\n",
+        folder.display(),
+        server.display(),
+    );
+    write_file(&script, text.as_bytes());
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("a script");
+    scene(PeerBuilder::openssh().option("Subsystem", format!("sftp {}", script.display())))
+}
+
+fn operands(scene: &Scene, up: bool) -> [OsString; 2] {
+    match up {
+        true => [scene.path("from/large").into(), scene.remote("to")],
+        false => [scene.remote("from/large"), scene.path("to").into()],
+    }
+}
+
+#[test]
+fn what_was_corrupted_on_its_way_is_named_and_copied_again() {
+    for (how, up) in [("write", true), ("read", false)] {
+        let folder = scratch();
+        let Some(scene) = corrupting(how, folder.path()) else {
+            return;
+        };
+        let outcome = cp(&scene, &[]).args(operands(&scene, up)).run();
+        let outcome = outcome.expect_code(0);
+        assert_same(&scene, "from/large", "to", &outcome);
+        let said = outcome.err();
+        let named = if up {
+            "to: bytes "
+        } else {
+            "from/large: bytes "
+        };
+        assert!(
+            said.contains(named) && said.contains("copied again"),
+            "{outcome}"
+        );
+        assert!(said.contains("(1 repaired)"), "{outcome}");
+        // The range has the byte.
+        let range = said.split_once(": bytes ").expect("a range").1;
+        let words: Vec<&str> = range.split(' ').collect();
+        let (from, to): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+        assert!(
+            (from..to).contains(&1_500_000) && to <= LARGE as u64,
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn what_is_corrupted_each_time_is_a_failure_that_names_file_and_range() {
+    let folder = scratch();
+    let Some(scene) = corrupting("always", folder.path()) else {
+        return;
+    };
+    let run = cp(&scene, &["--json", "--manifest"]).arg(scene.path("sums"));
+    let outcome = run.args(operands(&scene, true)).run();
+    let outcome = outcome.expect_code(1);
+    let events = outcome.out();
+    assert_eq!(
+        events.matches(r#""event":"mismatch""#).count(),
+        3,
+        "{outcome}"
+    );
+    assert!(outcome.err().contains("after 3 copies"), "{outcome}");
+    assert_eq!(
+        fs::read(scene.path("sums")).expect("a manifest"),
+        b"",
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_copied_is_copied_again() {
+    let folder = scratch();
+    let Some(scene) = corrupting("source", folder.path()) else {
+        return;
+    };
+    let source = folder.path().join("source");
+    fs::copy(scene.path("from/large"), &source).expect("a copy");
+    let outcome = cp(&scene, &[])
+        .arg(longhaul_tests::remote("peer", &source))
+        .arg(scene.path("to"))
+        .run();
+    let outcome = outcome.expect_code(0);
+    let same = fs::read(&source).expect("it") == fs::read(scene.path("to")).expect("its copy");
+    assert!(same, "{outcome}");
+    assert!(outcome.err().contains("repaired"), "{outcome}");
+}
+
+#[test]
+fn a_program_that_sees_another_file_system_is_not_believed() {
+    let Some(server) = sftp_server() else { return };
+    let folder = scratch();
+    let subsystem = format!("sftp {} -d {}", server.display(), folder.path().display());
+    let Some(scene) = scene(PeerBuilder::openssh().option("Subsystem", subsystem)) else {
+        return;
+    };
+    // The same relative path from the login directory is another file.
+    let name = "longhaul-verify-test-other";
+    let outcome = cp(&scene, &[])
+        .arg(scene.path("from/large"))
+        .arg(format!("peer:{name}"))
+        .run();
+    let outcome = outcome.expect_code(0);
+    assert!(folder.path().join(name).exists(), "{outcome}");
+    assert!(outcome.err().contains("by reading back"), "{outcome}");
+}
+
+#[test]
+fn what_is_no_file_cannot_be_verified_and_local_copies_can() {
+    let Some(scene) = scene(PeerBuilder::openssh()) else {
+        return;
+    };
+    let outcome = cp(&scene, &["-r"])
+        .arg(scene.path("from"))
+        .arg(scene.path("copy"))
+        .run();
+    let outcome = outcome.expect_code(0);
+    assert_same(&scene, "from", "copy", &outcome);
+    assert!(
+        outcome.err().contains("verified by reading back"),
+        "{outcome}"
+    );
+    let outcome = cp(&scene, &[])
+        .arg(scene.path("from/large"))
+        .arg("peer:/dev/null")
+        .run();
+    let outcome = outcome.expect_code(1);
+    assert!(outcome.err().contains("cannot be verified"), "{outcome}");
+    // From one host to another: what passed here against the second.
+    let outcome = cp(&scene, &["-r"])
+        .arg(scene.remote("from"))
+        .arg(scene.remote("other"))
+        .run();
+    let outcome = outcome.expect_code(0);
+    assert_same(&scene, "from", "other", &outcome);
+    assert!(outcome.err().contains("verified by "), "{outcome}");
+}
+
+#[test]
+fn of_several_sources_with_one_name_the_last_is_verified() {
+    let Some(scene) = scene(PeerBuilder::openssh()) else {
+        return;
+    };
+    fs::create_dir_all(scene.path("to")).expect("our folder");
+    let outcome = cp(&scene, &[])
+        .args([
+            scene.path("from/plain"),
+            scene.path("from/-d/plain"),
+            scene.path("from/-rf"),
+        ])
+        .arg(scene.remote("to"))
+        .run();
+    let outcome = outcome.expect_code(0);
+    assert!(!outcome.err().contains("warning"), "{outcome}");
+    assert_same(&scene, "from/-rf", "to/-rf", &outcome);
+}
+
+/// The manifest of SHA-256 against the system's own program; that of BLAKE3 against b3sum where
+/// it is, and sums::tree's tests compare it with the blake3 crate.
+#[test]
+fn manifests_are_checked_by_the_standard_tools() {
+    let Some(scene) = scene(PeerBuilder::openssh()) else {
+        return;
+    };
+    for (hash, program) in [("sha256", "sha256sum"), ("blake3", "b3sum")] {
+        for up in [true, false] {
+            let there = format!("there-{hash}-{up}");
+            let sums = scene.path(&format!("sums-{hash}-{up}"));
+            let run = scene
+                .client
+                .cp()
+                .args(["-r", "--hash", hash, "--manifest"])
+                .arg(&sums);
+            let outcome = match up {
+                true => run.arg(scene.path("from")).arg(scene.remote(&there)).run(),
+                false => run.arg(scene.remote("from")).arg(scene.path(&there)).run(),
+            };
+            let outcome = outcome.expect_code(0);
+            let written = fs::read(&sums).expect("a manifest");
+            let lines = written.iter().filter(|b| **b == b'\n').count();
+            assert_eq!(lines, 2 * NAMES.len() + 1, "{outcome}");
+            if find_program(program).is_none() {
+                continue;
+            }
+            if program == "b3sum" {
+                // It refuses names that are not UTF-8.
+                let utf8 = |line: &&[u8]| std::str::from_utf8(line).is_ok();
+                let some: Vec<&[u8]> = written.split(|b| *b == b'\n').filter(utf8).collect();
+                fs::write(&sums, some.join(&b'\n')).expect("our file");
+            }
+            let check = Command::new(program)
+                .args(["-c", "--quiet"])
+                .arg(&sums)
+                .output();
+            let check = check.expect("it runs");
+            let said = String::from_utf8_lossy(&check.stderr).into_owned();
+            let more = String::from_utf8_lossy(&check.stdout).into_owned();
+            assert!(check.status.success(), "{program}: {said}{more}\n{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_manifest_that_cannot_be_written_is_said_before_anything_is_copied() {
+    let Some(scene) = scene(PeerBuilder::openssh()) else {
+        return;
+    };
+    let run = cp(&scene, &["--manifest", "/no/such/folder/sums"]);
+    let outcome = run.args(operands(&scene, true)).run();
+    let outcome = outcome.expect_code(1);
+    assert!(
+        outcome.err().contains("the manifest cannot be written"),
+        "{outcome}"
+    );
+    assert!(!scene.path("to").exists(), "{outcome}");
+}
