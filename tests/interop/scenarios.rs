@@ -410,7 +410,8 @@ pub(crate) fn disconnect_during_upload(kind: PeerKind) {
     };
     let proxy = DelayProxy::to(scene.peer.addr())
         .rate(40_000_000)
-        .cut_after(Way::Up, 3_000_000)
+        // Below what is worth connecting again for, over all connections.
+        .cut_after(Way::Up, 700_000)
         .start();
     scene
         .client
@@ -443,7 +444,8 @@ pub(crate) fn disconnect_during_download(kind: PeerKind) {
     };
     let proxy = DelayProxy::to(scene.peer.addr())
         .rate(40_000_000)
-        .cut_after(Way::Down, 3_000_000)
+        // Below what is worth connecting again for, over all connections.
+        .cut_after(Way::Down, 700_000)
         .start();
     scene
         .client

@@ -76,8 +76,9 @@ pub enum JobKind {
         path: RemotePath,
     },
     /// Lists a directory; entries come as [`LaneEvent::Entries`], as they arrive. A lane that
-    /// predicts handles ends it with [`LaneEvent::Abandoned`], and nothing told, where the
-    /// directory is too long for one flight.
+    /// predicts handles ends it with [`LaneEvent::Abandoned`] where the directory is too long for
+    /// one flight; the first entries are told again by the lane that lists it then, as they are
+    /// when a lane is lost.
     List {
         /// Which.
         path: RemotePath,

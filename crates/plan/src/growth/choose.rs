@@ -108,6 +108,22 @@ impl Growth {
         changes
     }
 
+    /// In slow start a connection reaches its channel's window within three round trips, and has
+    /// more to send than that: a second channel is there in time when it is asked for now.
+    pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
+        if self.config.direction == Direction::Down || self.figures.lossy() {
+            return false;
+        }
+        evidence.connections.iter().any(|on| {
+            let lanes = evidence.lanes.iter();
+            let of_it = lanes.filter(|l| l.lane.connection == on.connection);
+            let window: u64 = of_it.map(|l| l.window).sum();
+            let more = evidence.remaining.is_none_or(|left| left > window);
+            let soon = |tcp: super::TcpSample| tcp.slow_start && tcp.cwnd * 8 >= window;
+            window > 0 && more && on.tcp.is_some_and(soon)
+        })
+    }
+
     /// Connections that are planned beyond those that are there.
     pub(super) fn connect_as_planned(&mut self, now: Instant, have: u32, to: &mut Vec<Change>) {
         let have = have + self.opening.len() as u32;

@@ -234,6 +234,9 @@ impl Growth {
         self.rates.truncate(16);
         self.best = self.best.max(figures.work);
         self.plan_for_many();
+        if self.config.channels.is_none() && self.outgrows_window(evidence) {
+            self.planned.1 = self.planned.1.max(2);
+        }
         let mut changes = self.carry_out(evidence);
         if changes.is_empty() {
             changes = match self.trial.take() {

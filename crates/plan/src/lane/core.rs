@@ -242,8 +242,8 @@ impl Core {
             return false;
         }
         let small = flying < self.requests.in_flight() * SMALL;
-        // What the path held at its best, and a quarter more since that may still grow.
-        let holds = self.bytes.target_of(1.25);
+        // What the path held at its best, and as much again: in slow start it is that soon.
+        let holds = self.bytes.target_of(2.0);
         let may = !small || flying < holds + SMALL_AHEAD;
         self.stalls_depth += u64::from(!may);
         may

@@ -3,14 +3,14 @@ use sftp::{Handle, Name, Reply, Request, StatusCode};
 use super::core::{Core, What};
 use super::task::{Step, Surprise, attributes};
 use super::words::refused;
-use crate::{Attributes, Fault, JobId, LaneEvent};
+use crate::{Fault, JobId, LaneEvent};
 
 /// Lists one directory.
 ///
 /// Where handles are predicted, OPENDIR, some READDIRs and CLOSE leave together, so that no other
-/// request ever meets a directory's handle and the whole takes one round trip. The entries of
-/// such a listing are told when its end is among them; a directory with more is left to a lane
-/// that does not predict, and nothing of it was told.
+/// request ever meets a directory's handle and the whole takes one round trip. A directory with
+/// more is left to a lane that does not predict, which tells the first entries again: to hold them
+/// back until the end is there cost a round trip and a half in the middle of slow start.
 #[derive(Debug)]
 pub(super) struct List {
     id: JobId,
@@ -22,8 +22,6 @@ pub(super) struct List {
     pending: usize,
     /// Everything has left in one flight.
     one_flight: bool,
-    /// What one flight has brought.
-    kept: Vec<(Vec<u8>, Attributes)>,
     fault: Option<Fault>,
 }
 
@@ -45,7 +43,6 @@ impl List {
             at_end: false,
             pending: 0,
             one_flight: false,
-            kept: Vec::new(),
             fault: None,
         }
     }
@@ -139,9 +136,7 @@ impl List {
                 }
             }
         }
-        if self.one_flight {
-            self.kept.append(&mut entries);
-        } else if !entries.is_empty() {
+        if !entries.is_empty() {
             core.event(LaneEvent::Entries(self.id, entries));
         }
     }
@@ -162,16 +157,10 @@ impl List {
         if self.pending > 0 || (self.fault.is_none() && !self.closing) {
             return Step::Goes;
         }
-        let entries = std::mem::take(&mut self.kept);
         let end = match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None if !self.at_end => LaneEvent::Abandoned(self.id),
-            None => {
-                if !entries.is_empty() {
-                    core.event(LaneEvent::Entries(self.id, entries));
-                }
-                LaneEvent::Done(self.id)
-            }
+            None => LaneEvent::Done(self.id),
         };
         core.event(end);
         Step::Over

@@ -15,7 +15,6 @@ pub struct Witness {
     files: BTreeMap<Vec<u8>, File>,
     requests: BTreeMap<u32, (Vec<u8>, bool)>,
     opening: Vec<(u32, Vec<u8>)>,
-    listing: BTreeMap<u32, Vec<u8>>,
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
     most_open: usize,
     renames: usize,
@@ -37,7 +36,6 @@ impl Default for Witness {
             files: BTreeMap::new(),
             requests: BTreeMap::new(),
             opening: Vec::new(),
-            listing: BTreeMap::new(),
             handles: BTreeMap::new(),
             most_open: 0,
             renames: 0,
@@ -114,9 +112,10 @@ impl Witness {
                 self.most_open = self.most_open.max(open);
                 (path.to_vec(), true)
             }
-            // A directory's handle must not be taken for that of a file being opened.
+            // A directory's handle must not be taken for that of a file being opened, nor its CLOSE
+            // for that file's, which may leave before the handle is there.
             Request::Opendir { path } => {
-                self.listing.insert(id, path.to_vec());
+                self.opening.push((id, path.to_vec()));
                 return;
             }
             Request::Write { handle, .. } | Request::Fsync { handle } => (self.file(handle), true),
@@ -167,12 +166,6 @@ impl Witness {
     }
 
     fn response(&mut self, id: u32, response: &Response<'_>) {
-        if let (Some(path), Response::Handle { handle }) = (self.listing.remove(&id), response) {
-            self.handles.insert(handle.to_vec(), path);
-        }
-        let Some((path, matters)) = self.requests.remove(&id) else {
-            return;
-        };
         if let Response::Handle { handle } = response
             && let Some(at) = self.opening.iter().position(|(open, _)| *open == id)
         {
@@ -183,6 +176,9 @@ impl Witness {
         if failed {
             self.opening.retain(|(open, _)| *open != id);
         }
+        let Some((path, matters)) = self.requests.remove(&id) else {
+            return;
+        };
         let file = self.files.entry(path).or_default();
         file.unanswered = file.unanswered.saturating_sub(1);
         file.failed |= failed && matters;

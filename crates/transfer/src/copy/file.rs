@@ -325,7 +325,9 @@ impl Engine<'_> {
         // One cause failed both, as a connection that is lost: the place is as unknown as before.
         let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
-            _ if guessing.refusal.as_ref().is_some_and(same) => self.file_fault(id, fault),
+            _ if self.lost.is_some() || guessing.refusal.as_ref().is_some_and(same) => {
+                self.file_fault(id, fault);
+            }
             Verdict::Stands => self.file_fault(id, fault),
             Verdict::Again(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));

@@ -56,7 +56,7 @@ impl Driver {
         let moved = self.spread.stats().moved;
         let open = self.options.reach.as_ref().is_some_and(|r| r.is_open());
         let worth = moved >= WORTH && self.ends.server.get().is_some() && !self.leaving;
-        let fruitless = match moved - self.reconnecting.moved < (1 << 20) {
+        let fruitless = match moved.saturating_sub(self.reconnecting.moved) < (1 << 20) {
             true => self.reconnecting.fruitless + 1,
             false => 0,
         };

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use plan::{Attributes, EntryKind, JobKind, RemotePath};
@@ -13,6 +13,9 @@ const LISTS: usize = 16;
 const STATS: usize = 256;
 /// No further listing is begun while this many entries wait to be taken.
 const WAITING: usize = 2048;
+/// Names of a listing that are remembered while it goes on: more than come in one flight, after
+/// which a longer directory is listed anew.
+const NAMES: usize = 4096;
 /// Symlinks on the way from the root to a directory before it counts as a loop, as in the
 /// kernel (MAXSYMLINKS).
 const MAX_SYMLINKS: u32 = 40;
@@ -47,8 +50,21 @@ struct Dir {
 
 #[derive(Debug)]
 enum Asked {
-    List(Arc<Dir>),
+    List(Arc<Dir>, Names),
     Look(Look, Arc<Dir>, Vec<u8>, Attributes),
+}
+
+/// The names that a listing has brought: one that was begun anew brings some again.
+#[derive(Debug, Default)]
+struct Names(BTreeSet<Vec<u8>>);
+
+impl Names {
+    fn is_new(&mut self, name: &[u8]) -> bool {
+        match self.0.len() < NAMES {
+            true => self.0.insert(name.to_vec()),
+            false => !self.0.contains(name),
+        }
+    }
 }
 
 /// What is asked about a symlink: first what it leads to, then, if that is a directory, where.
@@ -67,7 +83,8 @@ pub struct Request {
     pub kind: JobKind,
 }
 
-/// What came of a [`Request`]; entries may come in several parts before `Done`.
+/// What came of a [`Request`]; entries may come in several parts before `Done`, and the first of
+/// them again where a listing had to be begun anew.
 #[derive(Debug)]
 pub enum Answer {
     /// Part of a listing.
@@ -143,7 +160,7 @@ impl RemoteWalk {
             let dir = self.to_list.pop()?;
             self.lists += 1;
             let path = RemotePath(dir.path.clone());
-            return Some(self.ask(JobKind::List { path }, Asked::List(dir)));
+            return Some(self.ask(JobKind::List { path }, Asked::List(dir, Names::default())));
         }
         None
     }
@@ -161,20 +178,22 @@ impl RemoteWalk {
             return;
         };
         match asked {
-            Asked::List(dir) => self.handle_list(tag, dir, answer),
+            Asked::List(dir, names) => self.handle_list(tag, dir, names, answer),
             Asked::Look(look, dir, name, attributes) => {
                 self.handle_look(tag, look, dir, name, attributes, answer);
             }
         }
     }
 
-    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, answer: Answer) {
+    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, mut names: Names, answer: Answer) {
         match answer {
             Answer::Entries(entries) => {
                 for (name, attributes) in entries {
-                    self.sort(&dir, name, attributes);
+                    if names.is_new(&name) {
+                        self.sort(&dir, name, attributes);
+                    }
                 }
-                self.asked.insert(tag, Asked::List(dir));
+                self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
             Answer::Failed(what) => self.found.push_back(Found::Problem {
