@@ -588,12 +588,28 @@ impl Engine<'_> {
     /// The run is over: a copy that is whole needs no journal.
     pub(super) fn close_journal(&mut self, whole: bool) {
         let Some(log) = self.keeper.log.take() else {
+            if !whole && self.keeper.target.is_some() {
+                self.clear_unwritten();
+            }
             return;
         };
         if whole {
             log.remove();
         } else {
             self.summary.journal = Some(Name::from(log.path()));
+        }
+    }
+
+    /// Nothing was written down yet, so nobody would find the temporaries here again.
+    fn clear_unwritten(&mut self) {
+        for record in std::mem::take(&mut self.keeper.early) {
+            let Record::Begun { target, tag, .. } = record else {
+                continue;
+            };
+            for name in Keep::names(&target, tag) {
+                // Most of them never were.
+                let _ = fs::remove_file(local_path(&name));
+            }
         }
     }
 
