@@ -47,7 +47,7 @@ StrictModes no
 UsePAM no
 PidFile none
 Subsystem sftp internal-sftp
-SetEnv PATH=$work/bin-$1
+SetEnv PATH=$work/bin-$1 SHLVL=1
 END
     echo "[127.0.0.1]:$port $(cut -d' ' -f1,2 "$work/host.pub")" >"$work/known_hosts"
     cat >"$work/ssh_config" <<END

@@ -115,6 +115,11 @@ fn punishes(sshd: &Path) -> bool {
     version >= Some((Some(9), Some(8)))
 }
 
+/// bash reads ~/.bashrc of whoever runs the tests when sshd begins it, unless a shell is above it
+/// (run_startup_files). What stands there may wait for a lock that a session left behind which
+/// a test has killed, a minute each time.
+const NO_STARTUP_FILE: &str = "SHLVL=1";
+
 fn configuration(
     builder: &PeerBuilder,
     folder: &Path,
@@ -130,7 +135,11 @@ fn configuration(
         let _ = writeln!(text, "{name} {value}");
     };
     for (name, value) in &builder.options {
-        put(name, value);
+        match name.as_str() {
+            // Of several lines sshd takes the first.
+            "SetEnv" => put(name, &format!("{value} {NO_STARTUP_FILE}")),
+            _ => put(name, value),
+        }
     }
     for (name, values) in [
         ("Ciphers", &builder.ciphers),
@@ -177,6 +186,7 @@ fn configuration(
         ("PasswordAuthentication", password.to_owned()),
         ("KbdInteractiveAuthentication", "no".to_owned()),
         ("UseDNS", "no".to_owned()),
+        ("SetEnv", NO_STARTUP_FILE.to_owned()),
         // Many tests, one address: what protects a real server would make the tests flaky.
         ("MaxStartups", "1000".to_owned()),
         ("LogLevel", "VERBOSE".to_owned()),

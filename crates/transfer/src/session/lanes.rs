@@ -12,6 +12,9 @@ const PACKET: usize = 32 * 1024;
 /// What answers may hold beyond the depth: one READ more, and headers.
 const ANSWERS_BEYOND: u64 = 512 << 10;
 
+/// So much of what a limit allows may be in flight beyond what the path holds.
+const LIMIT_AHEAD: Duration = Duration::from_millis(100);
+
 pub(super) struct LaneOnChannel {
     pub(super) id: LaneId,
     pub(super) channel: ChannelId,
@@ -189,10 +192,15 @@ impl Driver {
             Some(_) if count > 0 => (self.first_served + 1) % count,
             _ => 0,
         };
+        let mut left = self.may_fly();
         for turn in 0..count {
             let at = (self.first_served + turn) % count;
             self.drain_events(now, at);
             let on = &mut self.lanes[at];
+            let paced = on.lane.paced();
+            if let Some(left) = left {
+                on.lane.set_pace(now, left);
+            }
             let connection = on.id.connection;
             let Some(link) = self.connections.iter_mut().find(|c| c.id == connection) else {
                 continue;
@@ -223,7 +231,20 @@ impl Driver {
                 }
                 link.send(on.channel, output);
             }
+            let spent = on.lane.paced() - paced;
+            left = left.map(|left| left.saturating_sub(spent));
         }
+    }
+
+    /// Under a limit, what more may be asked for or sent: what is in flight has left for good, and
+    /// answers of eight lanes in as many receive buffers were 8 % of 200 MB beyond it.
+    fn may_fly(&self) -> Option<u64> {
+        let limit = self.options.limit.filter(|_| self.yielding.is_none())?;
+        let stats = || self.lanes.iter().map(|on| on.lane.stats());
+        let latency = stats().filter_map(|s| s.latency).min();
+        let ahead = 2 * latency.unwrap_or_default() + LIMIT_AHEAD;
+        let flies: u64 = stats().map(|s| s.bytes_in_flight).sum();
+        Some(((limit as f64 * ahead.as_secs_f64()) as u64).saturating_sub(flies))
     }
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {

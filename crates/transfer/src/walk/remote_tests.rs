@@ -55,7 +55,7 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
     let real = Some(b"/home/r".to_vec());
     let mut walk = RemoteWalk::new(b"r".to_vec(), real, mode(DIR), true, None);
     let mut seen = Vec::new();
-    let mut open = std::collections::BTreeSet::new();
+    let mut open = BTreeSet::new();
     while !walk.is_over() {
         let mut requests = Vec::new();
         while let Some(request) = walk.poll_request() {
