@@ -13,6 +13,11 @@ use rustix::fs::{Access, CWD, Mode, OFlags, access, openat};
 use super::Target;
 use super::target::mtime;
 
+/// Whether a file belongs to who runs this.
+pub(crate) fn is_ours(meta: &fs::Metadata) -> bool {
+    meta.uid() == rustix::process::geteuid().as_raw()
+}
+
 /// Opens the temporary of an earlier run if it can be gone on with. If it cannot, or its final
 /// name is something else now, it is removed and `None` returned.
 pub(crate) fn adopt_target(
@@ -39,8 +44,8 @@ pub(crate) fn adopt_target(
             size: meta.len(),
             mtime: mtime(&meta),
         };
-        // Another name of it would be written as well.
-        (left.may_go_on(seen) && meta.nlink() == 1).then_some(file)
+        // Another name of it would be written as well, and its owner could still write it.
+        (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
     match mode.and_then(|mode| Some((mode, open()?))) {
         Some((mode, file)) => Some(Target::adopted(file, path, target.to_path_buf(), mode)),

@@ -12,7 +12,7 @@ mod source;
 mod target;
 mod temp_name;
 
-pub(crate) use adopt::adopt_target;
+pub(crate) use adopt::{adopt_target, is_ours};
 pub(crate) use check::Check;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;

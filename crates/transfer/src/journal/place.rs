@@ -9,6 +9,8 @@ use aws_lc_rs::digest;
 use plan::journal::{State, Unusable, replay};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::disk::is_ours;
+
 /// A larger file is not read: a journal of ten million files is smaller.
 const LARGEST: u64 = 4 << 30;
 
@@ -71,6 +73,10 @@ impl Place {
                 Err(e) if e.kind() == io::ErrorKind::NotADirectory => continue,
                 Err(e) => return Err(e),
             };
+            // In a folder that others may write, one may stand that says what they want believed.
+            if !is_ours(&file.metadata()?) {
+                continue;
+            }
             if !lock(&file)? {
                 return Ok(Found::Busy(path.clone()));
             }
@@ -180,4 +186,34 @@ pub(crate) fn boot_here() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim_ascii().to_vec())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_user_left_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(b"a copy".to_vec(), Some(&folder.path().join("target")));
+        let (file, path) = place.create().unwrap();
+        drop(file);
+        let ours = place.files[..1].to_vec();
+        let place = Place {
+            files: ours,
+            ..place
+        };
+        // Empty, it is taken away.
+        assert!(matches!(place.find().unwrap(), Found::Nothing));
+        assert!(!path.exists());
+        fs::write(&path, b"no journal").unwrap();
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+            // Only root gives files away.
+            return;
+        }
+        assert!(matches!(place.find().unwrap(), Found::Nothing));
+        assert_eq!(fs::read(&path).unwrap(), b"no journal");
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        assert!(matches!(place.find().unwrap(), Found::Aside(_)));
+    }
 }
