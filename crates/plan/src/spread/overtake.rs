@@ -21,6 +21,8 @@ const LAST: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a part that nobody needs may take to end, when its file waits for nothing else.
 const LOSER: Duration = Duration::from_secs(1);
+/// The same where the file's times are to be kept, without a word from it.
+const DATED: Duration = Duration::from_secs(4);
 /// In units of what a lane's requests take.
 const LATENCIES: u32 = 20;
 
@@ -126,6 +128,9 @@ impl Spread {
             return false;
         };
         let losing = !lane.jobs.is_empty() && lane.jobs.keys().all(|job| self.is_lost_cause(*job));
+        // What it has sent is carried out even when its channel is closed: a write after the name
+        // would change the times that were asked for.
+        let dated = lane.jobs.keys().any(|job| self.is_dated(*job));
         let patience = self.patience(lane);
         let latency = lane.report.latency.saturating_mul(LATENCIES);
         // Without another lane that works there is nothing better.
@@ -149,7 +154,11 @@ impl Spread {
         }
         let silent = now.saturating_duration_since(lane.heard);
         let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        silent > patience.max(latency) || lost > LOSER.max(latency / 2)
+        let lost = match dated {
+            true => silent.min(lost) > DATED,
+            false => lost > LOSER.max(latency / 2),
+        };
+        lost || silent > patience.max(latency)
     }
 
     /// How long a lane may be silent.
@@ -174,6 +183,15 @@ impl Spread {
             }
         }
         patience
+    }
+
+    /// A part of an upload that keeps the source's times.
+    fn is_dated(&self, job: JobId) -> bool {
+        let Some((_, Assigned::Part(file))) = self.assigned.get(&job) else {
+            return false;
+        };
+        let file = self.files.get(file).filter(|f| f.is_put());
+        file.is_some_and(|f| f.options().preserve)
     }
 
     /// A part whose file waits for nothing but its end.
