@@ -10,7 +10,7 @@ const FILE: u64 = 600;
 const FILES: u64 = 16;
 /// From so many bytes on further logins are begun at once. Of 2,000 files of 4 KiB at 114 ms the
 /// first connection has sent all before its slow start is over; three more, begun with it, left
-/// theirs early (HyStart, RFC 9406, where the path is shared) and made 2.4 s into 2.7 s.
+/// theirs early (HyStart, RFC 9406, probably) and made 2.4 s into 2.7 s.
 const MANY: u64 = 32 << 20;
 /// So many connections there are then.
 const CONNECTIONS: u32 = 4;
