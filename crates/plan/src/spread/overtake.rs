@@ -13,6 +13,9 @@ const COMPARE: Duration = Duration::from_millis(50);
 const SILENT: Duration = Duration::from_secs(30);
 /// The same where the server was asked to make data durable, which takes its time.
 const SYNCING: Duration = Duration::from_secs(300);
+/// The same while a whole file waits for its name: a lane that looked idle may have stopped long
+/// ago, and was given that.
+const NAMING: Duration = Duration::from_secs(15);
 /// The same while a whole file waits for its temporary.
 const CREATING: Duration = Duration::from_secs(8);
 /// The same where all others have done what there was, and wait.
@@ -166,7 +169,13 @@ impl Spread {
         let mut patience = SILENT;
         for job in lane.jobs.keys() {
             match self.assigned.get(job) {
-                Some((_, Assigned::Finish(_))) => return SYNCING,
+                Some((_, Assigned::Finish(file))) => {
+                    let file = self.files.get(file);
+                    if file.is_none_or(|f| f.options().fsync || f.sync_before_name()) {
+                        return SYNCING;
+                    }
+                    patience = NAMING;
+                }
                 Some((_, Assigned::Whole(queued))) => {
                     if matches!(&queued.job.kind, JobKind::Put { options, .. } if options.fsync) {
                         return SYNCING;
