@@ -62,6 +62,27 @@ fn a_lane_that_stops_is_overtaken_and_then_closed() {
     }
 }
 
+/// Whatever it has when it stops: data, or the name of a file whose data others have brought.
+#[test]
+fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
+    for (nth, ms) in (0..4).flat_map(|nth| (25..1200).step_by(75).map(move |ms| (nth, ms))) {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(nth).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data), "lane {nth} after {ms} ms");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        let most = Duration::from_secs(25);
+        assert!(at < most, "lane {nth} stopped after {ms} ms: {at:?}");
+    }
+}
+
 #[test]
 fn a_download_overtakes_as_well() {
     for ms in [150, 400, 800] {
