@@ -140,7 +140,8 @@ impl Spread {
         let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
         let quick = (2.0 * rate) as u64;
         let least = self.options.least.min(quick).max(self.options.unit);
-        let piece = self.share().clamp(least, most.min(quick).max(least));
+        let share = self.lanes.by_id.get(&lane).map_or(0, |l| l.share);
+        let piece = share.clamp(least, most.min(quick).max(least));
         piece.next_multiple_of(self.options.unit.max(1))
     }
 
