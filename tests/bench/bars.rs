@@ -20,6 +20,8 @@ pub(crate) enum Asked {
     Files(f64),
     /// At most so many seconds from start to exit.
     Seconds(f64),
+    /// At most so many CPU seconds per GB on our side.
+    Cpu(f64),
     /// At most so many MiB in the largest process.
     Memory(f64),
     /// At most so many round trips.
@@ -100,6 +102,12 @@ impl Asked {
                 "seconds from start to exit, at most".to_owned(),
                 bar,
                 median(ours, &seconds),
+                true,
+            ),
+            Self::Cpu(bar) => (
+                format!("{} here, at most", scenario.cpu_unit()),
+                bar,
+                ours.and_then(|entry| Some(scenario.client_cpu(entry)?.median)),
                 true,
             ),
             Self::Memory(bar) => (

@@ -133,10 +133,10 @@ fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
 
 /// Where longhaul is held to a rate, it is compared with that and not with others.
 fn command_of(tool: &Tool, ask: &Ask) -> Result<Vec<String>, &'static str> {
-    match ask.limit {
-        Some(_) if tool.name != "longhaul" => Err("only longhaul is held to a rate here"),
-        _ => tool.command(ask),
+    if ask.alone && tool.name != "longhaul" {
+        return Err("only longhaul is held to a rate here");
     }
+    tool.command(ask)
 }
 
 fn takes_part(settings: &Settings, tool: &Tool) -> bool {

@@ -1,5 +1,7 @@
 //! The scenarios: path, content, ways, and what is asked of longhaul there.
 
+use std::io::{self, Write};
+
 use measure::{Case, Measure, Way};
 
 use crate::bars::Asked;
@@ -32,10 +34,10 @@ pub(crate) struct Scenario {
     pub(crate) ways: &'static [Way],
     pub(crate) compress: bool,
     pub(crate) dscp: Option<&'static str>,
-    /// What longhaul is held to, so that only it is compared.
-    pub(crate) congestion: Option<&'static str>,
-    /// The rate that longhaul is held to; the other tools are left out then.
-    pub(crate) held: Option<&'static str>,
+    /// Flags that hold longhaul to less than it would choose.
+    pub(crate) held: &'static [&'static str],
+    /// They make it slower than others on purpose, which are left out then.
+    pub(crate) alone: bool,
     /// The command ran once before on the same path, so that it may remember.
     pub(crate) primed: bool,
     pub(crate) measure: Measure,
@@ -59,8 +61,8 @@ const PLAIN: Scenario = Scenario {
     ways: BOTH,
     compress: false,
     dscp: None,
-    congestion: None,
-    held: None,
+    held: &[],
+    alone: false,
     primed: false,
     measure: Measure::Rate,
     quick: Quick::No,
@@ -201,6 +203,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "loopback-file-one",
+        about: "The same on one connection, as scp has it: what a byte costs this processor.",
+        content: Content::File(4 << 30),
+        held: &["--connections", "1", "--channels", "1"],
+        asked: &[Asked::Times(1.35, "scp"), Asked::Cpu(0.55)],
+        asked_down: Some(&[Asked::Times(1.2, "scp"), Asked::Cpu(0.55)]),
+        ..PLAIN
+    },
+    Scenario {
         name: "loopback-small",
         about: "No path at all: many small files.",
         content: Content::Small {
@@ -241,7 +252,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
                 CUBIC.",
         // Root may have BBR on a kernel that permits it to nobody else.
-        congestion: Some("cubic"),
+        held: &["--congestion", "cubic"],
         quick: Quick::Up(0.25),
         asked: &[Asked::Times(8.0, "scp"), Asked::Times(1.15, "mscp -n 16")],
         ..LOSSY
@@ -286,7 +297,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         lab: &["--rtt", "10ms", "--rate", "1Gbit", "--cc", "cubic"],
         rtt: Some(0.010),
         content: Content::File(300_000_000),
-        held: Some("20MB"),
+        held: &["--limit", "20MB"],
+        alone: true,
         asked: &[Asked::Within3(20.0)],
         ..PLAIN
     },
@@ -294,7 +306,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "limit-lanes",
         about: "The same at 114 ms, with four connections of two channels each.",
         content: Content::File(300_000_000),
-        held: Some("20MB --connections 4 --channels 2"),
+        held: &["--limit", "20MB", "--connections", "4", "--channels", "2"],
+        alone: true,
         asked: &[Asked::Within3(20.0)],
         ..TRANSATLANTIC
     },
@@ -402,8 +415,8 @@ impl Scenario {
             name: self.content.name(),
             compress: self.compress,
             dscp: self.dscp,
-            congestion: self.congestion,
-            limit: self.held,
+            held: self.held,
+            alone: self.alone,
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
         }
@@ -454,8 +467,9 @@ impl Scenario {
     }
 }
 
-/// Prints the table.
-pub(crate) fn list() {
+/// Prints the table, as much of it as anybody reads.
+pub(crate) fn list() -> io::Result<()> {
+    let mut out = io::stdout().lock();
     for scenario in SCENARIOS {
         let ways: Vec<String> = scenario.ways.iter().map(Way::to_string).collect();
         let path = if scenario.lab.is_empty() {
@@ -463,13 +477,11 @@ pub(crate) fn list() {
         } else {
             format!("lab {}", scenario.lab.join(" "))
         };
-        println!("{} ({})", scenario.name, ways.join(", "));
-        println!("    {}", scenario.about);
-        println!(
-            "    {}; {path}",
-            measure::shown::payload(scenario.content.payload())
-        );
+        let payload = measure::shown::payload(scenario.content.payload());
+        writeln!(out, "{} ({})", scenario.name, ways.join(", "))?;
+        writeln!(out, "    {}\n    {payload}; {path}", scenario.about)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -21,10 +21,10 @@ pub(crate) struct Ask {
     pub(crate) compress: bool,
     /// Mark packets with this class.
     pub(crate) dscp: Option<&'static str>,
-    /// Congestion control that longhaul is held to, which would choose another.
-    pub(crate) congestion: Option<&'static str>,
-    /// The rate that longhaul is held to.
-    pub(crate) limit: Option<&'static str>,
+    /// What longhaul is held to.
+    pub(crate) held: &'static [&'static str],
+    /// Held to what no other tool can be compared with.
+    pub(crate) alone: bool,
     /// Whether there is an emulated path.
     pub(crate) path: bool,
     /// Congestion control of iperf3's streams, where it is not the default.
@@ -250,13 +250,7 @@ fn longhaul(ask: &Ask) -> Words {
     if let Some(class) = ask.dscp {
         command.extend(["--dscp".to_owned(), class.to_owned()]);
     }
-    if let Some(rate) = ask.limit {
-        command.push("--limit".to_owned());
-        command.extend(rate.split(' ').map(str::to_owned));
-    }
-    if let Some(name) = ask.congestion {
-        command.extend(["--congestion".to_owned(), name.to_owned()]);
-    }
+    command.extend(ask.held.iter().map(|&word| word.to_owned()));
     Ok(words_of(command, operands(ask)))
 }
 

@@ -46,6 +46,23 @@ fn several_connections_are_used_where_they_pay() {
     }
 }
 
+/// A session with one lane slept until its next look, 100 ms later, whenever the lane had been
+/// given a piece after it was last asked what it has: 50 MB/s on loopback, for want of another
+/// lane's noise. The session of a test build ends where it would wait like that.
+#[test]
+fn a_single_lane_is_not_forgotten_until_the_next_look() {
+    for to in BOTH {
+        let Some(far) = Far::openssh(|path| path) else {
+            return;
+        };
+        let far = far.with_file();
+        let outcome = far
+            .run(to, &["--connections", "1", "--channels", "1"])
+            .run();
+        far.assert_copied(&outcome);
+    }
+}
+
 #[test]
 fn one_session_for_each_connection() {
     a_file_each_way(|| openssh().option("MaxSessions", "1"));

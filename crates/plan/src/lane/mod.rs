@@ -185,6 +185,14 @@ impl Lane {
         self.core.events.pop_front()
     }
 
+    /// Something is there for [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`]:
+    /// whoever waits now waits for what is already there.
+    pub fn has_more(&self) -> bool {
+        let core = &self.core;
+        let output = self.ended.is_none() && self.room > 0 && core.client.queued() > 0;
+        output || !core.disk.is_empty() || !core.events.is_empty()
+    }
+
     /// How many more jobs are of use now, so that the path stays full.
     pub fn wants_jobs(&self) -> usize {
         if self.ended.is_some() {

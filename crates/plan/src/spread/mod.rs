@@ -385,7 +385,11 @@ impl Spread {
     /// Takes an event of a lane.
     pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
         self.now = now;
+        let has_room = |lanes: &Lanes| lanes.by_id.get(&lane).is_some_and(LaneState::has_room);
+        let had = has_room(&self.lanes);
         self.on_lane(lane, event);
+        // The next piece is for when this one ends, not from then on.
+        self.dirty |= !had && has_room(&self.lanes);
     }
 
     /// A lane has ended, whyever, with these temporaries left behind

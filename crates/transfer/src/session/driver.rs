@@ -129,6 +129,10 @@ impl Driver {
             let now = Instant::now();
             let wait = if at_once { Some(now) } else { self.deadline() };
             let timeout = wait.map(|at| at.saturating_duration_since(now));
+            debug_assert!(
+                at_once || self.throttled || !self.lanes.iter().any(|on| on.lane.has_more()),
+                "a lane has something to do, and nothing will say so"
+            );
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
@@ -213,7 +217,8 @@ impl Driver {
         self.obey(now);
         self.pace(now);
         self.drain_lanes(now);
-        self.obey(now);
+        // What is given out now is begun in the next turn, which nothing else may announce.
+        more |= self.obey(now);
         self.close_what_is_free(now);
         more |= self.flush(now);
         more |= std::mem::take(&mut self.changed);
@@ -364,10 +369,13 @@ impl Driver {
     }
 
     /// Does what the spreader wants done, and tells what it has to tell.
-    pub(super) fn obey(&mut self, now: Instant) {
+    /// True when lanes were given something.
+    pub(super) fn obey(&mut self, now: Instant) -> bool {
+        let mut gave = false;
         // What a lane was given it may have begun already, and want more.
         self.report_lanes(now);
         while self.obey_orders(now) {
+            gave = true;
             self.report_lanes(now);
         }
         while let Some(request) = self.spread.poll_disk() {
@@ -385,6 +393,7 @@ impl Driver {
                 SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
+        gave
     }
 
     /// Carries out what the spreader orders; whether there was anything.
