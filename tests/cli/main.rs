@@ -11,5 +11,6 @@ mod lying_server;
 mod output;
 mod refused;
 mod resumed;
+mod serving;
 mod stopped;
 mod verify;

@@ -34,6 +34,16 @@ pub(crate) const LAB: &[(&str, &str)] = &[
     ("127", "there is no such command"),
 ];
 
+/// Those of `longhaul serve`.
+pub(crate) const SERVE: &[(&str, &str)] = &[
+    ("0", "the client has gone"),
+    (
+        "1",
+        "it cannot be served, or the client broke the protocol or the connection; it says why",
+    ),
+    ("2", "usage: the command line makes no sense"),
+];
+
 /// All of them, in the order in which help and man page list them.
 pub(crate) const ALL: [Exit; 5] = [
     Exit::Done,

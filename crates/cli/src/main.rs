@@ -12,6 +12,7 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod lab;
 mod output;
+mod serving;
 mod signals;
 
 use std::env;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         },
         #[cfg(not(target_os = "linux"))]
         Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
+        Ok(LowArgs::Serve(args)) => serving::run(&args),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,
@@ -82,7 +84,7 @@ fn usage(error: &UsageError) -> Exit {
     Exit::Usage
 }
 
-fn failed(what: &str) -> Exit {
+pub(crate) fn failed(what: &str) -> Exit {
     drop(writeln!(io::stderr(), "error: {what}"));
     Exit::SomeFailed
 }

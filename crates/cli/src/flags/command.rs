@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::{lab_rows, rows};
+use crate::flags::table::{lab_rows, rows, serve_rows};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
@@ -28,6 +28,7 @@ pub(crate) fn command() -> Command {
         .infer_subcommands(false)
         .subcommand(cp())
         .subcommand(lab())
+        .subcommand(serve())
         .subcommand(
             Command::new("completions")
                 .about("Prints completions for a shell")
@@ -114,14 +115,36 @@ fn lab() -> Command {
     lab_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
+fn serve() -> Command {
+    let command = Command::new("serve")
+        .about("Serves files to SFTP clients, in place of sftp-server")
+        .long_about(
+            "Serves files to any SFTP client behind an sshd, in place of sftp-server: all that the \
+             account may, or what lies beneath a directory, and there all, nothing but reading, or \
+             nothing but putting new files. Version 3 of SFTP with all extensions of OpenSSH 9.1.",
+        )
+        .override_usage("longhaul serve --stdio [flags]")
+        .after_help("More: longhaul serve --help, or man longhaul-serve")
+        .after_long_help(serve_after_help())
+        .disable_version_flag(true)
+        .args_override_self(true);
+    serve_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn serve_after_help() -> String {
+    codes("Exit codes:\n", exit::SERVE)
+}
+
+fn codes(heading: &str, codes: &[(&str, &str)]) -> String {
+    let lines = codes
+        .iter()
+        .map(|(code, meaning)| format!("  {code:<4} {meaning}\n"));
+    heading.to_owned() + &lines.collect::<String>()
+}
+
 /// The named paths, and the exit codes.
 fn lab_after_help() -> String {
-    let mut text = named_paths();
-    text.push_str("\nExit codes:\n");
-    for (code, meaning) in exit::LAB {
-        text.push_str(&format!("  {code:<4} {meaning}\n"));
-    }
-    text
+    named_paths() + &codes("\nExit codes:\n", exit::LAB)
 }
 
 /// The table of paths that have a name.

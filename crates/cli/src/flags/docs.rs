@@ -11,10 +11,10 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::{lab_rows, rows};
+use crate::flags::table::{lab_rows, rows, serve_rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp", "lab"];
+const PAGES: &[&str] = &["cp", "lab", "serve"];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -56,13 +56,18 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             named_paths_section(&mut rest);
             examples_section(&mut rest, LAB_EXAMPLES);
         }
+        Some("serve") => examples_section(&mut rest, SERVE_EXAMPLES),
         Some(_) => {
             scp_section(&mut rest);
             examples_section(&mut rest, CP_EXAMPLES);
         }
     }
-    if subcommand == Some("lab") {
-        lab_exit_section(&mut rest);
+    if subcommand == Some("serve") {
+        codes_section(&mut rest, exit::SERVE);
+        rest.control("SH", ["SEE ALSO"]);
+        rest.text([roman("longhaul(1), sftp-server(8), sshd_config(5)")]);
+    } else if subcommand == Some("lab") {
+        codes_section(&mut rest, exit::LAB);
         lab_environment_section(&mut rest);
         rest.control("SH", ["SEE ALSO"]);
         rest.text([roman(
@@ -127,6 +132,21 @@ const LAB_EXAMPLES: Examples = &[
     ),
 ];
 
+const SERVE_EXAMPLES: Examples = &[
+    (
+        "Subsystem sftp /usr/local/bin/longhaul serve --stdio",
+        "In sshd_config: in place of sftp-server.",
+    ),
+    (
+        "command=\"longhaul serve --stdio --root drop --write-only\",restrict ssh-ed25519 AAAA...",
+        "In authorized_keys: whoever has this key may put new files into drop, and nothing else.",
+    ),
+    (
+        "sftp -D \"longhaul serve --stdio --root /srv --read-only\"",
+        "Look at it without a network.",
+    ),
+];
+
 fn examples_section(roff: &mut Roff, examples: Examples) {
     roff.control("SH", ["EXAMPLES"]);
     for (typed, meaning) in examples {
@@ -142,9 +162,9 @@ fn named_paths_section(roff: &mut Roff) {
     }
 }
 
-fn lab_exit_section(roff: &mut Roff) {
+fn codes_section(roff: &mut Roff, codes: &[(&str, &str)]) {
     roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in exit::LAB {
+    for (code, meaning) in codes {
         item(roff, code, &format!("{}.", capital(meaning)));
     }
 }
@@ -207,7 +227,7 @@ fn see_also_section(roff: &mut Roff, is_cp: bool) {
     let ours = if is_cp {
         "longhaul(1)"
     } else {
-        "longhaul-cp(1), longhaul-lab(1)"
+        "longhaul-cp(1), longhaul-lab(1), longhaul-serve(1)"
     };
     roff.text([roman(format!("{ours}, scp(1), ssh(1), ssh_config(5)"))]);
 }
@@ -273,14 +293,35 @@ pub(crate) fn flags_markdown() -> String {
         text.push_str(&format!("| {} | {} |\n", exit.code(), exit.meaning()));
     }
     lab_flags_markdown(&mut text);
+    text.push_str("\n# Flags of `longhaul serve`\n");
+    groups_markdown(&mut text, serve_rows);
+    codes_markdown(&mut text, exit::SERVE);
     text
 }
 
 /// The part of `longhaul lab`.
 fn lab_flags_markdown(text: &mut String) {
     text.push_str("\n# Flags of `longhaul lab`\n");
+    groups_markdown(text, lab_rows);
+    text.push_str("\n## Named paths\n\n| Name | Path | Stands for |\n|---|---|---|\n");
+    for path in lab::path::NAMED {
+        text.push_str(&format!(
+            "| `{}` | {} | `{}` |\n",
+            path.name,
+            path.about,
+            stands_for(path)
+        ));
+    }
+    codes_markdown(text, exit::LAB);
+}
+
+/// The flags of a subcommand that scp has nothing like, by heading.
+fn groups_markdown<Args: 'static, Rows: Iterator<Item = &'static Flag<Args>>>(
+    text: &mut String,
+    rows: impl Fn() -> Rows,
+) {
     for group in Group::ALL {
-        let rows: Vec<_> = lab_rows().filter(|flag| flag.group == group).collect();
+        let rows: Vec<_> = rows().filter(|flag| flag.group == group).collect();
         if rows.is_empty() {
             continue;
         }
@@ -296,17 +337,11 @@ fn lab_flags_markdown(text: &mut String) {
             ));
         }
     }
-    text.push_str("\n## Named paths\n\n| Name | Path | Stands for |\n|---|---|---|\n");
-    for path in lab::path::NAMED {
-        text.push_str(&format!(
-            "| `{}` | {} | `{}` |\n",
-            path.name,
-            path.about,
-            stands_for(path)
-        ));
-    }
+}
+
+fn codes_markdown(text: &mut String, codes: &[(&str, &str)]) {
     text.push_str("\n## Exit codes\n\n| Code | Meaning |\n|---|---|\n");
-    for (code, meaning) in exit::LAB {
+    for (code, meaning) in codes {
         text.push_str(&format!("| {code} | {meaning} |\n"));
     }
 }

@@ -78,6 +78,8 @@ pub(crate) enum Group {
     Path,
     /// What runs at its two ends.
     Sides,
+    /// What is served, and how.
+    Serving,
     /// What is shown.
     Output,
 }
@@ -148,11 +150,12 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
         Self::Sides,
+        Self::Serving,
         Self::Output,
     ];
 
@@ -163,6 +166,7 @@ impl Group {
             Self::Connection => "Connection",
             Self::Path => "Path",
             Self::Sides => "Sides",
+            Self::Serving => "Serving",
             Self::Output => "Output",
         }
     }

@@ -11,7 +11,7 @@ use transfer::sums::Wants;
 use crate::flags::command::{COMMAND, OPERANDS, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{lab_rows, rows};
+use crate::flags::table::{lab_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(crate) enum LowArgs {
     Copy(Box<CopyArgs>),
     /// `longhaul lab`.
     Lab(Box<LabArgs>),
+    /// `longhaul serve`.
+    Serve(ServeArgs),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -92,6 +94,15 @@ pub(crate) struct LabArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// The flags of `longhaul serve`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServeArgs {
+    pub(crate) stdio: bool,
+    pub(crate) root: Option<PathBuf>,
+    pub(crate) access: serve::Access,
+    pub(crate) verbose: u8,
+}
+
 /// How the sums of a manifest are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
@@ -162,6 +173,7 @@ pub(crate) fn parse(
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
+        Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),
@@ -277,6 +289,21 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
         _ => None,
     };
     wrong.map_or(Ok(args), |what| Err(lab_usage(what)))
+}
+
+fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
+    let args: ServeArgs = from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;
+    match args.stdio {
+        true => Ok(args),
+        false => Err(serve_usage("how clients come is to be said: --stdio")),
+    }
+}
+
+fn serve_usage(what: &str) -> UsageError {
+    UsageError(format!(
+        "error: {what}\n\nUsage: longhaul serve --stdio [flags]\n\n\
+         For more information, try 'longhaul serve --help'.\n"
+    ))
 }
 
 /// What the command line has for each row of a table; an error is one sentence.

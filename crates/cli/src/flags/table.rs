@@ -6,9 +6,10 @@ mod copying;
 mod lab;
 mod output;
 mod refused;
+mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::LabArgs;
+use crate::flags::low::{LabArgs, ServeArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -22,6 +23,11 @@ pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
     [lab::NAMED_ROWS, lab::path_rows(), lab::ROWS]
         .into_iter()
         .flatten()
+}
+
+/// The rows of `longhaul serve`.
+pub(crate) fn serve_rows() -> impl Iterator<Item = &'static Flag<ServeArgs>> {
+    serve::ROWS.iter()
 }
 
 #[cfg(test)]
@@ -40,6 +46,7 @@ mod tests {
     fn names_are_valid_and_unique() {
         unique(rows());
         unique(lab_rows());
+        unique(serve_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -66,6 +73,7 @@ mod tests {
     fn every_flag_is_documented() {
         documented(rows());
         documented(lab_rows());
+        documented(serve_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {

@@ -1,0 +1,83 @@
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::low::ServeArgs;
+use serve::Access;
+
+/// The flags of `longhaul serve`.
+pub(super) const ROWS: &[Flag<ServeArgs>] = &[
+    Flag {
+        short: None,
+        long: Some("stdio"),
+        takes: Takes::Nothing,
+        help: "Serve one client over standard input and output, as sftp-server does",
+        doc: "Serve one client over standard input and output, as sftp-server does: for \
+              Subsystem or ForceCommand of sshd_config, or a command= of authorized_keys.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.stdio = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("root"),
+        takes: Takes::Value("DIR"),
+        help: "Serve what lies beneath DIR, which clients see as /",
+        doc: "Serve what lies beneath DIR, which clients see as /. The kernel resolves their paths \
+              there (openat2(2), Linux 5.6), so that neither .. nor a symlink leads out; no root \
+              is needed for that.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.root = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("read-only"),
+        takes: Takes::Nothing,
+        help: "Let nothing be changed",
+        doc: "Let nothing be changed.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &["write-only"],
+        set: |args, _| {
+            args.access = Access::ReadOnly;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("write-only"),
+        takes: Takes::Nothing,
+        help: "Be a drop box: new files may come, nothing may be read or replaced",
+        doc: "Be a drop box: new files and directories may be put there; what was there before is \
+              neither listed, read, changed nor replaced. What a client has put there itself it \
+              may rename and remove as long as it stays connected.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &["read-only"],
+        set: |args, _| {
+            args.access = Access::WriteOnly;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('v'),
+        long: Some("verbose"),
+        takes: Takes::Repeats,
+        help: "Say on standard error which files are closed; more often, say more",
+        doc: "Say on standard error which files are closed, with the bytes sent and received. \
+              More often, say more.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given| {
+            args.verbose = given.times;
+            Ok(())
+        },
+    },
+];

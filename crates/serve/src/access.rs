@@ -1,0 +1,92 @@
+use sftp::{OpenFlags, Request};
+
+/// What clients may do with the files they are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// What the account may.
+    #[default]
+    Full,
+    /// Nothing is changed.
+    ReadOnly,
+    /// A drop box: new files and directories may be put there; what was there before is neither
+    /// listed, read, changed nor replaced.
+    WriteOnly,
+}
+
+impl Access {
+    /// Whether a request may be looked at at all. What a drop box allows depends on whose the
+    /// file is as well ([`crate::answer::Session`]).
+    pub(crate) fn allows(self, request: &Request<'_>) -> bool {
+        match self {
+            Self::Full => true,
+            Self::ReadOnly => !changes(request),
+            Self::WriteOnly => !tells(request),
+        }
+    }
+}
+
+/// Requests that change something.
+fn changes(request: &Request<'_>) -> bool {
+    match request {
+        Request::Open { flags, .. } => {
+            let changing = [
+                OpenFlags::WRITE,
+                OpenFlags::APPEND,
+                OpenFlags::CREAT,
+                OpenFlags::TRUNC,
+            ];
+            changing.iter().any(|flag| flags.contains(*flag))
+        }
+        Request::Write { .. }
+        | Request::Setstat { .. }
+        | Request::Fsetstat { .. }
+        | Request::Lsetstat { .. }
+        | Request::Remove { .. }
+        | Request::Mkdir { .. }
+        | Request::Rmdir { .. }
+        | Request::Rename { .. }
+        | Request::PosixRename { .. }
+        | Request::Symlink { .. }
+        | Request::Hardlink { .. }
+        | Request::CopyData { .. } => true,
+        _ => false,
+    }
+}
+
+/// Requests that tell what files hold or what there is, and those that could: a link to a file
+/// would make it one's own.
+fn tells(request: &Request<'_>) -> bool {
+    match request {
+        Request::Open { flags, .. } => flags.contains(OpenFlags::READ),
+        Request::Read { .. }
+        | Request::Opendir { .. }
+        | Request::Readdir { .. }
+        | Request::Readlink { .. }
+        | Request::Symlink { .. }
+        | Request::Hardlink { .. }
+        | Request::CopyData { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_and_writing_exclude_each_other_as_told() {
+        let open = |flags| Request::Open {
+            path: b"x",
+            flags,
+            attrs: sftp::Attrs::default(),
+        };
+        let read = open(OpenFlags::READ);
+        let write = open(OpenFlags::WRITE | OpenFlags::CREAT);
+        let both = open(OpenFlags::READ | OpenFlags::WRITE);
+        assert!(Access::ReadOnly.allows(&read) && !Access::ReadOnly.allows(&write));
+        assert!(Access::WriteOnly.allows(&write) && !Access::WriteOnly.allows(&read));
+        assert!(!Access::ReadOnly.allows(&both) && !Access::WriteOnly.allows(&both));
+        let list = Request::Opendir { path: b"/" };
+        assert!(Access::ReadOnly.allows(&list) && !Access::WriteOnly.allows(&list));
+    }
+}

@@ -1,0 +1,180 @@
+//! Where paths lead: anywhere, or nowhere but beneath a directory.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, Result};
+
+/// Where the paths of a client are resolved.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// As the kernel does for any process.
+    Everything,
+    /// As if this directory were `/` (RESOLVE_IN_ROOT of openat2(2)): by the kernel, so that
+    /// whoever moves directories or makes symlinks meanwhile gains nothing.
+    Beneath(OwnedFd),
+}
+
+/// A rename beside the lookup of `..` makes the kernel give up with EAGAIN (openat2(2)).
+const TRIES: u32 = 64;
+
+/// openat2 beneath `root`.
+pub(crate) fn open_beneath(
+    root: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd> {
+    let path = match path {
+        b"" => b".",
+        path => path,
+    };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    // openat2 takes no mode for what is not created.
+    let mode = match flags.contains(OFlags::CREATE) {
+        true => mode,
+        false => Mode::empty(),
+    };
+    let mut tries = 0;
+    loop {
+        match fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+impl Place {
+    /// Opens `path`.
+    pub(crate) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        match self {
+            Self::Everything => {
+                let path = or_here(path);
+                rustix::io::retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, mode))
+            }
+            Self::Beneath(root) => open_beneath(root, path, flags, mode),
+        }
+    }
+
+    /// A descriptor that stands for `path`, whatever it is; of a symlink itself without `follow`.
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
+        let flags = match follow {
+            true => OFlags::PATH,
+            false => OFlags::PATH | OFlags::NOFOLLOW,
+        };
+        self.open(path, flags, Mode::empty())
+    }
+
+    /// Calls `act` with the directory that `path` lies in and its name there: for what takes a
+    /// name and follows no symlink of that name.
+    pub(crate) fn at<T>(
+        &self,
+        path: &[u8],
+        act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        match self {
+            Self::Everything => act(CWD, or_here(path)),
+            Self::Beneath(root) => {
+                let (dir, name) = split(path);
+                // `..` of the topmost directory is outside.
+                if matches!(name, b"" | b"." | b"..") {
+                    return Err(Errno::INVAL);
+                }
+                let flags = OFlags::PATH | OFlags::DIRECTORY;
+                let dir = open_beneath(root, dir, flags, Mode::empty())?;
+                act(dir.as_fd(), name)
+            }
+        }
+    }
+
+    /// The absolute path without symlinks and dots; the last name need not exist.
+    pub(crate) fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
+        match self.canonical_existing(path) {
+            Err(Errno::NOENT) => {
+                let (dir, name) = split(path);
+                if matches!(name, b"" | b"." | b"..") {
+                    return Err(Errno::NOENT);
+                }
+                let mut whole = self.canonical_existing(dir)?;
+                if whole != b"/" {
+                    whole.push(b'/');
+                }
+                whole.extend_from_slice(name);
+                Ok(whole)
+            }
+            other => other,
+        }
+    }
+
+    fn canonical_existing(&self, path: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            Self::Everything => {
+                let found = std::fs::canonicalize(OsStr::from_bytes(or_here(path)));
+                let found = found.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                Ok(found.into_os_string().into_vec())
+            }
+            Self::Beneath(root) => {
+                let found = name_of(&self.find(path, true)?)?;
+                let root = name_of(root)?;
+                let root = root.strip_suffix(b"/").unwrap_or(&root);
+                // Moved out of the root meanwhile: it has no name here.
+                let inside = found.strip_prefix(root).ok_or(Errno::NOENT)?;
+                match inside {
+                    b"" => Ok(b"/".to_vec()),
+                    [b'/', ..] => Ok(inside.to_vec()),
+                    _ => Err(Errno::NOENT),
+                }
+            }
+        }
+    }
+}
+
+/// What the kernel calls it.
+fn name_of(fd: &OwnedFd) -> Result<Vec<u8>> {
+    Ok(fs::readlink(proc_name(fd), Vec::new())?.into_bytes())
+}
+
+/// A path to what the descriptor stands for, for what takes no O_PATH descriptor.
+pub(crate) fn proc_name(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn or_here(path: &[u8]) -> &[u8] {
+    match path {
+        b"" => b".",
+        path => path,
+    }
+}
+
+/// Directory and name; slashes at the end say nothing.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    let path = &path[..end];
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b".", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_directory_and_a_name() {
+        let cases: [(&[u8], &[u8], &[u8]); 6] = [
+            (b"a", b".", b"a"),
+            (b"/a", b"/", b"a"),
+            (b"a/b//", b"a", b"b"),
+            (b"/a/../b", b"/a/..", b"b"),
+            (b"/", b".", b""),
+            (b"a/..", b"a", b".."),
+        ];
+        for (path, dir, name) in cases {
+            assert_eq!(split(path), (dir, name), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use sftp::StatusCode;
+
+/// Why a directory cannot be served.
+#[derive(Debug)]
+pub enum ExportError {
+    /// It cannot be opened.
+    Open(PathBuf, io::Error),
+    /// This kernel cannot keep clients beneath it.
+    Kernel(PathBuf),
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(path, e) => write!(f, "{} cannot be served: {e}", path.display()),
+            Self::Kernel(path) => write!(
+                f,
+                "{} cannot be served by itself: this kernel lacks openat2 (Linux 5.6), which keeps \
+                 clients beneath it",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ExportError {}
+
+/// Why serving a client ended early.
+#[derive(Debug)]
+pub enum StreamError {
+    /// The client does not speak SFTP.
+    Protocol(sftp::Error),
+    /// A message of its could not be read.
+    Message(wire::WireError),
+    /// Its first message was not INIT.
+    NoInit,
+    /// The stream from the client or to it broke.
+    Io(io::Error),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(e) => write!(f, "the client does not speak SFTP: {e}"),
+            Self::Message(e) => write!(f, "a request of the client makes no sense: {e}"),
+            Self::NoInit => f.write_str("the client does not speak SFTP: INIT comes first"),
+            Self::Io(e) => write!(f, "the connection to the client broke: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+/// Why a request failed, as STATUS has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) code: StatusCode,
+    pub(crate) words: String,
+}
+
+impl Refused {
+    pub(crate) fn new(code: StatusCode, words: &str) -> Self {
+        Self {
+            code,
+            words: words.to_owned(),
+        }
+    }
+}
+
+impl From<Errno> for Refused {
+    /// The codes are those of sftp-server.c (errno_to_portable), which clients take for what they
+    /// mean there.
+    fn from(errno: Errno) -> Self {
+        let code = match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP => StatusCode::NO_SUCH_FILE,
+            Errno::PERM | Errno::ACCESS | Errno::FAULT => StatusCode::PERMISSION_DENIED,
+            Errno::NAMETOOLONG | Errno::INVAL => StatusCode::BAD_MESSAGE,
+            Errno::NOSYS => StatusCode::OP_UNSUPPORTED,
+            _ => StatusCode::FAILURE,
+        };
+        let words = io::Error::from(errno).to_string();
+        // What follows is the number, which says nothing to people.
+        let words = words.split(" (os error").next().unwrap_or(&words);
+        Self::new(code, words)
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(e: io::Error) -> Self {
+        match Errno::from_io_error(&e) {
+            Some(errno) => errno.into(),
+            None => Self::new(StatusCode::FAILURE, &e.to_string()),
+        }
+    }
+}

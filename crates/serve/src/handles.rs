@@ -1,0 +1,97 @@
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::Dir;
+use rustix::process::{Resource, getrlimit};
+use sftp::StatusCode;
+
+use crate::error::Refused;
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(crate) enum Open {
+    /// A file.
+    File {
+        file: File,
+        /// Writes go to its end, wherever the client says.
+        append: bool,
+        /// Bytes sent and received.
+        moved: (u64, u64),
+        path: Vec<u8>,
+    },
+    /// A directory that is listed.
+    Dir { dir: Dir, fd: OwnedFd },
+}
+
+/// The handles of a client, numbered as sftp-server.c does it: four bytes, the lowest free number.
+/// Clients that know it use a handle before they have it.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    open: Vec<Option<Open>>,
+    most: usize,
+}
+
+/// Descriptors that this process needs for itself: its streams, a root, and what a request opens
+/// while it is looked at.
+const OWN: u64 = 16;
+/// More than this no client needs.
+const MOST: u64 = 4096;
+
+impl Handles {
+    pub(crate) fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self {
+            open: Vec::new(),
+            most: limit.saturating_sub(OWN).clamp(1, MOST) as usize,
+        }
+    }
+
+    /// How many there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
+        let free = self.open.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.open.len());
+        if at >= self.most {
+            return Err(Refused::new(
+                StatusCode::FAILURE,
+                "too many files are open at once",
+            ));
+        }
+        match self.open.get_mut(at) {
+            Some(place) => *place = Some(open),
+            None => self.open.push(Some(open)),
+        }
+        Ok((at as u32).to_be_bytes())
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut Open, Refused> {
+        let at = index(handle)?;
+        let open = self.open.get_mut(at).and_then(Option::as_mut);
+        open.ok_or_else(unknown)
+    }
+
+    pub(crate) fn file(&mut self, handle: &[u8]) -> Result<&mut File, Refused> {
+        match self.get_mut(handle)? {
+            Open::File { file, .. } => Ok(file),
+            Open::Dir { .. } => Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
+        let at = index(handle)?;
+        let open = self.open.get_mut(at).and_then(Option::take);
+        open.ok_or_else(unknown)
+    }
+}
+
+fn index(handle: &[u8]) -> Result<usize, Refused> {
+    let number: [u8; 4] = handle.try_into().map_err(|_| unknown())?;
+    Ok(u32::from_be_bytes(number) as usize)
+}
+
+fn unknown() -> Refused {
+    Refused::new(StatusCode::NO_SUCH_FILE, "no such handle is open")
+}

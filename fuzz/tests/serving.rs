@@ -1,0 +1,168 @@
+//! What a client may ask of `longhaul serve`, in any order: each request has one answer, in its
+//! turn, and nothing outside the root is touched.
+
+use std::fs;
+use std::path::Path;
+
+use arbitrary::{Result, Unstructured};
+use bytes::Bytes;
+use fuzz::{mutate, operate};
+use serve::{Access, Export, stdio};
+use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, frame};
+use wire::Rest;
+
+const NAMES: [&[u8]; 12] = [
+    b"a",
+    b"b",
+    b"dir",
+    b"dir/c",
+    b"out",
+    b"out/file",
+    b"..",
+    b"../file",
+    b"/",
+    b"dir/../../file",
+    b"",
+    b"a\0b",
+];
+const HANDLES: [&[u8]; 5] = [
+    b"\0\0\0\0",
+    b"\0\0\0\x01",
+    b"\0\0\0\x02",
+    b"\xff\xff\xff\xff",
+    b"x",
+];
+/// Holes of more than this would take long to copy.
+const LARGE: u64 = 100_000;
+
+fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> {
+    let path = *u.choose(&NAMES)?;
+    let to = *u.choose(&NAMES)?;
+    let handle = *u.choose(&HANDLES)?;
+    let offset = u.int_in_range(0..=LARGE)?;
+    let attrs = Attrs {
+        size: u.arbitrary::<bool>()?.then_some(offset),
+        owner: None,
+        permissions: u.arbitrary::<bool>()?.then_some(0o700),
+        times: u.arbitrary::<bool>()?.then_some((1, 2)),
+    };
+    Ok(match u.int_in_range(0..=24)? {
+        0..=3 => Request::Open {
+            path,
+            flags: OpenFlags(u.int_in_range(0..=0x3f)?),
+            attrs: Attrs::with_permissions(0o700),
+        },
+        4 => Request::Close { handle },
+        5 => Request::Read {
+            handle,
+            offset,
+            len: u.arbitrary()?,
+        },
+        6 => Request::Write {
+            handle,
+            offset,
+            data,
+        },
+        7 => Request::Lstat { path },
+        8 => Request::Stat { path },
+        9 => Request::Setstat { path, attrs },
+        10 => Request::Lsetstat { path, attrs },
+        11 => Request::Fsetstat { handle, attrs },
+        12 => Request::Opendir { path },
+        13 => Request::Readdir { handle },
+        14 => Request::Remove { path },
+        15 => Request::Mkdir { path, attrs },
+        16 => Request::Rmdir { path },
+        17 => Request::Realpath { path },
+        18 => Request::Rename { from: path, to },
+        19 => Request::PosixRename { from: path, to },
+        20 => Request::Symlink {
+            first: to,
+            second: path,
+        },
+        21 => Request::Hardlink { from: path, to },
+        22 => Request::CopyData {
+            from: handle,
+            from_offset: offset,
+            len: u.int_in_range(0..=LARGE)?,
+            to: u.choose(&HANDLES)?,
+            to_offset: u.int_in_range(0..=LARGE)?,
+        },
+        23 => Request::UsersGroupsById {
+            users: data,
+            groups: data,
+        },
+        _ => Request::ExpandPath { path },
+    })
+}
+
+fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+    let entries = fs::read_dir(folder).expect("our folder");
+    let mut names: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
+    operate(4096, |u| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("dir")).expect("ours");
+        fs::write(root.join("a"), b"theirs").expect("ours");
+        fs::write(folder.path().join("file"), b"outside").expect("ours");
+        std::os::unix::fs::symlink("..", root.join("out")).expect("ours");
+        let access = *u.choose(&[Access::Full, Access::ReadOnly, Access::WriteOnly])?;
+        let before = names(&root);
+
+        let mut input = Vec::new();
+        let extensions = Rest(&[]);
+        frame(&mut input, |out| {
+            Init {
+                version: 3,
+                extensions,
+            }
+            .encode(out);
+        });
+        let count = u.int_in_range(0..=60)?;
+        for id in 0..count {
+            request(u, &[7; 900])?.encode(RequestId(id), &mut input);
+        }
+        let broken = u.ratio(1, 8)?;
+        if broken {
+            input = mutate(u, &input)?;
+        }
+        let mut output = Vec::new();
+        let export = Export::beneath(&root, access).expect("Linux 5.6");
+        let served = stdio(input.as_slice(), &mut output, &export);
+
+        if !broken {
+            served.expect("nothing was wrong with it");
+            let mut splitter = Splitter::new(1 << 20);
+            let mut output = Bytes::from(output);
+            let mut next = None;
+            while let Some(piece) = splitter.next(&mut output).expect("sound lengths") {
+                let Piece::Message(message) = piece else {
+                    continue;
+                };
+                // VERSION has no id.
+                if let Some(wanted) = next {
+                    let (id, _) = Response::decode(&message).expect("a sound answer");
+                    assert_eq!(id, RequestId(wanted));
+                }
+                next = Some(next.map_or(0, |n| n + 1));
+            }
+            assert_eq!(next, Some(count), "one answer for each");
+        }
+        assert_eq!(names(folder.path()), ["file", "root"]);
+        let outside = fs::read(folder.path().join("file")).expect("it is there");
+        assert_eq!(outside, b"outside");
+        if access != Access::Full {
+            assert_eq!(fs::read(root.join("a")).expect("it is there"), b"theirs");
+        }
+        if access == Access::ReadOnly {
+            assert_eq!(names(&root), before);
+        }
+        Ok(())
+    });
+}
