@@ -48,6 +48,15 @@ impl Tuning {
         set_notsent_lowat(&socket);
         Ok(socket)
     }
+
+    /// Sets again what connect() may have replaced: where a route names a congestion control
+    /// (ip-route(8), congctl), a socket takes that one as it connects, whatever it was given.
+    pub fn connected(&self, socket: impl AsFd) {
+        if let Some(name) = &self.congestion {
+            // A route that locks its own keeps it.
+            let _ = try_congestion_control(socket, name);
+        }
+    }
 }
 
 /// Whether this process may give its sockets this congestion control, asked of a socket that

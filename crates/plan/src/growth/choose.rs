@@ -204,16 +204,20 @@ impl Growth {
         let mut changes = Vec::new();
         let now = evidence.now;
         let resting = self.rest_until.is_some_and(|at| now < at);
-        if resting || self.is_limited() || !self.opening.is_empty() || !self.has_cpu() {
+        if resting || self.is_limited() || !self.has_cpu() {
+            return changes;
+        }
+        let bound = self.limiter();
+        // A loss says at once that the window will stay small; what is on its way already was
+        // asked for without knowing that.
+        if self.loses_at_random() {
+            changes = self.meet_losses(evidence);
+        }
+        if !changes.is_empty() || bound == Limiter::Loss || !self.opening.is_empty() {
             return changes;
         }
         let lasts = self.lasts(evidence);
         let rtt = self.trip();
-        let bound = self.limiter();
-        // A loss says at once that the window will stay small.
-        if bound == Limiter::Loss {
-            return self.meet_losses(evidence);
-        }
         if !self.is_level() {
             return changes;
         }
@@ -230,7 +234,8 @@ impl Growth {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
             let step = match bound {
-                _ if borne => have,
+                _ if borne && self.bold => have,
+                _ if borne => (have / 3).max(1),
                 Limiter::SendBuffer
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
@@ -331,7 +336,11 @@ impl Growth {
             return Limiter::Startup;
         }
         if f.server_share > 0.5 && shown.server > Duration::from_millis(2) {
-            return Limiter::Server;
+            return match self.has_lost_lately() {
+                true if f.is_borne() => Limiter::Path,
+                true => Limiter::Loss,
+                false => Limiter::Server,
+            };
         }
         let full = self.config.buffer.map(|b| (b as f64 * 0.35) as u64);
         if !up && self.trip() >= LONG {
