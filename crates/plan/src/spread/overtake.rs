@@ -162,7 +162,7 @@ impl Spread {
         let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let lost = match dated {
             true => silent.min(lost) > DATED,
-            false if last => lost > LAST_LOSER.max(latency / LATENCIES * 2),
+            false if last => lost > LAST_LOSER,
             false => lost > LOSER.max(latency / 2),
         };
         lost || silent > patience.max(latency)
