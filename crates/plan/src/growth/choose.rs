@@ -101,7 +101,7 @@ impl Growth {
             false => channels.min(self.most_channels()),
         };
         // A lane that was closed for falling behind is not missed at the end.
-        let over = self.rates.len() > 2 && evidence.remaining.is_some_and(|left| left < LITTLE);
+        let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
         let channels = if over { 0 } else { channels };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
@@ -232,13 +232,14 @@ impl Growth {
         if bound == Limiter::ServerWindow && channel_pays && !(borne && open) {
             self.more_channels(evidence, &mut changes);
         }
-        let connects = open && !self.figures.queueing() && (self.is_steady() || borne);
+        let connects = open && !self.figures.queueing() && self.is_steady();
         if changes.is_empty() && connects && lasts > self.costs() && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
             let step = match bound {
-                _ if borne && self.bold => have,
-                _ if borne => (have / 3).max(1),
+                // Their slow start overfills a path that is nearly full: six more than ten cost
+                // half a second.
+                _ if borne => (have / 4).max(1),
                 Limiter::SendBuffer
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
