@@ -25,6 +25,10 @@ pub struct Tuning {
 /// is urgent waits behind it.
 const NOTSENT_LOWAT: u32 = 1 << 20;
 
+/// From this round trip on a window is paced. Below it slow start is over in no time, and the
+/// kernel's timers cost more than bursts do.
+const LONG: std::time::Duration = std::time::Duration::from_millis(20);
+
 impl Tuning {
     /// A TCP socket for connecting to `to`, marked and tuned, not yet connected.
     pub fn socket(&self, to: &SocketAddr) -> io::Result<Socket> {
@@ -48,7 +52,49 @@ impl Tuning {
         set_notsent_lowat(&socket);
         Ok(socket)
     }
+
+    /// Sets again what connect() may have replaced: where a route names a congestion control
+    /// (ip-route(8), congctl), a socket takes that one as it connects, whatever it was given.
+    pub fn connected(&self, socket: impl AsFd) {
+        if let Some(name) = &self.congestion {
+            // A route that locks its own keeps it.
+            let _ = try_congestion_control(&socket, name);
+        }
+        let long = crate::tcp_info(&socket).is_some_and(|tcp| tcp.rtt >= LONG);
+        if long {
+            pace(&socket);
+        }
+    }
 }
+
+/// Has the kernel spread a window over its round trip instead of sending what the acknowledgements
+/// of a burst allow as a burst: CUBIC's slow start takes the queue that a burst makes for a full
+/// path (HyStart, RFC 9406, leaves it 16 ms above the lowest round trip) and grows for twenty
+/// seconds more where it could have doubled. Any limit switches pacing on (socket(7),
+/// SO_MAX_PACING_RATE); this one is beyond all that a connection moves. Best effort.
+#[cfg(target_os = "linux")]
+#[allow(
+    unsafe_code,
+    reason = "setsockopt(SO_MAX_PACING_RATE) has no safe wrapper"
+)]
+fn pace(socket: &impl AsFd) {
+    use std::os::fd::AsRawFd as _;
+    let beyond: libc::c_uint = libc::c_uint::MAX - 1;
+    // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
+    // those of a local integer, which the kernel reads.
+    unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const beyond).cast(),
+            size_of_val(&beyond) as libc::socklen_t,
+        );
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pace(_: &impl AsFd) {}
 
 /// Whether this process may give its sockets this congestion control, asked of a socket that
 /// connects to nothing: what root may is in no list.

@@ -100,6 +100,9 @@ impl Growth {
             true => 1,
             false => channels.min(self.most_channels()),
         };
+        // A lane that was closed for falling behind is not missed at the end.
+        let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
+        let channels = if over { 0 } else { channels };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
                 changes.push(Change::AddChannel(*connection));
@@ -204,16 +207,20 @@ impl Growth {
         let mut changes = Vec::new();
         let now = evidence.now;
         let resting = self.rest_until.is_some_and(|at| now < at);
-        if resting || self.is_limited() || !self.opening.is_empty() || !self.has_cpu() {
+        if resting || self.is_limited() || !self.has_cpu() {
+            return changes;
+        }
+        let bound = self.limiter();
+        // A loss says at once that the window will stay small; what is on its way already was
+        // asked for without knowing that.
+        if self.loses_at_random() {
+            changes = self.meet_losses(evidence);
+        }
+        if !changes.is_empty() || bound == Limiter::Loss || !self.opening.is_empty() {
             return changes;
         }
         let lasts = self.lasts(evidence);
         let rtt = self.trip();
-        let bound = self.limiter();
-        // A loss says at once that the window will stay small.
-        if bound == Limiter::Loss {
-            return self.meet_losses(evidence);
-        }
         if !self.is_level() {
             return changes;
         }
@@ -225,12 +232,14 @@ impl Growth {
         if bound == Limiter::ServerWindow && channel_pays && !(borne && open) {
             self.more_channels(evidence, &mut changes);
         }
-        let connects = open && !self.figures.queueing() && (self.is_steady() || borne);
+        let connects = open && !self.figures.queueing() && self.is_steady();
         if changes.is_empty() && connects && lasts > self.costs() && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
             let step = match bound {
-                _ if borne => have,
+                // Their slow start overfills a path that is nearly full: six more than ten cost
+                // half a second.
+                _ if borne => (have / 4).max(1),
                 Limiter::SendBuffer
                 | Limiter::FarReceiveBuffer
                 | Limiter::ReceiveBuffer
@@ -331,7 +340,11 @@ impl Growth {
             return Limiter::Startup;
         }
         if f.server_share > 0.5 && shown.server > Duration::from_millis(2) {
-            return Limiter::Server;
+            return match self.has_lost_lately() {
+                true if f.is_borne() => Limiter::Path,
+                true => Limiter::Loss,
+                false => Limiter::Server,
+            };
         }
         let full = self.config.buffer.map(|b| (b as f64 * 0.35) as u64);
         if !up && self.trip() >= LONG {

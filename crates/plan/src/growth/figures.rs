@@ -198,6 +198,11 @@ impl Figures {
         rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
     }
 
+    /// The connections' congestion control bears losses, whether there are any or not.
+    pub(super) fn is_borne(&self) -> bool {
+        self.bears_losses
+    }
+
     /// Packets are lost, and the connections bear it.
     pub(super) fn bears_losses(&self) -> bool {
         self.shown.loss > 0.0005 && self.bears_losses

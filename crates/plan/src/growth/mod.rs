@@ -116,6 +116,8 @@ pub struct Growth {
     figures: Figures,
     /// Looks since the path's queue was seen to fill.
     since_queue: u32,
+    /// The same since packets were lost.
+    since_loss: u32,
     trial: Option<Trial>,
     /// Connections asked for and not answered, with when.
     opening: Vec<Instant>,
@@ -170,6 +172,7 @@ impl Growth {
             rates: Vec::new(),
             figures: Figures::default(),
             since_queue: u32::MAX,
+            since_loss: u32::MAX,
             trial: None,
             opening: Vec::new(),
             at_once: AT_ONCE,
@@ -229,6 +232,10 @@ impl Growth {
         self.since_queue = match figures.queueing() {
             true => 0,
             false => self.since_queue.saturating_add(1),
+        };
+        self.since_loss = match figures.lossy() || figures.bears_losses() {
+            true => 0,
+            false => self.since_loss.saturating_add(1),
         };
         self.rates.insert(0, figures.work);
         self.rates.truncate(16);

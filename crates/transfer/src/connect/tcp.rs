@@ -161,6 +161,7 @@ impl Dial {
                 (d, s) => d.or(s),
             };
             if let Some(stream) = wait(&mut trying, until, &mut last)? {
+                self.tuning.connected(&stream);
                 return Ok(stream);
             }
             if let (Some(deadline), Some(timeout)) = (deadline, self.timeout)

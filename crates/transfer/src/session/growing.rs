@@ -299,7 +299,12 @@ impl Driver {
         };
         match result {
             Ok(()) => {
-                for change in growth.connection_opened(now) {
+                let changes = growth.connection_opened(now);
+                // Before its slow start meets its first loss.
+                if self.growing.bears_losses {
+                    self.bear_losses();
+                }
+                for change in changes {
                     self.change(now, change);
                 }
             }
