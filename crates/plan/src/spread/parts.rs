@@ -159,6 +159,7 @@ impl Spread {
     pub(super) fn go_on(&mut self, id: JobId) {
         self.dirty = true;
         self.abandon_needless(id);
+        let now = self.now;
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -166,7 +167,7 @@ impl Spread {
             return;
         }
         match file.stage {
-            Stage::Moving if file.is_complete() => self.name(id),
+            Stage::Moving if file.is_complete() && file.late.is_over(now) => self.name(id),
             Stage::GivingUp => self.clean(id),
             Stage::Cleaning(then) if !file.held => self.over(id, then),
             _ => {}

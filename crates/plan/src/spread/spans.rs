@@ -118,7 +118,10 @@ mod tests {
         assert_eq!(s.iter().collect::<Vec<_>>(), [(0, 10), (30, 100)]);
         assert!(s.contains(30, 100) && !s.contains(5, 11) && s.contains(5, 5));
         assert_eq!(s.len_before(40), 20);
-        assert_eq!((s.around(30), s.around(9)), (Some((30, 100)), Some((0, 10))));
+        assert_eq!(
+            (s.around(30), s.around(9)),
+            (Some((30, 100)), Some((0, 10)))
+        );
         assert_eq!((s.around(10), s.around(100)), (None, None));
     }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::READ_BACK;
 use super::early::{Ask, Told};
 use super::watch::Watch;
-use super::READ_BACK;
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{ExecEvent, ExecId, Session};
@@ -496,11 +496,16 @@ impl Engine<'_> {
         };
         let found = self.verify.files.get_mut(&ask.file);
         let Some(checking) = found.filter(|c| c.attempt == ask.attempt) else {
-            return self.verify.on_moving_sum(ask, digest.as_ref(), program.algorithm);
+            return self
+                .verify
+                .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
         if digest.is_none() && ask.early {
             // It had its other name already, or no longer this one.
-            let again = Ask { early: false, ..ask };
+            let again = Ask {
+                early: false,
+                ..ask
+            };
             self.verify.far.todo.push_back(again);
             return;
         }
