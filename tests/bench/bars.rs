@@ -22,6 +22,9 @@ pub(crate) enum Asked {
     Seconds(f64),
     /// At most so many CPU seconds per GB on our side.
     Cpu(f64),
+    /// At most this share of the CPU seconds of this tool: what a second is worth, machines differ
+    /// about.
+    ShareOfCpu(f64, &'static str),
     /// At most so many MiB in the largest process.
     Memory(f64),
     /// At most so many round trips.
@@ -41,7 +44,11 @@ impl Asked {
     pub(crate) fn needs_full_size(self) -> bool {
         !matches!(
             self,
-            Self::Times(..) | Self::ShareOfTime(..) | Self::Best | Self::OfBest(_)
+            Self::Times(..)
+                | Self::ShareOfTime(..)
+                | Self::ShareOfCpu(..)
+                | Self::Best
+                | Self::OfBest(_)
         )
     }
 
@@ -110,6 +117,17 @@ impl Asked {
                 ours.and_then(|entry| Some(scenario.client_cpu(entry)?.median)),
                 true,
             ),
+            Self::ShareOfCpu(bar, tool) => {
+                let cpu = |entry: &Entry| Some(scenario.client_cpu(entry)?.median);
+                let theirs = scenario.entry(tool).and_then(cpu);
+                let measured = ours.and_then(cpu).zip(theirs).map(|(a, b)| a / b);
+                (
+                    format!("of the CPU time of {tool} here, at most"),
+                    bar,
+                    measured,
+                    true,
+                )
+            }
             Self::Memory(bar) => (
                 "MiB of memory, at most".to_owned(),
                 bar,

@@ -6,6 +6,7 @@
 mod adopt;
 mod check;
 mod error;
+mod execute;
 mod pool;
 mod relay;
 mod source;

@@ -3,13 +3,10 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plan::{DiskReply, DiskRequest, Fault, JobId};
-use wire::{Block, PacketBuf};
-
-use super::{
-    Check, Finish, Relay, Source, Target, adopt_target, create_target, local_fault, open_source,
-};
+use super::execute::execute_on_files;
+use super::{Check, Relay, Source, Target, local_fault};
 use crate::sums::{Ledger, Ticket};
+use plan::{DiskReply, DiskRequest, JobId};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.
@@ -66,7 +63,7 @@ struct Slot {
 }
 
 #[derive(Clone)]
-enum JobFile {
+pub(super) enum JobFile {
     Source(Arc<Source>),
     Target(Arc<Target>),
     Relay(Arc<Relay>),
@@ -320,156 +317,6 @@ impl Shared {
             .get(&job)
             .and_then(|slot| slot.file.clone())
     }
-}
-
-type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
-
-fn execute_on_files(
-    request: DiskRequest,
-    file: Option<JobFile>,
-    ticket: Option<Ticket>,
-    ledger: Option<&Ledger>,
-) -> Executed {
-    let failed = |e: io::Error| (local_fault(&e), None);
-    match (request, file) {
-        (
-            DiskRequest::OpenSource {
-                job,
-                path,
-                mut first,
-            },
-            _,
-        ) => {
-            let (mut source, meta) = open_source(&path).map_err(failed)?;
-            source.sums = ledger.map(|ledger| ledger.open(job));
-            let eof = source.read_first(&mut first).map_err(failed)?;
-            if let Some(sums) = &source.sums {
-                sums.add(0, payloads(&first));
-            }
-            if !eof {
-                source.advise_sequential();
-            }
-            let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
-            Ok((
-                DiskReply::Opened {
-                    job,
-                    meta,
-                    first,
-                    eof,
-                },
-                kept,
-            ))
-        }
-        (
-            DiskRequest::Read {
-                job,
-                offset,
-                len,
-                mut block,
-            },
-            Some(JobFile::Source(source)),
-        ) => match source.read(offset, len, &mut block) {
-            Ok(_) => {
-                if let Some(ticket) = ticket {
-                    ticket.keep(payloads(&block));
-                }
-                Ok((DiskReply::Read { job, offset, block }, None))
-            }
-            Err(e) => Err(failed(e)),
-        },
-        (
-            DiskRequest::CreateTarget {
-                job,
-                target,
-                inplace,
-                replace_link,
-                size: _,
-                keep,
-                stays,
-            },
-            _,
-        ) => {
-            if let Some(mut target) = adopt_target(&target, replace_link, keep.as_deref()) {
-                target.sums = ledger.map(|ledger| ledger.open(job));
-                let kept = JobFile::Target(Arc::new(target));
-                return Ok((DiskReply::Adopted { job }, Some(kept)));
-            }
-            // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
-            // ext4 and xfs delay allocation until they know the size anyway.
-            let kept = keep.map(|keep| (*keep, stays));
-            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
-            target.sums = ledger.map(|ledger| ledger.open(job));
-            let seekable = target.is_seekable();
-            let kept = JobFile::Target(Arc::new(target));
-            Ok((DiskReply::Created { job, seekable }, Some(kept)))
-        }
-        (
-            DiskRequest::Write {
-                job,
-                offset,
-                pieces,
-            },
-            Some(JobFile::Target(target)),
-        ) => match target.write(offset, pieces) {
-            Ok(len) => Ok((DiskReply::Written { job, offset, len }, None)),
-            Err(e) => Err(failed(e)),
-        },
-        (
-            DiskRequest::FinishTarget {
-                job,
-                size,
-                attributes,
-                preserve,
-                fsync,
-            },
-            Some(JobFile::Target(target)),
-        ) => {
-            let target = Arc::into_inner(target)
-                .ok_or_else(|| failed(io::Error::other("the file is still being written")))?;
-            let finish = Finish {
-                size,
-                attributes,
-                preserve,
-                fsync,
-            };
-            target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job }, None))
-        }
-        (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
-            let mtime = target.sync().map_err(failed)?;
-            Ok((DiskReply::Synced { job, mtime }, None))
-        }
-        (DiskRequest::Leave { job }, file) => {
-            if let Some(JobFile::Target(target)) = &file {
-                target.leave();
-            }
-            drop(file);
-            Ok((DiskReply::Released { job }, None))
-        }
-        // A part that has joined is not the last to let go.
-        (DiskRequest::Discard { job }, Some(JobFile::Target(target))) => {
-            if let Some(target) = Arc::into_inner(target) {
-                target.discard();
-            }
-            Ok((DiskReply::Released { job }, None))
-        }
-        (DiskRequest::CloseSource { job } | DiskRequest::Discard { job }, file) => {
-            drop(file);
-            Ok((DiskReply::Released { job }, None))
-        }
-        (request, _) => {
-            let what = match request {
-                DiskRequest::Read { .. } => "it was not open for reading",
-                _ => "it was not open for writing",
-            };
-            Err(failed(io::Error::other(what)))
-        }
-    }
-}
-
-fn payloads(block: &Block) -> impl Iterator<Item = &[u8]> + Clone {
-    let packets: Vec<&PacketBuf> = block.packets().collect();
-    packets.into_iter().map(PacketBuf::payload)
 }
 
 /// Whether the request may run beside others of its job. Parts join while a target is synced.
