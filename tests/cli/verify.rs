@@ -165,6 +165,67 @@ fn where_no_command_may_run_files_are_read_back() {
     }
 }
 
+/// A program that knows the sum of "abc", and does this when it is asked for another.
+fn pretending(what: &str) -> Option<tempfile::TempDir> {
+    let folder = only("sh")?;
+    let [head, sleep, seq] = ["head", "sleep", "seq"].map(find_program);
+    let (head, sleep, seq) = (head?, sleep?, seq?);
+    let text = format!(
+        "#!/bin/sh\nHEAD={} SLEEP={} SEQ={}\nlast= ; for last; do :; done\n\
+         [ \"$last\" = -H2 ] && [ \"$($HEAD -c 4)\" = abc ] && \
+         echo '06b05ab6733a618578af5f94892f3950  stdin' && exit\n{what}\n",
+        head.display(),
+        sleep.display(),
+        seq.display(),
+    );
+    let program = folder.path().join("xxhsum");
+    write_file(&program, text.as_bytes());
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&program, mode).expect("a script");
+    Some(folder)
+}
+
+#[test]
+fn a_program_that_does_not_what_it_should_is_asked_no_more() {
+    let wrong = "echo '00000000000000000000000000000000  stdin'";
+    for (what, why) in [
+        // The longest: 20 s without a word.
+        (
+            "$SEQ 100000 >&2; exec $SLEEP 40",
+            "xxhsum there has stopped answering",
+        ),
+        ("exec $SEQ 100000", "answers with something else"),
+        ("echo; echo =; echo", ""),
+        ("exit 1", ""),
+        (wrong, "sees another file than SFTP shows"),
+    ] {
+        let Some(folder) = pretending(what) else {
+            return;
+        };
+        let path = format!("PATH={}", folder.path().display());
+        let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
+            return;
+        };
+        // Whoever says nothing takes its time.
+        let ways: &[bool] = match what.contains("SLEEP") {
+            true => &[true],
+            false => &[true, false],
+        };
+        for up in ways {
+            let outcome = cp(&scene, &[]).args(operands(&scene, *up)).run();
+            let outcome = outcome.expect_code(0);
+            assert_same(&scene, "from/large", "to", &outcome);
+            assert!(outcome.err().contains(why), "{what}: {outcome}");
+            assert!(
+                outcome.err().contains("by reading back"),
+                "{what}: {outcome}"
+            );
+            assert!(outcome.err().lines().count() < 8, "{what}: {outcome}");
+            fs::remove_file(scene.path("to")).expect("the copy");
+        }
+    }
+}
+
 #[test]
 fn servers_that_are_not_openssh_are_verified_too() {
     for kind in [

@@ -367,6 +367,10 @@ pub enum LaneEvent {
     Written(JobId, u64, u64),
     /// Worth writing down: what the receiving end has of a file that is cut.
     Kept(JobId, Kept),
+    /// All bytes from the first offset to the one before the second have been copied, and every
+    /// handle that they were written through is closed without an error; more than was told before.
+    /// Only of files that are cut.
+    Safe(JobId, u64, u64),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),
     /// The job is done; no event with its id follows.
@@ -403,6 +407,7 @@ impl LaneEvent {
             | Self::Ended(id, _)
             | Self::Written(id, ..)
             | Self::Kept(id, _)
+            | Self::Safe(id, ..)
             | Self::Warning(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)

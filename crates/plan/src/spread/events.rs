@@ -109,6 +109,10 @@ impl Spread {
         for id in hit {
             if let Some(file) = self.files.get_mut(&id) {
                 file.losses += u32::from(state.spoke);
+                // Only what it wrote into the temporary can come after the name.
+                if file.is_put() && file.temp.is_some() && !state.over {
+                    file.late.lost(self.now, lane);
+                }
             }
         }
         // The highest first, so that they are in their old order at the front.

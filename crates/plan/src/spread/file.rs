@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::keeping::Keeping;
+use super::late::Late;
 use super::spans::{OPEN, Spans};
 use super::{Hint, LaneId};
 use crate::{Attributes, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Span, Temp};
@@ -37,6 +38,7 @@ pub(super) struct SplitFile {
     /// Times that a lane was lost with a part of it.
     pub(super) losses: u32,
     pub(super) keeping: Keeping,
+    pub(super) late: Late,
 }
 
 /// A part of it on a lane.
@@ -99,6 +101,7 @@ impl SplitFile {
             finish_lost: false,
             losses: 0,
             keeping: Keeping::default(),
+            late: Late::default(),
         }
     }
 

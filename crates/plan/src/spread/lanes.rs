@@ -16,6 +16,8 @@ pub(super) struct LaneState {
     pub(super) retiring: bool,
     /// It has told something: it was not refused.
     pub(super) spoke: bool,
+    /// The server has said that it is at its end.
+    pub(super) over: bool,
     /// It was asked to be closed.
     pub(super) closing: bool,
     /// What it was given and has not finished, with the bytes of each.
@@ -57,6 +59,7 @@ impl LaneState {
             share: u64::MAX,
             retiring: false,
             spoke: false,
+            over: false,
             closing: false,
             jobs: BTreeMap::new(),
             load: 0,

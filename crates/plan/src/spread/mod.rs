@@ -6,6 +6,7 @@ mod file;
 mod give;
 mod keeping;
 mod lanes;
+mod late;
 mod overtake;
 mod parts;
 mod settings;
@@ -365,7 +366,8 @@ impl Spread {
 
     /// When to call [`Spread::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next_look().into_iter().chain(self.next_sync()).min()
+        let looks = self.next_look().into_iter().chain(self.next_sync());
+        looks.chain(self.next_name()).min()
     }
 
     /// Time has passed.
@@ -373,6 +375,7 @@ impl Spread {
         self.at(now);
         self.sync_if_due();
         self.looked = now;
+        self.name_what_waited();
         self.look_for_stalls();
     }
 

@@ -78,13 +78,8 @@ impl Spread {
             }
             LaneEvent::Written(_, offset, len) => self.on_written(id, offset, len),
             LaneEvent::Temp(_, temp) => {
-                if file.is_kept() {
-                    self.tell(LaneEvent::Temp(id, temp.clone()));
-                }
-                let Some(file) = self.files.get_mut(&id) else {
-                    return;
-                };
-                file.temp = Some(temp);
+                file.temp = Some(temp.clone());
+                self.tell(LaneEvent::Temp(id, temp));
                 self.state(id, FileState::Created);
                 self.go_on(id);
             }
@@ -107,7 +102,7 @@ impl Spread {
                 }
             }
             LaneEvent::Done(_) => {
-                file.part_over(part, true);
+                let part = file.part_over(part, true);
                 // The target is no place for a temporary.
                 if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
                     file.safe = Spans::default();
@@ -115,6 +110,7 @@ impl Spread {
                     return;
                 }
                 self.tell_news(id);
+                self.tell_safe(id, part.map(|part| part.from));
                 self.go_on(id);
             }
             LaneEvent::Abandoned(_) => {
@@ -147,6 +143,14 @@ impl Spread {
         }
     }
 
+    /// A part from `offset` on is done.
+    fn tell_safe(&mut self, id: JobId, offset: Option<u64>) {
+        let file = self.files.get(&id).filter(|f| f.stage == Stage::Moving);
+        if let Some((from, to)) = file.and_then(|f| f.safe.around(offset?)) {
+            self.tell(LaneEvent::Safe(id, from, to));
+        }
+    }
+
     fn state(&mut self, id: JobId, state: FileState) {
         self.tell(LaneEvent::State(id, state));
     }
@@ -155,6 +159,7 @@ impl Spread {
     pub(super) fn go_on(&mut self, id: JobId) {
         self.dirty = true;
         self.abandon_needless(id);
+        let now = self.now;
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -162,7 +167,7 @@ impl Spread {
             return;
         }
         match file.stage {
-            Stage::Moving if file.is_complete() => self.name(id),
+            Stage::Moving if file.is_complete() && file.late.is_over(now) => self.name(id),
             Stage::GivingUp => self.clean(id),
             Stage::Cleaning(then) if !file.held => self.over(id, then),
             _ => {}

@@ -40,6 +40,12 @@ impl Spans {
         from >= to || at.is_some_and(|(_, end)| *end >= to)
     }
 
+    /// The range that has the byte at `offset`.
+    pub(crate) fn around(&self, offset: u64) -> Option<(u64, u64)> {
+        let (from, to) = self.ranges.range(..=offset).next_back()?;
+        (*to > offset).then_some((*from, *to))
+    }
+
     pub(crate) fn insert(&mut self, mut from: u64, mut to: u64) {
         if from >= to {
             return;
@@ -112,6 +118,11 @@ mod tests {
         assert_eq!(s.iter().collect::<Vec<_>>(), [(0, 10), (30, 100)]);
         assert!(s.contains(30, 100) && !s.contains(5, 11) && s.contains(5, 5));
         assert_eq!(s.len_before(40), 20);
+        assert_eq!(
+            (s.around(30), s.around(9)),
+            (Some((30, 100)), Some((0, 10)))
+        );
+        assert_eq!((s.around(10), s.around(100)), (None, None));
     }
 
     #[test]

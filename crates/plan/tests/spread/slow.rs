@@ -83,6 +83,52 @@ fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
     }
 }
 
+/// The name is not asked for while what a closed lane has sent may still be written: whoever
+/// changes the file as soon as it is there would be written over.
+#[test]
+fn nothing_is_written_once_the_name_was_asked_for() {
+    for factor in [25, 33, 40] {
+        let mut w = uneven(factor);
+        w.zombies = true;
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data));
+        assert_eq!((w.closed.len(), w.late), (1, 0), "a lane of a {factor}th");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(9), "{at:?}");
+    }
+}
+
+/// A server that says nothing of the end of a channel holds the name up for seconds only, and where
+/// no lane was closed nothing does.
+#[test]
+fn a_name_waits_for_a_lost_lane_no_longer_than_it_must() {
+    let mut w = uneven(1);
+    let data = bytes(20 * MB, 2);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(550));
+    let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run();
+    assert!(w.done(job) && w.closed == [lane]);
+    let silent = w.at(&LaneEvent::Done(job)).unwrap();
+    assert!(silent < Duration::from_secs(8), "{silent:?}");
+
+    let mut w = uneven(1);
+    let data = bytes(20 * MB, 2);
+    let job = w.put(data, "up", PutOptions::default());
+    w.run();
+    let whole = w.at(&LaneEvent::Done(job)).unwrap();
+    assert!(
+        w.closed.is_empty() && whole < Duration::from_millis(1500),
+        "{whole:?}"
+    );
+}
+
 #[test]
 fn a_download_overtakes_as_well() {
     for ms in [150, 400, 800] {

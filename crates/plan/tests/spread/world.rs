@@ -51,7 +51,13 @@ pub(crate) struct World {
     /// predicted handle is when the OPEN before it was refused.
     pub(crate) strict: bool,
     writing: BTreeMap<JobId, (LaneId, RemotePath)>,
-    undead: Vec<At>,
+    undead: Vec<(LaneId, At)>,
+    /// When the servers of lost lanes say that they have ended.
+    overs: Vec<(Instant, LaneId)>,
+    /// Names that were asked for.
+    renames: usize,
+    /// Bytes that lost lanes had sent and that arrived after one of those.
+    pub(crate) late: usize,
     lost: Vec<Lost>,
     /// Who asked the disk last for a job, and how much it owes.
     asked: BTreeMap<JobId, (Option<LaneId>, usize)>,
@@ -59,6 +65,9 @@ pub(crate) struct World {
     next_lane: u32,
     pub(crate) seed: u64,
 }
+
+/// How long the word that a channel has ended is under way.
+const CLOSES: Duration = Duration::from_millis(50);
 
 pub(crate) fn link(ms: u64, bandwidth: u64) -> LinkOptions {
     LinkOptions {
@@ -116,6 +125,9 @@ impl World {
             strict: true,
             writing: BTreeMap::new(),
             undead: Vec::new(),
+            overs: Vec::new(),
+            renames: 0,
+            late: 0,
             lost: Vec::new(),
             asked: BTreeMap::new(),
             next_job: 0,
@@ -247,8 +259,10 @@ impl World {
             temporaries: left.temporaries,
             jobs: left.jobs.iter().map(|job| job.id).collect(),
         });
-        if self.zombies {
-            self.undead.push(at);
+        match self.zombies {
+            true => self.undead.push((id, at)),
+            false if !at.stalled => self.spread.lane_is_over(self.now, id),
+            false => {}
         }
         self.settle_lost();
     }
@@ -328,11 +342,12 @@ impl World {
     }
 
     fn bury(&mut self) {
-        for mut at in std::mem::take(&mut self.undead) {
+        for (_, mut at) in std::mem::take(&mut self.undead) {
             let mut sent = Vec::new();
             while let Some(arrives) = at.up.next_arrival() {
                 sent.extend(at.up.receive(arrives).unwrap_or_default());
             }
+            self.late += sent.len();
             serve(&mut self.fs, &mut at.model, &sent);
         }
     }
@@ -340,7 +355,8 @@ impl World {
     fn next(&self) -> Option<Instant> {
         let lanes = self.lanes.values().filter(|at| !at.stalled);
         let arrivals = lanes.flat_map(|at| [at.up.next_arrival(), at.down.next_arrival()]);
-        let undead = self.undead.iter().map(|at| at.up.next_arrival());
+        let undead = self.undead.iter().map(|(_, at)| at.up.next_arrival());
+        let undead = undead.chain(self.overs.iter().map(|(at, _)| Some(*at)));
         let rest = [self.disk.next_reply(), self.spread.poll_timeout()];
         arrivals.chain(undead).chain(rest).flatten().min()
     }
@@ -436,6 +452,7 @@ impl World {
                 );
             }
         }
+        self.renames += renamed.len();
         any |= !requests.is_empty() || !events.is_empty();
         for request in requests {
             self.ask_disk(Some(id), request);
@@ -459,9 +476,22 @@ impl World {
             let out = serve(&mut self.fs, &mut at.model, &arrived);
             at.down.send(now, &out);
         }
-        for at in &mut self.undead {
+        for (id, at) in &mut self.undead {
             while let Some(bytes) = at.up.receive(now) {
+                self.late += if self.renames > 0 { bytes.len() } else { 0 };
                 serve(&mut self.fs, &mut at.model, &bytes);
+            }
+            if at.up.next_arrival().is_none() && !at.stalled {
+                // The CLOSE came behind it, and its answer takes as long again.
+                self.overs.push((now + CLOSES, *id));
+                at.stalled = true;
+            }
+        }
+        let overs = std::mem::take(&mut self.overs);
+        for (at, lane) in overs {
+            match at <= now {
+                true => self.spread.lane_is_over(now, lane),
+                false => self.overs.push((at, lane)),
             }
         }
         while let Some(reply) = self.disk.reply(now) {

@@ -287,6 +287,14 @@ impl Channels {
         }
     }
 
+    /// Drops data that were written and not sent.
+    pub fn discard(&mut self, id: ChannelId) {
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            channel.queue.retain(|q| !matches!(q, Queued::Data(_)));
+            channel.queued = 0;
+        }
+    }
+
     /// Closes the channel once what is queued has been sent. What still arrives is dropped.
     pub fn close(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0)

@@ -90,7 +90,7 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
                     over = true;
                 }
                 LinkEvent::Says(text) => debug!("jump: {text}"),
-                LinkEvent::Exited(..) => {}
+                LinkEvent::Exited(..) | LinkEvent::Over(_) => {}
             }
         }
         if !write_held(local, &mut held) || over {

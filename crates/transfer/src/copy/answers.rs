@@ -45,7 +45,11 @@ impl Engine<'_> {
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
-            LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
+            LaneEvent::Temp(id, temp) => {
+                self.note_temporary(id, &temp.temp.0);
+                self.on_temporary(id, temp.temp.0);
+            }
+            LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
         }
     }

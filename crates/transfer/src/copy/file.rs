@@ -398,6 +398,7 @@ impl Engine<'_> {
             return;
         };
         self.progress.file_done();
+        self.verify.forget(id);
         let what = match task.stranded.map(Name).map(|name| name.to_string()) {
             // The lane that lost it may have said so.
             Some(name) if !what.contains(&name) => format!("{what}; the data are whole in {name}"),

@@ -1,6 +1,8 @@
 //! `--verify` and `--manifest`: what passed is compared with what is at the far end.
 
+mod early;
 mod far;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,6 +13,7 @@ use std::time::Instant;
 
 use plan::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
 
+use self::early::{Moving, Told};
 use self::far::Far;
 use super::CopyOptions;
 use super::engine::{End, Engine, Purpose};
@@ -34,10 +37,13 @@ pub(super) struct Verify {
     wanted: bool,
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, Checking>,
+    /// Files that are being copied.
+    moving: BTreeMap<FileId, Moving>,
     far: Far,
     /// Files that are being read back.
     reading: usize,
     next_exec: u64,
+    next_attempt: u64,
 }
 
 /// A file that is being compared.
@@ -45,6 +51,10 @@ struct Checking {
     /// At the far end, or here where both ends are.
     path: Vec<u8>,
     seen: Seen,
+    /// Which copy of it; what is asked says so, too.
+    attempt: u64,
+    /// What is known of its sums.
+    told: BTreeMap<usize, Told>,
     /// Sums that the far end has not answered.
     left: usize,
     /// Ranges that differ there.
@@ -60,9 +70,11 @@ impl Verify {
             ledger,
             manifest: None,
             files: BTreeMap::new(),
+            moving: BTreeMap::new(),
             far: Far::default(),
             reading: 0,
             next_exec: 1,
+            next_attempt: 1,
         }
     }
 
@@ -87,12 +99,14 @@ impl Verify {
 
     /// Until when the far end may say which program it has.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.far.deadline().filter(|_| !self.is_quiet())
+        let waits = !self.is_quiet() || !self.moving.is_empty();
+        self.far.deadline().filter(|_| waits)
     }
 
     /// A session is over.
     pub(super) fn end(&mut self) {
         self.far = Far::default();
+        self.moving.clear();
         if let Some(ledger) = &self.ledger {
             ledger.choose(None);
         }
@@ -160,11 +174,8 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let mut seen = task
-            .sums
-            .take()
-            .map(|sums| sums.finish())
-            .unwrap_or_default();
+        let sums = task.sums.take();
+        let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         let here = match (&self.source, &self.target) {
             (None, _) => Some(local_path(&task.source)),
             (Some(_), None) => Some(local_path(&task.target)),
@@ -187,7 +198,10 @@ impl Engine<'_> {
         if !self.verify.wanted {
             return self.verified(id, &seen);
         }
+        let (attempt, told) = self.verify.copied(id, sums.as_ref());
         let checking = Checking {
+            attempt,
+            told,
             path: match self.far_end() {
                 Some(End::Source) => source,
                 _ => target,
@@ -369,6 +383,7 @@ impl Engine<'_> {
             None => "interrupted".to_owned(),
         };
         self.verify.far = Far::default();
+        self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
             let what = format!("it was copied and not verified: {why}");
             self.file_failed(id, End::Target, what);

@@ -121,6 +121,7 @@ impl Driver {
         };
         let gone = self.connections.remove(at);
         self.execs_lost(id, &why);
+        self.closed.retain(|(on, ..)| *on != id);
         let young = now.saturating_duration_since(gone.since) < YOUNG;
         gone.link.finish();
         if young && !gone.retiring {

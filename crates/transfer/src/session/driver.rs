@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{ConnectionId, LaneError, Order, Spread, SpreadEvent, SpreadOptions};
+use plan::{ConnectionId, LaneError, LaneId, Order, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
@@ -17,7 +17,7 @@ use super::reconnect::Reconnecting;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
-use super::{Bell, Command, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, ChannelId, Command, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 use crate::report::SessionReport;
 
@@ -56,6 +56,8 @@ pub(super) struct Driver {
     pub(super) telling: Telling,
     pub(super) ends: Ends,
     pub(super) ending: Vec<Ending>,
+    /// Channels of lanes that were closed by this side, while the other has not.
+    pub(super) closed: Vec<(ConnectionId, ChannelId, LaneId)>,
     pub(super) options: SessionOptions,
     pub(super) predict: bool,
     pub(super) restarts: u32,
@@ -105,6 +107,7 @@ impl Driver {
             telling: Telling::new(ends.events.clone(), now),
             ends,
             ending: Vec::new(),
+            closed: Vec::new(),
             predict: options.predict,
             restarts: 0,
             throttle: options.limit.map(|l| Throttle::new(l, now)),
@@ -348,8 +351,18 @@ impl Driver {
                         continue;
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
+                    self.spread.lane_is_over(now, self.lanes[at].id);
                     self.lanes[at].lane.handle_closed(&why);
                     self.lane_ended(now, at, LaneError::Closed(why));
+                }
+                LinkEvent::Over(channel) => {
+                    let is = |(on, of, _): &(ConnectionId, ChannelId, _)| {
+                        *on == connection && *of == channel
+                    };
+                    if let Some(at) = self.closed.iter().position(is) {
+                        let (.., lane) = self.closed.remove(at);
+                        self.spread.lane_is_over(now, lane);
+                    }
                 }
                 LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
                 LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),

@@ -177,6 +177,9 @@ pub enum LinkEvent {
     Data(ChannelId, Bytes),
     /// A channel ended or was refused; why, when that is known.
     Closed(ChannelId, Option<String>),
+    /// The other side has ended a channel that this one had closed before: what was at work on it
+    /// there is over.
+    Over(ChannelId),
     /// A command has ended, with its exit status where there is one, or was not run, and why.
     Exited(ChannelId, Result<Option<u32>, String>),
     /// A line for the user from the other side (stderr, a banner); not escaped yet.

@@ -77,9 +77,13 @@ set -- "$1" $(printf abc | $1)
 const SERVE: &str = r#"n=$(getconf _NPROCESSORS_ONLN || nproc || echo 1)
 echo "longhaul-sums ${n:-1} $p"
 [ -n "$p" ] || exit 0
-while read -r b s c l n; do
+while read -r b s c l n m; do
 f=$(printf %b. "$n")
 f=${f%.}
+if [ -n "$m" ] && ! [ -f "$f" ]; then
+f=$(printf %b. "$m")
+f=${f%.}
+fi
 if [ -f "$f" ] && [ -r "$f" ]; then
 case $b in
 w) r=$($p <"$f") ;;
@@ -141,8 +145,9 @@ pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
     text.chars().all(shown_as_is).then(|| plain(path))
 }
 
-/// The request for one sum of the file of `size` at `path`.
-pub(crate) fn request(path: &[u8], sum: &Sum, size: u64) -> Vec<u8> {
+/// The request for one sum of the file of `size` at `path`, or at `later` where it has got that
+/// name meanwhile.
+pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Vec<u8> {
     let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
     let how = match BLOCKS.iter().find(|b| from.is_multiple_of(**b)) {
         _ if from == 0 && last => "w - - -".to_owned(),
@@ -160,11 +165,15 @@ pub(crate) fn request(path: &[u8], sum: &Sum, size: u64) -> Vec<u8> {
         None => format!("t {} - {len}", from + 1),
     };
     let mut line = how.into_bytes();
-    line.push(b' ');
-    for byte in plain(path) {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => line.push(byte),
-            _ => line.extend(format!("\\0{byte:03o}").bytes()),
+    for path in [path].into_iter().chain(later) {
+        line.push(b' ');
+        for byte in plain(path) {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                    line.push(byte);
+                }
+                _ => line.extend(format!("\\0{byte:03o}").bytes()),
+            }
         }
     }
     line.push(b'\n');
@@ -291,7 +300,7 @@ mod tests {
     }
 
     fn line(path: &[u8], from: u64, len: u64, size: u64) -> String {
-        String::from_utf8(request(path, &sum(from, len), size)).unwrap()
+        String::from_utf8(request(path, None, &sum(from, len), size)).unwrap()
     }
 
     #[test]
@@ -385,9 +394,9 @@ mod tests {
             (4096, 5000),
         ];
         for (from, len) in ranges {
-            input.extend(request(name, &sum(from, len), 300_000));
+            input.extend(request(name, None, &sum(from, len), 300_000));
         }
-        input.extend(request(b"/no/such/file", &sum(0, 1), 1));
+        input.extend(request(b"/no/such/file", None, &sum(0, 1), 1));
         let command = String::from_utf8(command()).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", &command])

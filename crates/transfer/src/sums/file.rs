@@ -213,6 +213,24 @@ impl FileSums {
         }
     }
 
+    /// Ends the runs within `from` and `to`, of which nothing is on its way any more.
+    pub(crate) fn settle(&self, from: u64, to: u64) {
+        let mut state = self.lock();
+        let is = |r: &Run| {
+            from <= r.from && r.hashed <= to && r.hashed == r.promised && r.hasher.is_some()
+        };
+        while let Some(at) = state.runs.iter().position(is) {
+            let run = state.runs.swap_remove(at);
+            state.close(run);
+        }
+    }
+
+    /// The sums of the runs that have ended, from the `first` on. They keep their places.
+    pub(crate) fn ended(&self, first: usize) -> Vec<Sum> {
+        let state = self.lock();
+        state.sums.get(first..).unwrap_or_default().to_vec()
+    }
+
     /// What passed; nothing more does.
     pub(crate) fn finish(&self) -> Seen {
         let mut state = self.lock();

@@ -93,6 +93,12 @@ impl Ledger {
         sums
     }
 
+    /// What passed of the file of `job` so far.
+    pub(crate) fn get(&self, job: JobId) -> Option<Arc<FileSums>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.get(&job).cloned()
+    }
+
     /// The file of `job` is over, well or not.
     pub(crate) fn take(&self, job: JobId) -> Option<Arc<FileSums>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);

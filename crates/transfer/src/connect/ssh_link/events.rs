@@ -239,6 +239,10 @@ impl SshLink {
                     }
                     return;
                 }
+                let known = self.channels.contains_key(&id.0);
+                if !known && matches!(event, ChannelEvent::Closed(_)) {
+                    events.push(LinkEvent::Over(ChannelId(id.0)));
+                }
                 let status = self.channels.get(&id.0).and_then(|far| far.status);
                 let why = match status {
                     Some(status) => format!("the SFTP server ended with status {status}"),

@@ -90,6 +90,8 @@ impl Link for SshLink {
     fn close_channel(&mut self, channel: ChannelId) {
         if self.channels.remove(&channel.0).is_some() {
             self.step_by_step = true;
+            // It would only be in the way, or come too late.
+            self.conn.channels().discard(SshChannel(channel.0));
             self.conn.channels().close(SshChannel(channel.0));
         }
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::READ_BACK;
+use super::early::{Ask, Told};
+use super::watch::Watch;
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{ExecEvent, ExecId, Session};
@@ -39,8 +41,8 @@ pub(super) struct Far {
     /// Of them, those for a list.
     small: VecDeque<FileId>,
     small_bytes: u64,
-    /// Sums that nobody was asked for: of which file, and which of its sums.
-    todo: VecDeque<(FileId, usize)>,
+    /// Sums that nobody was asked for.
+    pub(super) todo: VecDeque<Ask>,
 }
 
 #[derive(Default)]
@@ -58,7 +60,9 @@ enum State {
 struct Worker {
     exec: ExecId,
     answers: Answers,
-    asked: VecDeque<(FileId, usize)>,
+    /// And of how many bytes each is.
+    asked: VecDeque<(Ask, u64)>,
+    watch: Watch,
 }
 
 /// A program that was given many whole files.
@@ -66,14 +70,33 @@ struct List {
     exec: ExecId,
     answers: Answers,
     names: BTreeMap<Vec<u8>, FileId>,
+    watch: Watch,
 }
 
 impl Far {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Asking { until, .. } => Some(until),
+            State::Has(..) => self.watches().filter_map(Watch::until).min(),
             _ => None,
         }
+    }
+
+    fn watches(&self) -> impl Iterator<Item = &Watch> {
+        let workers = self.workers.iter().map(|w| &w.watch);
+        workers.chain(self.list.as_ref().map(|l| &l.watch))
+    }
+
+    /// What makes sums there is known.
+    pub(super) fn program(&self) -> Option<Program> {
+        match self.state {
+            State::Has(program, _) => Some(program),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.state, State::ReadBack)
     }
 
     pub(super) fn queue(&mut self, id: FileId) {
@@ -91,9 +114,9 @@ impl Far {
         let workers = self.workers.iter_mut();
         let mut ids: Vec<FileId> = workers
             .flat_map(|w| w.asked.drain(..))
-            .map(|a| a.0)
+            .map(|(ask, _)| ask.file)
             .collect();
-        ids.extend(self.todo.drain(..).map(|a| a.0));
+        ids.extend(self.todo.drain(..).map(|ask| ask.file));
         ids.extend(self.small.drain(..));
         self.small_bytes = 0;
         if let Some(list) = &mut self.list {
@@ -102,6 +125,15 @@ impl Far {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+}
+
+impl Worker {
+    /// One more request is answered.
+    fn answered(&mut self) -> Option<(Ask, u64)> {
+        let asked = self.asked.pop_front();
+        self.watch.answered(self.asked.front().map(|(_, len)| *len));
+        asked
     }
 }
 
@@ -122,6 +154,13 @@ impl Engine<'_> {
                 self.no_program("the far end did not say which program it has");
             }
             State::Asking { .. } => {}
+            State::Has(program, _) if self.verify.far.watches().any(Watch::is_over) => {
+                let name = program.name;
+                let why = format!("{name} there has stopped answering");
+                self.warn(None, format!("{why}: files are read back instead"));
+                self.no_program(&why);
+                self.go_on_verifying();
+            }
             State::Has(program, processors) => {
                 self.sort_queue(program);
                 self.ask_workers(processors);
@@ -156,6 +195,7 @@ impl Engine<'_> {
             exec,
             answers: Answers::default(),
             asked: VecDeque::new(),
+            watch: Watch::default(),
         });
     }
 
@@ -173,9 +213,11 @@ impl Engine<'_> {
 
     /// What was asked of programs is read back.
     fn stop_asking(&mut self) {
+        self.verify.moving.clear();
         for id in self.verify.far.take_back() {
             if let Some(checking) = self.verify.files.get_mut(&id) {
                 checking.left = 0;
+                checking.told.clear();
                 checking.differs = false;
                 self.verify.far.queue.push_back(id);
             }
@@ -195,30 +237,38 @@ impl Engine<'_> {
                 continue;
             };
             let sums = &checking.seen.sums;
-            checking.left = sums.len();
-            if sums.iter().any(|sum| sum.by(program.algorithm).is_none()) {
+            let told = &checking.told;
+            let is_right = |at: &usize| told.get(at) == Some(&Told::Right);
+            let open: Vec<usize> = (0..sums.len()).filter(|at| !is_right(at)).collect();
+            let differs = told.values().any(|t| *t == Told::Differs);
+            checking.differs |= differs;
+            checking.left = open.len();
+            if differs || sums.iter().any(|sum| sum.by(program.algorithm).is_none()) {
                 self.read_back(id);
                 continue;
             }
-            let listed = sums.len() == 1 && list_line(&checking.path).is_some();
-            if listed && checking.seen.size <= SMALL {
+            let small = checking.seen.size <= SMALL && told.is_empty();
+            if small && sums.len() == 1 && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
+            } else if open.is_empty() {
+                self.is_right(id);
             } else {
-                let all = (0..sums.len()).map(|sum| (id, sum));
-                self.verify.far.todo.extend(all);
+                let attempt = checking.attempt;
+                let unasked = |at: &usize| told.get(at) != Some(&Told::Asked);
+                let asks = open.into_iter().filter(unasked);
+                let asks = asks.map(|sum| Ask::new(id, sum, attempt));
+                self.verify.far.todo.extend(asks);
             }
         }
     }
 
     fn ask_workers(&mut self, processors: u32) {
         if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
-            let few = std::mem::take(&mut self.verify.far.small);
             self.verify.far.small_bytes = 0;
-            self.verify
-                .far
-                .todo
-                .extend(few.into_iter().map(|id| (id, 0)));
+            for id in std::mem::take(&mut self.verify.far.small) {
+                self.ask_singly(id);
+            }
         }
         let most = processors.clamp(1, MOST_WORKERS) as usize;
         let far = &self.verify.far;
@@ -232,19 +282,42 @@ impl Engine<'_> {
             let Some(worker) = free.min_by_key(|w| w.asked.len()) else {
                 return;
             };
-            let Some((id, at)) = far.todo.pop_front() else {
+            let exec = worker.exec;
+            let Some(ask) = far.todo.pop_front() else {
                 return;
             };
-            let Some(checking) = self.verify.files.get(&id) else {
+            let Some((line, len)) = self.line_of(ask) else {
                 continue;
             };
-            worker.asked.push_back((id, at));
-            let (exec, sum) = (worker.exec, &checking.seen.sums[at]);
-            let line = request(&checking.path, sum, checking.seen.size);
+            let far = &mut self.verify.far;
+            if let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) {
+                worker.watch.asked(len, worker.asked.is_empty());
+                worker.asked.push_back((ask, len));
+            }
             if let Some(session) = self.far_session() {
                 session.exec_input(exec, line);
             }
         }
+    }
+
+    /// A file of a single sum, which no list has.
+    fn ask_singly(&mut self, id: FileId) {
+        if let Some(checking) = self.verify.files.get(&id) {
+            let ask = Ask::new(id, 0, checking.attempt);
+            self.verify.far.todo.push_back(ask);
+        }
+    }
+
+    /// The request for a sum, and of how many bytes that is; `None` where nobody waits for it.
+    fn line_of(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+        if let Some(checking) = self.verify.files.get(&ask.file)
+            && checking.attempt == ask.attempt
+        {
+            let sum = checking.seen.sums.get(ask.sum)?;
+            let line = request(&checking.path, None, sum, checking.seen.size);
+            return Some((line, sum.len));
+        }
+        self.line_of_moving(ask)
     }
 
     fn start_list(&mut self, program: Program) {
@@ -256,6 +329,8 @@ impl Engine<'_> {
         }
         let mut names = BTreeMap::new();
         let mut input = Vec::new();
+        let mut twice = Vec::new();
+        let mut bytes = 0;
         while names.len() < LIST {
             let Some(id) = far.small.pop_front() else {
                 break;
@@ -264,14 +339,18 @@ impl Engine<'_> {
                 continue;
             };
             far.small_bytes = far.small_bytes.saturating_sub(checking.seen.size);
+            bytes += checking.seen.size;
             if let Some(name) = list_line(&checking.path) {
                 input.extend_from_slice(&name);
                 input.push(0);
                 if let Some(same) = names.insert(name, id) {
                     // Only one of two files of a name can be asked for in a list.
-                    far.todo.push_back((same, 0));
+                    twice.push(same);
                 }
             }
+        }
+        for id in twice {
+            self.ask_singly(id);
         }
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
@@ -279,7 +358,10 @@ impl Engine<'_> {
             session.exec_input(exec, input);
             session.exec_end(exec);
         }
+        let mut watch = Watch::default();
+        watch.asked(bytes, true);
         self.verify.far.list = Some(List {
+            watch,
             exec,
             answers: Answers::default(),
             names,
@@ -327,12 +409,12 @@ impl Engine<'_> {
                 Ok(Some(Answer::NoProgram)) => {
                     return self.no_program("the far end has no program that makes sums");
                 }
-                Ok(Some(Answer::Sum(digest))) => match worker.asked.pop_front() {
-                    Some((id, at)) => self.on_sum(id, at, Some(digest)),
+                Ok(Some(Answer::Sum(digest))) => match worker.answered() {
+                    Some((ask, _)) => self.on_sum(ask, Some(digest)),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
-                Ok(Some(Answer::Unreadable)) => match worker.asked.pop_front() {
-                    Some((id, at)) => self.on_sum(id, at, None),
+                Ok(Some(Answer::Unreadable)) => match worker.answered() {
+                    Some((ask, _)) => self.on_sum(ask, None),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
                 Err(why) => return self.worker_over(exec, why),
@@ -362,8 +444,8 @@ impl Engine<'_> {
             return;
         };
         let worker = far.workers.remove(at);
-        for asked in worker.asked.into_iter().rev() {
-            far.todo.push_front(asked);
+        for (ask, _) in worker.asked.into_iter().rev() {
+            far.todo.push_front(ask);
         }
         if let Some(session) = self.far_session() {
             session.exec_stop(exec);
@@ -386,33 +468,49 @@ impl Engine<'_> {
                     while let Ok(Some(sum)) = list.answers.next_listed(&mut list.names) {
                         found.push(sum);
                     }
+                    if !found.is_empty() {
+                        list.watch.answered(Some(LIST_BYTES));
+                    }
                 }
                 for (id, digest) in found {
-                    self.on_sum(id, 0, Some(digest));
+                    if let Some(checking) = self.verify.files.get(&id) {
+                        let ask = Ask::new(id, 0, checking.attempt);
+                        self.on_sum(ask, Some(digest));
+                    }
                 }
             }
             ExecEvent::Over(_) => {
                 // Those it said nothing of are asked for one by one.
                 let list = self.verify.far.list.take();
-                let left = list.map(|l| l.names).unwrap_or_default().into_values();
-                self.verify.far.todo.extend(left.map(|id| (id, 0)));
+                for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+                    self.ask_singly(id);
+                }
             }
         }
     }
 
     /// The far end's sum of a range; `None` where it could not read the file.
-    fn on_sum(&mut self, id: FileId, at: usize, digest: Option<Digest>) {
-        let State::Has(program, _) = self.verify.far.state else {
+    fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
+        let Some(program) = self.verify.far.program() else {
             return;
         };
-        let Some(checking) = self.verify.files.get_mut(&id) else {
-            return;
+        let found = self.verify.files.get_mut(&ask.file);
+        let Some(checking) = found.filter(|c| c.attempt == ask.attempt) else {
+            return self
+                .verify
+                .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
-        let expected = checking
-            .seen
-            .sums
-            .get(at)
-            .and_then(|s| s.by(program.algorithm));
+        if digest.is_none() && ask.early {
+            // It had its other name already, or no longer this one.
+            let again = Ask {
+                early: false,
+                ..ask
+            };
+            self.verify.far.todo.push_back(again);
+            return;
+        }
+        let sum = checking.seen.sums.get(ask.sum);
+        let expected = sum.and_then(|s| s.by(program.algorithm));
         // What cannot be read there is read back, which says why.
         checking.differs |= digest.is_some() && expected != digest.as_ref();
         let right = digest.is_some() && expected == digest.as_ref();
@@ -422,8 +520,8 @@ impl Engine<'_> {
             return;
         }
         match checking.was_read_back {
-            true => self.read_back(id),
-            false => self.is_right(id),
+            true => self.read_back(ask.file),
+            false => self.is_right(ask.file),
         }
     }
 }

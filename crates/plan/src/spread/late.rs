@@ -1,0 +1,72 @@
+//! What lost lanes have sent of a file may be carried out after the file has its name, and write
+//! into what somebody has changed meanwhile: the handle is of the same file. So the name waits.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::file::Stage;
+use super::{LaneId, Spread};
+use crate::JobId;
+
+/// How long the name waits for a server that does not say that a channel has ended: its processes
+/// have long had what arrived by then, unless the path held it back.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// Lanes that were lost with a part of a file and may still write it.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    lanes: BTreeMap<LaneId, Instant>,
+}
+
+impl Late {
+    pub(super) fn lost(&mut self, now: Instant, lane: LaneId) {
+        self.lanes.insert(lane, now + LONGEST);
+    }
+
+    /// Nothing can come any more.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.lanes.values().all(|until| *until <= now)
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.lanes.values().max().copied()
+    }
+}
+
+impl Spread {
+    /// The server has said that the lane's channel is at its end (sshd does when the SFTP server on
+    /// it has exited): nothing more of what was sent there is carried out. To be called before
+    /// [`Spread::lane_lost`] where that is known by then, and else as soon as it is.
+    pub fn lane_is_over(&mut self, now: Instant, lane: LaneId) {
+        self.at(now);
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.over = true;
+        }
+        for file in self.files.values_mut() {
+            file.late.lanes.remove(&lane);
+        }
+        self.name_what_waited();
+    }
+
+    pub(super) fn name_what_waited(&mut self) {
+        let now = self.now;
+        let waits =
+            |(_, f): &(&JobId, &super::file::SplitFile)| f.waits_for_name() && f.late.is_over(now);
+        let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.go_on(id);
+        }
+    }
+
+    /// When a name waits no longer.
+    pub(super) fn next_name(&self) -> Option<Instant> {
+        let waiting = self.files.values().filter(|f| f.waits_for_name());
+        waiting.filter_map(|f| f.late.until()).min()
+    }
+}
+
+impl super::file::SplitFile {
+    fn waits_for_name(&self) -> bool {
+        self.stage == Stage::Moving && self.running.is_empty() && self.is_complete()
+    }
+}
