@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_tests::interrupted::{Interrupted, Interruption};
+use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
 use testkit::delay_proxy::Way;
 use testkit::tree::write_file;
@@ -20,12 +20,19 @@ fn goes_on(seed: u64, up: bool, interruptions: &[Interruption]) {
     if is_scp() {
         return;
     }
-    let Some(copy) = Interrupted::new(seed, up, (2, 60 << 20), 300, 40_000_000) else {
+    let shape = Shape {
+        large: 2,
+        size: 60 << 20,
+        small: 300,
+        rate: Some(40_000_000),
+        rtt: Duration::from_millis(4),
+    };
+    let Some(copy) = Interrupted::new(seed, up, shape) else {
         return;
     };
     let tally = copy.copies(&mut Seed::new(seed), interruptions);
     assert!(
-        tally.again <= u64::from(tally.interruptions) * MOST_AGAIN,
+        tally.again <= tally.applied.len() as u64 * MOST_AGAIN,
         "{tally:?}"
     );
     println!("up {up}: {tally:?}");
