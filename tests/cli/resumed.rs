@@ -318,3 +318,60 @@ fn the_second_of_two_copies_is_told() {
         half.check();
     }
 }
+
+#[test]
+fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
+    // The first run has made the directory, and the second would copy into it, as scp does.
+    if is_scp() {
+        return;
+    }
+    for up in [true, false] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        let way = if up { Way::Up } else { Way::Down };
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(200_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        for n in 0..40 {
+            let path = scene.path(&format!("from/{n}"));
+            std::fs::create_dir_all(path.parent().expect("above")).expect("our folder");
+            write_file(&path, &Seed::new(n).bytes(20_000));
+        }
+        std::fs::create_dir(scene.path("at")).expect("our folder");
+        let (from, to) = match up {
+            true => (scene.path("from").into_os_string(), scene.remote("at/to")),
+            false => (scene.remote("from"), scene.path("at/to").into_os_string()),
+        };
+        let cp = || scene.client.cp().arg("-r").arg(&from).arg(&to);
+        let running = cp().spawn();
+        assert!(running.until(|| proxy.carried(way) > 150_000 && scene.path("at/to").is_dir()));
+        let pid = running.pid().to_string();
+        testkit::process::must("kill", &["-9".as_ref(), pid.as_ref()]);
+        running.wait();
+        // What the killed run had sent arrives first.
+        proxy.cut_now();
+        cp().run().expect_code(0);
+        testkit::tree::assert_same(
+            &scene.path("from"),
+            &scene.path("at/to"),
+            testkit::tree::Compare::CONTENT,
+        );
+        assert_eq!(names_in(&scene.path("at/to")), names_in(&scene.path("from")));
+    }
+}
+
+#[test]
+fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
+    if is_scp() {
+        return;
+    }
+    let Some(half) = Half::new(true) else { return };
+    let outcome = half.ends(&[]);
+    let said = outcome.err();
+    let taken = said.split("going on where an earlier run ended: ").nth(1);
+    let taken = taken.and_then(|t| t.split(" MB").next()?.parse::<u64>().ok());
+    assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
+}

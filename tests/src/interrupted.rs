@@ -160,7 +160,12 @@ impl Interrupted {
             witness.look();
             assert!(!outcome.timed_out, "{tally:?}: {outcome}");
             let moved = self.proxy.carried(self.way()) - before;
+            let last = tally.applied.last();
             match outcome.code {
+                // A shell's background jobs ignore it, and what they start.
+                Some(0) if last == Some(&Interruption::Interrupt) && moved < self.total / 2 => {
+                    panic!("SIGINT is ignored here: {outcome}");
+                }
                 Some(0) => break,
                 // One that had not begun has nothing to go on with.
                 Some(130) if moved > 1 << 20 => {

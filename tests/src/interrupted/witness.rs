@@ -73,11 +73,9 @@ impl Witness {
             if hidden || self.right.get(&name) == Some(&identity) {
                 continue;
             }
-            assert!(
-                same(&self.source.join(&name), &self.target.join(&name)),
-                "{}: the final name has what is not its source's: {identity:?}",
-                name.display()
-            );
+            if let Err(why) = same(&self.source.join(&name), &self.target.join(&name)) {
+                panic!("{}: the final name {why}; {identity:?}", name.display());
+            }
             self.right.insert(name, identity);
         }
         self.looked = Instant::now();
@@ -96,21 +94,31 @@ impl Witness {
     }
 }
 
-fn same(one: &Path, other: &Path) -> bool {
-    let (Ok(mut one), Ok(mut other)) = (File::open(one), File::open(other)) else {
-        return false;
-    };
-    let (mut a, mut b) = (Vec::new(), Vec::new());
+fn same(source: &Path, target: &Path) -> Result<(), String> {
+    let open = |path: &Path| File::open(path).map_err(|e| format!("cannot be opened: {e}"));
+    let (mut source, mut target) = (open(source)?, open(target)?);
+    let (mut ours, mut theirs, mut at) = (Vec::new(), Vec::new(), 0);
     loop {
-        a.clear();
-        b.clear();
-        let sizes = [(&mut one, &mut a), (&mut other, &mut b)]
-            .map(|(file, into)| file.take(1 << 20).read_to_end(into).ok());
-        match sizes {
-            [Some(0), Some(0)] => return true,
-            [Some(_), Some(_)] if a == b => {}
-            _ => return false,
+        ours.clear();
+        theirs.clear();
+        for (file, into) in [(&mut source, &mut ours), (&mut target, &mut theirs)] {
+            let read = file.take(1 << 20).read_to_end(into);
+            read.map_err(|e| format!("cannot be read: {e}"))?;
         }
+        if ours != theirs {
+            let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+            let zeros = theirs[same..].iter().take_while(|b| **b == 0).count();
+            return Err(format!(
+                "differs from byte {} on, with {zeros} zeros there, and ends at {} instead of {}",
+                at + same,
+                at + theirs.len(),
+                at + ours.len()
+            ));
+        }
+        if ours.is_empty() {
+            return Ok(());
+        }
+        at += ours.len();
     }
 }
 
