@@ -136,6 +136,7 @@ impl Interrupted {
         loop {
             tally.runs += 1;
             assert!(tally.runs < 4 * interruptions.len() as u32 + 4, "{tally:?}");
+            let before_this = tally.applied.len();
             let (running, before) = (self.spawn(), self.proxy.carried(self.way()));
             while let Some(how) = left.peek().copied() {
                 let moment = self.moment(random, interruptions.len() as u64);
@@ -160,7 +161,7 @@ impl Interrupted {
             witness.look();
             assert!(!outcome.timed_out, "{tally:?}: {outcome}");
             let moved = self.proxy.carried(self.way()) - before;
-            let last = tally.applied.last();
+            let last = tally.applied[before_this..].last();
             match outcome.code {
                 // A shell's background jobs ignore it, and what they start.
                 Some(0) if last == Some(&Interruption::Interrupt) && moved < self.total / 2 => {

@@ -90,7 +90,11 @@ impl Witness {
         self.right.clear();
         self.look();
         let names = |folder: &Path| files_below(folder).into_keys().collect::<Vec<_>>();
-        assert_eq!(names(&self.target), names(&self.source), "left over or missing");
+        assert_eq!(
+            names(&self.target),
+            names(&self.source),
+            "left over or missing"
+        );
     }
 }
 

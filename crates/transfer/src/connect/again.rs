@@ -84,7 +84,11 @@ impl Again {
         self.connect_with(config, Arc::new(Mutex::new(Nobody)))
     }
 
-    fn connect_with(&self, config: HostConfig, prompt: SharedPrompt) -> Result<Box<dyn Link>, NoMore> {
+    fn connect_with(
+        &self,
+        config: HostConfig,
+        prompt: SharedPrompt,
+    ) -> Result<Box<dyn Link>, NoMore> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());

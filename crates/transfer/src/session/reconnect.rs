@@ -111,7 +111,10 @@ impl Driver {
             return;
         };
         if self.reconnecting.lost.is_none() && self.reconnecting.tries == 0 {
-            let text = format!("nothing was heard for {} s; connecting again", DARK.as_secs());
+            let text = format!(
+                "nothing was heard for {} s; connecting again",
+                DARK.as_secs()
+            );
             self.telling.tell(SessionEvent::Says(text));
         }
         self.reconnecting.at = None;
