@@ -42,6 +42,8 @@ pub(super) struct Keeper {
     log: Option<Log>,
     /// There is enough to be worth it: files wait until they are written down.
     waits: bool,
+    /// The receiving machine was asked for the start of its kernel.
+    boot_asked: bool,
     /// What is written once there is.
     early: Vec<Record>,
     bytes: u64,
@@ -248,6 +250,8 @@ impl Engine<'_> {
         let makes = !into && (self.options.recursive || self.options.archive);
         if makes && self.keeper.log.is_none() {
             self.create_journal();
+            // Behind hundreds of files the answer would come after much that it is needed for.
+            self.learn_boot();
         }
     }
 
@@ -410,9 +414,10 @@ impl Engine<'_> {
     }
 
     fn learn_boot(&mut self) {
-        if self.target.is_none() {
+        if self.target.is_none() || self.keeper.boot_asked {
             return;
         }
+        self.keeper.boot_asked = true;
         if let Some((kind, file)) = self.boot_job() {
             self.submit(End::Target, kind, Purpose::Boot(file));
         }
