@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_tests::interrupted::{Interrupted, Interruption};
+use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
 use testkit::delay_proxy::Way;
 use testkit::tree::write_file;
@@ -20,12 +20,19 @@ fn goes_on(seed: u64, up: bool, interruptions: &[Interruption]) {
     if is_scp() {
         return;
     }
-    let Some(copy) = Interrupted::new(seed, up, (2, 60 << 20), 300, 40_000_000) else {
+    let shape = Shape {
+        large: 2,
+        size: 60 << 20,
+        small: 300,
+        rate: Some(40_000_000),
+        rtt: Duration::from_millis(4),
+    };
+    let Some(copy) = Interrupted::new(seed, up, shape) else {
         return;
     };
     let tally = copy.copies(&mut Seed::new(seed), interruptions);
     assert!(
-        tally.again <= u64::from(tally.interruptions) * MOST_AGAIN,
+        tally.again <= tally.applied.len() as u64 * MOST_AGAIN,
         "{tally:?}"
     );
     println!("up {up}: {tally:?}");
@@ -310,4 +317,64 @@ fn the_second_of_two_copies_is_told() {
         first.wait().expect_code(0);
         half.check();
     }
+}
+
+#[test]
+fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
+    // The first run has made the directory, and the second would copy into it, as scp does.
+    if is_scp() {
+        return;
+    }
+    for up in [true, false] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        let way = if up { Way::Up } else { Way::Down };
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(200_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        for n in 0..40 {
+            let path = scene.path(&format!("from/{n}"));
+            std::fs::create_dir_all(path.parent().expect("above")).expect("our folder");
+            write_file(&path, &Seed::new(n).bytes(20_000));
+        }
+        std::fs::create_dir(scene.path("at")).expect("our folder");
+        let (from, to) = match up {
+            true => (scene.path("from").into_os_string(), scene.remote("at/to")),
+            false => (scene.remote("from"), scene.path("at/to").into_os_string()),
+        };
+        let cp = || scene.client.cp().arg("-r").arg(&from).arg(&to);
+        let running = cp().spawn();
+        assert!(running.until(|| proxy.carried(way) > 150_000 && scene.path("at/to").is_dir()));
+        let pid = running.pid().to_string();
+        testkit::process::must("kill", &["-9".as_ref(), pid.as_ref()]);
+        running.wait();
+        // What the killed run had sent arrives first.
+        proxy.cut_now();
+        cp().run().expect_code(0);
+        testkit::tree::assert_same(
+            &scene.path("from"),
+            &scene.path("at/to"),
+            testkit::tree::Compare::CONTENT,
+        );
+        assert_eq!(
+            names_in(&scene.path("at/to")),
+            names_in(&scene.path("from"))
+        );
+    }
+}
+
+#[test]
+fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
+    if is_scp() {
+        return;
+    }
+    let Some(half) = Half::new(true) else { return };
+    let outcome = half.ends(&[]);
+    let said = outcome.err();
+    let taken = said.split("0 files done, ").nth(1);
+    let taken = taken.and_then(|t| t.split(" MB").next()?.parse::<u64>().ok());
+    assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
 }

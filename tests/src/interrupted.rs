@@ -1,19 +1,19 @@
 //! Copies of a mixed tree that are interrupted at seeded random moments and begun again until
 //! they are whole.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod witness;
+
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::delay_proxy::Way;
-use testkit::tree::{Compare, assert_same, write_file};
-use testkit::{DelayProxy, PeerKind, Seed};
+use testkit::tree::write_file;
+use testkit::{DelayProxy, PeerKind, Running, Seed};
 
 use crate::Scene;
+use witness::{Witness, files_below};
 
-/// What ends a run.
+/// What ends a run, or hinders it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
     /// SIGKILL of the client.
@@ -28,6 +28,28 @@ pub enum Interruption {
     Blackout(Duration),
 }
 
+impl Interruption {
+    /// What a run does not survive.
+    fn is_end(self) -> bool {
+        matches!(self, Self::Kill | Self::Interrupt)
+    }
+}
+
+/// A tree, and the path it is copied over.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Large files.
+    pub large: u32,
+    /// Bytes of the largest; each has at least half of it.
+    pub size: u64,
+    /// Files of up to 20 kB.
+    pub small: u32,
+    /// Bytes a second of a connection; None: as fast as this machine does it.
+    pub rate: Option<u64>,
+    /// The round trip.
+    pub rtt: Duration,
+}
+
 /// A tree, and its copies over a slow path.
 #[derive(Debug)]
 pub struct Interrupted {
@@ -35,52 +57,54 @@ pub struct Interrupted {
     pub scene: Scene,
     proxy: DelayProxy,
     up: bool,
-    sizes: BTreeMap<PathBuf, u64>,
     total: u64,
 }
 
 /// What came of one copy.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Runs that it took.
     pub runs: u32,
-    /// Interruptions.
-    pub interruptions: u32,
+    /// What it was interrupted by. Less than was asked for if it was whole before.
+    pub applied: Vec<Interruption>,
     /// Bytes that crossed the path beyond those of the tree.
     pub again: u64,
 }
 
+/// When to interrupt.
+enum Moment {
+    /// So much has crossed the path.
+    Carried(u64),
+    At(Instant),
+}
+
 impl Interrupted {
-    /// A tree of `large` files of up to `size` bytes, and `small` ones.
-    pub fn new(
-        seed: u64,
-        up: bool,
-        (large, size): (u32, u64),
-        small: u32,
-        rate: u64,
-    ) -> Option<Self> {
+    /// A tree made from `seed`, and a server behind a path.
+    pub fn new(seed: u64, up: bool, shape: Shape) -> Option<Self> {
         let mut scene = Scene::start(PeerKind::OpenSsh)?;
         let mut random = Seed::new(seed);
         let small_folders = (0..7).map(|n| format!("from/small/{n}"));
         for folder in small_folders.chain(["from/large".to_owned(), "at".to_owned()]) {
             std::fs::create_dir_all(scene.path(&folder)).expect("our folder");
         }
-        for n in 0..large {
-            let len = size / 2 + random.below(size / 2);
-            let content = random.bytes(len as usize);
-            write_file(&scene.path(&format!("from/large/{n}.bin")), &content);
+        let mut total = 0;
+        let mut put = |name: String, content: &[u8]| {
+            total += content.len() as u64;
+            write_file(&scene.path(&name), content);
+        };
+        for n in 0..shape.large {
+            let len = shape.size / 2 + random.below(shape.size / 2);
+            put(format!("from/large/{n}.bin"), &random.bytes(len as usize));
         }
-        for n in 0..small {
+        for n in 0..shape.small {
             let len = random.below(20_000) as usize;
-            let path = scene.path(&format!("from/small/{}/{n}", n % 7));
-            write_file(&path, &random.bytes(len));
+            put(format!("from/small/{}/{n}", n % 7), &random.bytes(len));
         }
-        let sizes = files_below(&scene.path("from"));
-        let total = sizes.values().sum();
-        let proxy = DelayProxy::to(scene.peer.addr())
-            .rtt(Duration::from_millis(4))
-            .rate(rate)
-            .start();
+        let mut proxy = DelayProxy::to(scene.peer.addr()).rtt(shape.rtt);
+        if let Some(rate) = shape.rate {
+            proxy = proxy.rate(rate);
+        }
+        let proxy = proxy.start();
         scene
             .client
             .dir
@@ -89,9 +113,12 @@ impl Interrupted {
             scene,
             proxy,
             up,
-            sizes,
             total,
         })
+    }
+
+    fn way(&self) -> Way {
+        if self.up { Way::Up } else { Way::Down }
     }
 
     /// Copies until it is whole, interrupting it each time at a random moment.
@@ -100,71 +127,98 @@ impl Interrupted {
     /// If a final name has what is not its source's, or the copy does not come to an end.
     #[track_caller]
     pub fn copies(&self, random: &mut Seed, interruptions: &[Interruption]) -> Tally {
-        let target = self.scene.path("at/to");
+        let (source, target) = (self.scene.path("from"), self.scene.path("at/to"));
         let _ = std::fs::remove_dir_all(&target);
-        let way = if self.up { Way::Up } else { Way::Down };
-        let began = self.proxy.carried(way);
+        let mut witness = Witness::new(source, target);
+        let began = self.proxy.carried(self.way());
         let mut tally = Tally::default();
-        let mut left = interruptions.iter();
+        let mut left = interruptions.iter().copied().peekable();
         loop {
             tally.runs += 1;
             assert!(tally.runs < 4 * interruptions.len() as u32 + 4, "{tally:?}");
-            let cp = self
-                .scene
-                .client
-                .cp()
-                .arg("-r")
-                .timeout(Duration::from_secs(180));
-            let run = match self.up {
-                true => cp
-                    .arg(self.scene.path("from"))
-                    .arg(self.scene.remote("at/to")),
-                false => cp.arg(self.scene.remote("from")).arg(&target),
-            };
-            let running = run.spawn();
-            if let Some(how) = left.next() {
-                let carried = self.proxy.carried(way);
-                let share = self.total / (interruptions.len() as u64 + 1);
-                let until = carried + random.below(2 * share);
-                let mut looked = Instant::now();
-                let moment = running.until(|| {
-                    if looked.elapsed() > Duration::from_millis(20) {
-                        self.check_names(&target);
-                        looked = Instant::now();
-                    }
-                    self.proxy.carried(way) >= until
-                });
-                if moment {
-                    tally.interruptions += 1;
-                    self.interrupt(*how, &running);
+            let before_this = tally.applied.len();
+            let (running, before) = (self.spawn(), self.proxy.carried(self.way()));
+            while let Some(how) = left.peek().copied() {
+                let moment = self.moment(random, interruptions.len() as u64);
+                if !running.until(|| {
+                    witness.glance();
+                    self.has_come(&moment)
+                }) {
+                    break;
+                }
+                left.next();
+                tally.applied.push(how);
+                self.interrupt(how, &running);
+                if how.is_end() {
+                    break;
                 }
             }
+            running.until(|| {
+                witness.glance();
+                false
+            });
             let outcome = running.wait();
-            self.check_names(&target);
-            assert!(!outcome.timed_out, "{outcome}");
+            witness.look();
+            assert!(!outcome.timed_out, "{tally:?}: {outcome}");
+            let moved = self.proxy.carried(self.way()) - before;
+            let last = tally.applied[before_this..].last();
             match outcome.code {
+                // A shell's background jobs ignore it, and what they start.
+                Some(0) if last == Some(&Interruption::Interrupt) && moved < self.total / 2 => {
+                    panic!("SIGINT is ignored here: {outcome}");
+                }
                 Some(0) => break,
-                Some(130) => assert!(outcome.err().contains("to go on"), "{outcome}"),
-                Some(255) | None => {}
+                // One that had not begun has nothing to go on with.
+                Some(130) if moved > 1 << 20 => {
+                    assert!(outcome.err().contains("to go on"), "{outcome}");
+                }
+                Some(130 | 255) | None => {}
                 // What was refused when the server was killed may be a file's own failure.
-                _ => assert!(tally.interruptions > 0, "{outcome}"),
+                _ => assert!(
+                    tally.applied.contains(&Interruption::KillServer),
+                    "{tally:?}: {outcome}"
+                ),
             }
         }
-        let compare = Compare::CONTENT;
-        assert_same(&self.scene.path("from"), &target, compare);
-        let names: Vec<PathBuf> = files_below(&target).into_keys().collect();
-        assert_eq!(
-            names,
-            self.sizes.keys().cloned().collect::<Vec<_>>(),
-            "left over"
-        );
+        witness.whole();
         self.check_no_journal();
-        let carried = self.proxy.carried(way) - began;
+        let carried = self.proxy.carried(self.way()) - began;
         tally.again = carried.saturating_sub(self.total);
         tally
     }
 
-    fn interrupt(&self, how: Interruption, running: &testkit::Running) {
+    fn spawn(&self) -> Running {
+        let cp = self.scene.client.cp().arg("-r");
+        let cp = cp.timeout(Duration::from_secs(180));
+        match self.up {
+            true => cp
+                .arg(self.scene.path("from"))
+                .arg(self.scene.remote("at/to")),
+            false => cp
+                .arg(self.scene.remote("from"))
+                .arg(self.scene.path("at/to")),
+        }
+        .spawn()
+    }
+
+    /// Anywhere in what is to be carried, or, one in six, soon: the login and the first small
+    /// files are few bytes.
+    fn moment(&self, random: &mut Seed, of: u64) -> Moment {
+        if random.below(6) == 0 {
+            return Moment::At(Instant::now() + Duration::from_millis(random.below(1200)));
+        }
+        let share = self.total / of.max(1);
+        Moment::Carried(self.proxy.carried(self.way()) + random.below(share))
+    }
+
+    fn has_come(&self, moment: &Moment) -> bool {
+        match moment {
+            Moment::Carried(bytes) => self.proxy.carried(self.way()) >= *bytes,
+            Moment::At(at) => Instant::now() >= *at,
+        }
+    }
+
+    fn interrupt(&self, how: Interruption, running: &Running) {
         match how {
             Interruption::Kill => kill(running.pid()),
             Interruption::Interrupt => running.interrupt(),
@@ -174,58 +228,24 @@ impl Interrupted {
         }
     }
 
-    /// No file under its final name is anything but whole.
-    #[track_caller]
-    fn check_names(&self, target: &Path) {
-        for (name, size) in files_below(target) {
-            let hidden = name
-                .file_name()
-                .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-            if !hidden {
-                assert_eq!(self.sizes.get(&name), Some(&size), "{}", name.display());
-            }
-        }
-    }
-
     /// A copy that is whole leaves none.
+    ///
+    /// # Panics
+    /// If it has.
     #[track_caller]
     pub fn check_no_journal(&self) {
         let state = self.scene.client.dir.path().join("state/longhaul");
         for folder in [self.scene.path("at"), state] {
             let files = files_below(&folder).into_keys();
-            let journals: Vec<PathBuf> = files
+            let journals: Vec<_> = files
                 .filter(|f| f.extension().is_some_and(|e| e == "journal"))
                 .collect();
             assert!(journals.is_empty(), "{journals:?}");
         }
-        thread::yield_now();
     }
 }
 
 fn kill(pid: u32) {
     // One that has ended meanwhile is no failure.
     let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
-}
-
-/// Files below `folder` by their path in it, with their sizes.
-pub fn files_below(folder: &Path) -> BTreeMap<PathBuf, u64> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(inner) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(folder.join(&inner)) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let name = inner.join(entry.file_name());
-            // What is renamed meanwhile is not there any more.
-            let Ok(meta) = entry.metadata() else { continue };
-            match meta.is_dir() {
-                true => folders.push(name),
-                false => {
-                    found.insert(name, meta.len());
-                }
-            }
-        }
-    }
-    found
 }

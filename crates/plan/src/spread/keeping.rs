@@ -9,10 +9,12 @@ use super::spans::Spans;
 use super::{Assigned, Spread};
 use crate::{DiskRequest, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
 
-/// Bytes over all files that may be answered and not durable before they are synced. An
-/// interruption costs this, what is answered while the sync takes, and what is in flight: together
-/// they have to stay below 64 MiB.
+/// Bytes over all files that may be answered and not durable before they are synced. A machine
+/// that stops costs this and what is answered while the sync takes.
 const SYNC_EACH: u64 = 24 << 20;
+/// So much more is told before it is durable: it counts while the receiving machine's kernel runs,
+/// and a sync may take seconds in which hundreds of MiB are answered.
+const TELL_EACH: u64 = 4 << 20;
 /// And how long.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// A file of this size is durable before it gets its name: to send it again after a crash would
@@ -28,6 +30,8 @@ pub(super) struct Keeping {
     written: Spans,
     /// Of them, bytes since the last sync began.
     fresh: u64,
+    /// Of them, what nobody was told.
+    untold: Spans,
     /// Being synced: by which job, and what of it was written when that began.
     syncing: Option<(JobId, Spans)>,
     /// The receiving end can sync, and has.
@@ -40,7 +44,9 @@ pub(super) struct Keeping {
 
 impl Keeping {
     pub(super) fn wrote(&mut self, offset: u64, len: u64) {
-        self.written.insert(offset, offset.saturating_add(len));
+        let end = offset.saturating_add(len);
+        self.written.insert(offset, end);
+        self.untold.insert(offset, end);
         self.fresh += len;
     }
 }
@@ -86,6 +92,11 @@ impl SplitFile {
 }
 
 impl Spread {
+    /// Whether a large file is under way whose copy is written down.
+    pub fn keeps(&self) -> bool {
+        self.files.values().any(SplitFile::is_kept)
+    }
+
     /// The source of an upload is open: looks at what an earlier run has left; false if that has
     /// left nothing.
     pub(super) fn ask_to_adopt(&mut self, id: JobId) -> bool {
@@ -166,9 +177,35 @@ impl Spread {
         {
             file.keeping.wrote(offset, len);
             self.fresh += len;
+            self.untold += len;
+            if self.untold >= TELL_EACH {
+                self.tell_written();
+            }
             if self.fresh >= SYNC_EACH {
                 self.sync();
             }
+        }
+    }
+
+    /// Tells what is there and not known to be durable.
+    pub(super) fn tell_written(&mut self) {
+        self.untold = 0;
+        let mut told = Vec::new();
+        for (id, file) in &mut self.files {
+            let spans = std::mem::take(&mut file.keeping.untold);
+            let ranges: Vec<_> = spans.iter().collect();
+            let mtime = file.keeping.mtime;
+            told.extend(ranges.chunks(MOST).map(|ranges| {
+                let kept = Kept {
+                    durable: false,
+                    mtime,
+                    ranges: ranges.to_vec(),
+                };
+                LaneEvent::Kept(*id, kept)
+            }));
+        }
+        for event in told {
+            self.tell(event);
         }
     }
 

@@ -196,6 +196,8 @@ pub struct Spread {
     syncs: VecDeque<(JobId, JobKind, JobId)>,
     /// Bytes of kept files that were answered since the last sync.
     fresh: u64,
+    /// And those that nobody was told of.
+    untold: u64,
     synced_at: Instant,
     no_side_lane: bool,
 }
@@ -267,6 +269,7 @@ impl Spread {
             leaving: false,
             syncs: VecDeque::new(),
             fresh: 0,
+            untold: 0,
             synced_at: now,
             no_side_lane: false,
         }
@@ -413,6 +416,8 @@ impl Spread {
     /// down stay, to be gone on with.
     pub fn leave(&mut self, now: Instant, reason: &str) {
         self.leaving = true;
+        self.at(now);
+        self.tell_written();
         self.cancel(now, reason);
     }
 

@@ -227,6 +227,15 @@ impl World {
             // Not what else the temporary holds: an earlier run may have lost it.
             answered.push((at, at + 1));
             since += 1;
+            // Told before it is durable: it counts unless the machine stops.
+            if since % 4 == 0 {
+                self.log.write(&Record::Ranges {
+                    id,
+                    durable: false,
+                    mtime: 0,
+                    ranges: answered[answered.len() - 4..].to_vec(),
+                });
+            }
             if since == SYNC_EACH {
                 since = 0;
                 let file = self.disk.files[&temp].clone();

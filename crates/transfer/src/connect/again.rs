@@ -19,6 +19,8 @@ use crate::session::{Link, NoMore, Reach};
 /// How long connecting again may take before it is tried anew: the SYN of a try that began while
 /// the path was dark may be repeated half a minute after it is light again.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where the person is asked.
+const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
 /// Connections to a host that is reached through others, which see a login for each.
 const THROUGH_OTHERS: u32 = 4;
 
@@ -30,11 +32,13 @@ const THROUGH_OTHERS: u32 = 4;
 pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Again), String> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
+    let asked_again = AtomicBool::new(false);
     let again = Again {
         config: config.clone(),
         around: around.clone(),
         first: Arc::clone(&first),
         asked: Arc::clone(&asked),
+        asked_again,
     };
     let opened = Arc::clone(&around.opened);
     let around = Surroundings {
@@ -51,7 +55,8 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     Ok((connect_to(config, &around)?, again))
 }
 
-/// How more connections to the same host are made, without asking anybody anything.
+/// How more connections to the same host are made. Nobody is asked anything for them, but once
+/// after the last connection is lost.
 pub struct Again {
     config: HostConfig,
     around: Surroundings,
@@ -59,6 +64,8 @@ pub struct Again {
     first: Arc<OnceLock<Facts>>,
     /// A secret was asked for on the way, perhaps by a host that is only passed through.
     asked: Arc<AtomicBool>,
+    /// The person was asked again, and no connection came of it.
+    asked_again: AtomicBool,
 }
 
 impl Again {
@@ -70,23 +77,49 @@ impl Again {
 
 impl Again {
     fn another_of(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
-        let Some(first) = self.open() else {
+        if self.open().is_none() {
             let why = "another login would need the person again".to_owned();
             return Err(NoMore::Login(why));
-        };
+        }
+        self.connect_with(config, Arc::new(Mutex::new(Nobody)))
+    }
+
+    fn connect_with(
+        &self,
+        config: HostConfig,
+        prompt: SharedPrompt,
+    ) -> Result<Box<dyn Link>, NoMore> {
+        let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
-            first.address.as_ref().and_then(|a| a.parse().ok());
+            first.and_then(|f| f.address.as_ref()?.parse().ok());
         let around = Surroundings {
-            prompt: Arc::new(Mutex::new(Nobody)),
+            prompt,
             opened: Arc::new(|_| {}),
             forward_agent: false,
-            beside: Some(Beside {
+            beside: first.map(|first| Beside {
                 address: address.map(|a| a.ip()),
                 host_key: first.host_key_blob.clone(),
             }),
             ..self.around.clone()
         };
         connect_authenticated(config, &around)
+    }
+
+    /// Asks whoever was asked for the first login.
+    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
+        if self.asked_again.load(Ordering::SeqCst) {
+            let why = "the login was refused, and nobody is asked more than once".to_owned();
+            return Err(NoMore::Login(why));
+        }
+        let asked = Arc::new(AtomicBool::new(false));
+        let prompt = Arc::new(Mutex::new(Watched {
+            inner: Arc::clone(&self.around.prompt),
+            asked: Arc::clone(&asked),
+        }));
+        let link = self.connect_with(config, prompt);
+        let failed = link.is_err() && asked.load(Ordering::SeqCst);
+        self.asked_again.store(failed, Ordering::SeqCst);
+        link
     }
 }
 
@@ -105,9 +138,18 @@ impl Reach for Again {
 
     fn again(&self) -> Result<Box<dyn Link>, NoMore> {
         let mut config = self.config.clone();
+        if self.open().is_none() {
+            // Whoever is asked takes the time that it takes.
+            config.connect_timeout = Some(config.connect_timeout.unwrap_or(ASKED_TIMEOUT));
+            return self.ask_again(config);
+        }
         let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
         config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
         self.another_of(config)
+    }
+
+    fn asks(&self) -> bool {
+        self.first.get().is_some() && self.open().is_none()
     }
 
     fn learned(&self, direction: Direction) -> Option<Learned> {

@@ -338,9 +338,9 @@ impl<'a> Engine<'a> {
         self.cancelled = true;
         self.drop_what_waits();
         for side in [&self.source, &self.target].into_iter().flatten() {
-            match self.keeper.log() {
-                Some(_) => side.session.leave("interrupted"),
-                None => side.session.cancel("interrupted"),
+            match self.keeper.goes_on() {
+                true => side.session.leave("interrupted"),
+                false => side.session.cancel("interrupted"),
             }
         }
     }

@@ -40,7 +40,11 @@ pub(super) struct Keeper {
     /// Nothing of it is gone on with.
     afresh: bool,
     log: Option<Log>,
-    /// What is written once there is enough of it.
+    /// There is enough to be worth it: files wait until they are written down.
+    waits: bool,
+    /// The receiving machine was asked for the start of its kernel.
+    boot_asked: bool,
+    /// What is written once there is.
     early: Vec<Record>,
     bytes: u64,
     files: u64,
@@ -66,9 +70,14 @@ impl Keeper {
         self.place.is_some()
     }
 
-    /// Where the journal is, if there is one.
+    /// What is written, if there is something.
     pub(super) fn log(&self) -> Option<&Log> {
         self.log.as_ref()
+    }
+
+    /// Files wait for it, and what is left of them is gone on with.
+    pub(super) fn goes_on(&self) -> bool {
+        self.waits && self.log.is_some()
     }
 
     /// Files that wait for it.
@@ -81,13 +90,10 @@ impl Keeper {
     }
 
     fn write(&mut self, record: Record) -> u64 {
-        match &mut self.log {
-            Some(log) => log.write(record),
-            None => {
-                self.early.push(record);
-                0
-            }
+        if !self.waits {
+            self.early.push(record.clone());
         }
+        self.log.as_mut().map_or(0, |log| log.write(record))
     }
 }
 
@@ -133,6 +139,7 @@ impl Engine<'_> {
                 match Log::start(file, path, good, target, soft) {
                     Ok(log) => {
                         self.keeper.log = Some(log);
+                        self.keeper.waits = true;
                         self.keeper.next = state.next_id();
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
@@ -238,6 +245,14 @@ impl Engine<'_> {
         };
         let path = path.clone();
         self.keeper.write(Record::Onto { into, path });
+        // The first thing that such a copy makes is a directory of that name. Were it not known
+        // whose that is, the same command would go into it the next time.
+        let makes = !into && (self.options.recursive || self.options.archive);
+        if makes && self.keeper.log.is_none() {
+            self.create_journal();
+            // Behind hundreds of files the answer would come after much that it is needed for.
+            self.learn_boot();
+        }
     }
 
     /// Decides how a file is begun.
@@ -325,7 +340,7 @@ impl Engine<'_> {
             tag,
         };
         let number = self.keeper.write(begun);
-        if self.keeper.log.is_some() {
+        if self.keeper.waits {
             self.keeper.waiting.push_back((number, id));
             return Start::Later;
         }
@@ -340,11 +355,40 @@ impl Engine<'_> {
         Start::Later
     }
 
-    /// There is enough to be worth it: writes down what was kept in mind. Returns the number of
-    /// the last record; 0 if it cannot be.
+    /// There is enough to be worth it: what is begun waits until it is written down. Returns the
+    /// number of the last record; 0 if it cannot be.
     fn open_journal(&mut self) -> u64 {
-        let Some(place) = &self.keeper.place else {
+        if self.keeper.log.is_none() {
+            self.create_journal();
+        }
+        let Some(log) = &mut self.keeper.log else {
             return 0;
+        };
+        match log.sync_from_now_on() {
+            Ok(number) => {
+                self.keeper.waits = true;
+                self.keeper.early.clear();
+                self.learn_boot();
+                number
+            }
+            Err(e) => {
+                self.keeper.log = None;
+                self.no_journal(&e);
+                0
+            }
+        }
+    }
+
+    fn no_journal(&mut self, e: &std::io::Error) {
+        self.keeper.place = None;
+        self.keeper.early.clear();
+        self.warn_of_journal(&os_words(e));
+    }
+
+    /// Makes the journal and writes down what was kept in mind.
+    fn create_journal(&mut self) {
+        let Some(place) = &self.keeper.place else {
+            return;
         };
         let target = self.keeper.target.clone();
         let identity = place.identity().to_vec();
@@ -359,27 +403,21 @@ impl Engine<'_> {
                     true => boot_here(),
                     false => Vec::new(),
                 };
-                let mut number = log.write(Record::Run { boot });
-                for record in self.keeper.early.drain(..) {
-                    number = log.write(record);
+                log.write(Record::Run { boot });
+                for record in &self.keeper.early {
+                    log.write(record.clone());
                 }
                 self.keeper.log = Some(log);
-                self.learn_boot();
-                number
             }
-            Err(e) => {
-                self.keeper.place = None;
-                self.keeper.early.clear();
-                self.warn_of_journal(&os_words(&e));
-                0
-            }
+            Err(e) => self.no_journal(&e),
         }
     }
 
     fn learn_boot(&mut self) {
-        if self.target.is_none() {
+        if self.target.is_none() || self.keeper.boot_asked {
             return;
         }
+        self.keeper.boot_asked = true;
         if let Some((kind, file)) = self.boot_job() {
             self.submit(End::Target, kind, Purpose::Boot(file));
         }
@@ -567,7 +605,7 @@ impl Engine<'_> {
             mtime,
         });
         let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
-        if self.target.is_some() && self.keeper.log.is_some() && (due || size >= LARGE) {
+        if self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(Instant::now());
             let path = RemotePath(task.target.clone());
             let follow = true;
@@ -585,7 +623,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The run is over: a copy that is whole needs no journal.
+    /// The run is over: a copy that is whole needs no journal. One that is small and came to its
+    /// end without some files is begun anew.
     pub(super) fn close_journal(&mut self, whole: bool) {
         let Some(log) = self.keeper.log.take() else {
             if !whole && self.keeper.target.is_some() {
@@ -593,9 +632,13 @@ impl Engine<'_> {
             }
             return;
         };
-        if whole {
+        let small = !self.keeper.waits;
+        if small && !whole && self.keeper.target.is_some() {
+            self.clear_unwritten();
+        }
+        if whole || (small && !self.stopped()) {
             log.remove();
-        } else {
+        } else if !small {
             self.summary.journal = Some(Name::from(log.path()));
         }
     }

@@ -68,6 +68,8 @@ pub(super) struct Driver {
     pub(super) first_served: usize,
     /// Something waits for the throttle.
     pub(super) throttled: bool,
+    /// Lanes are held to what may be in flight over all of them.
+    pub(super) held_to_flight: bool,
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
@@ -114,6 +116,7 @@ impl Driver {
             yielding: options.background.then(|| Yielding::new(now)),
             first_served: 0,
             throttled: false,
+            held_to_flight: false,
             ended: None,
             over: false,
             changed: false,

@@ -9,6 +9,9 @@ use super::yielding::LENGTH;
 /// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
 const PACKET: usize = 32 * 1024;
 
+/// What may be in flight over all lanes while a copy is written down: it is sent again after an
+/// interruption, and with what is answered and not written down yet that has to stay below 64 MiB.
+const MOST_IN_FLIGHT: u64 = 40 << 20;
 /// What answers may hold beyond the depth: one READ more, and headers.
 const ANSWERS_BEYOND: u64 = 512 << 10;
 
@@ -192,7 +195,7 @@ impl Driver {
             Some(_) if count > 0 => (self.first_served + 1) % count,
             _ => 0,
         };
-        let mut left = self.may_fly();
+        let mut left = self.may_fly(now);
         for turn in 0..count {
             let at = (self.first_served + turn) % count;
             self.drain_events(now, at);
@@ -238,13 +241,22 @@ impl Driver {
 
     /// Under a limit, what more may be asked for or sent: what is in flight has left for good, and
     /// answers of eight lanes in as many receive buffers were 8 % of 200 MB beyond it.
-    fn may_fly(&self) -> Option<u64> {
-        let limit = self.options.limit.filter(|_| self.yielding.is_none())?;
+    fn may_fly(&mut self, now: Instant) -> Option<u64> {
         let stats = || self.lanes.iter().map(|on| on.lane.stats());
+        let flies = || stats().map(|s| s.bytes_in_flight).sum::<u64>();
+        let Some(limit) = self.options.limit.filter(|_| self.yielding.is_none()) else {
+            let most = || stats().map(|s| s.bytes_depth).sum::<u64>();
+            let hold = self.lanes.len() > 2 && most() > MOST_IN_FLIGHT && self.spread.keeps();
+            let left = hold.then(|| MOST_IN_FLIGHT.saturating_sub(flies()));
+            if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
+                let lanes = self.lanes.iter_mut();
+                lanes.for_each(|on| on.lane.set_pace(now, u64::MAX));
+            }
+            return left;
+        };
         let latency = stats().filter_map(|s| s.latency).min();
         let ahead = 2 * latency.unwrap_or_default() + LIMIT_AHEAD;
-        let flies: u64 = stats().map(|s| s.bytes_in_flight).sum();
-        Some(((limit as f64 * ahead.as_secs_f64()) as u64).saturating_sub(flies))
+        Some(((limit as f64 * ahead.as_secs_f64()) as u64).saturating_sub(flies()))
     }
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {

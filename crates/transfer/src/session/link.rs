@@ -118,6 +118,11 @@ pub trait Reach: Send + Sync {
     /// One more connection, authenticated. Blocks as long as that takes.
     fn another(&self) -> Result<Box<dyn Link>, NoMore>;
 
+    /// Whether [`Reach::again`] asks the person, once.
+    fn asks(&self) -> bool {
+        false
+    }
+
     /// One in place of those that were lost, or silent. Gives up within seconds, to be tried
     /// again.
     fn again(&self) -> Result<Box<dyn Link>, NoMore> {

@@ -17,6 +17,8 @@ const GIVEN_UP: Duration = Duration::from_secs(120);
 const WORTH: u64 = 4 << 20;
 /// Logins refused one after the other: one may only have been cut off.
 const REFUSED: u32 = 3;
+/// Under a lower limit a request may take longer than that to leave.
+const LIMIT: u64 = 256_000;
 /// Connections lost one after the other with next to nothing moved on them.
 const FRUITLESS: u32 = 4;
 
@@ -31,6 +33,8 @@ pub(super) struct Reconnecting {
     at: Option<Instant>,
     /// A try is under way.
     trying: bool,
+    /// When the last one began.
+    tried: Option<Instant>,
     /// What had been moved when the last connection was lost, and how often nothing more was.
     moved: u64,
     fruitless: u32,
@@ -54,7 +58,8 @@ impl Driver {
     /// The last connection is gone: connects again where that may help.
     pub(super) fn last_connection_lost(&mut self, now: Instant, why: String) {
         let moved = self.spread.stats().moved;
-        let open = self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        let reach = self.options.reach.as_ref();
+        let open = reach.is_some_and(|r| r.is_open() || r.asks());
         let worth = moved >= WORTH && self.ends.server.get().is_some() && !self.leaving;
         let fruitless = match moved.saturating_sub(self.reconnecting.moved) < (1 << 20) {
             true => self.reconnecting.fruitless + 1,
@@ -93,7 +98,7 @@ impl Driver {
         let reach = self.options.reach.as_ref().is_some_and(|r| r.is_open());
         let in_flight = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;
         reach
-            && self.options.limit.is_none()
+            && self.options.limit.is_none_or(|limit| limit >= LIMIT)
             && self.spread.stats().moved >= WORTH
             && self.lanes.iter().any(in_flight)
     }
@@ -105,8 +110,16 @@ impl Driver {
         let Some(reach) = self.options.reach.clone() else {
             return;
         };
+        if self.reconnecting.lost.is_none() && self.reconnecting.tries == 0 {
+            let text = format!(
+                "nothing was heard for {} s; connecting again",
+                DARK.as_secs()
+            );
+            self.telling.tell(SessionEvent::Says(text));
+        }
         self.reconnecting.at = None;
         self.reconnecting.trying = true;
+        self.reconnecting.tried = Some(now);
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
@@ -140,7 +153,7 @@ impl Driver {
                 }
                 let text = match was_lost {
                     true => "connected again",
-                    false => "nothing was heard for a while: going on over a new connection",
+                    false => "going on over a new connection",
                 };
                 self.telling.tell(SessionEvent::Says(text.to_owned()));
                 if !was_lost {
@@ -151,7 +164,9 @@ impl Driver {
             Err(why) => {
                 tracing::debug!("no connection: {why}");
                 let tries = self.reconnecting.tries;
-                self.reconnecting.at = Some(now + backoff(tries, jitter()));
+                // A try into the dark takes as long as the wait: the next follows at once then.
+                let since = self.reconnecting.tried.unwrap_or(now);
+                self.reconnecting.at = Some(now.max(since + backoff(tries, jitter())));
                 if let Some((since, first)) = &self.reconnecting.lost
                     && (now.saturating_duration_since(*since) > GIVEN_UP
                         || (matches!(why, NoMore::Login(_)) && tries >= REFUSED))
