@@ -176,6 +176,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..TRANSATLANTIC
     },
     Scenario {
+        name: "transatlantic-small-one",
+        about: "20,000 small files to a host that lets nobody log in twice: one connection.",
+        content: Content::Small {
+            files: 20_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        held: &["--connections", "1"],
+        asked: &[Asked::Files(4_000.0)],
+        ..TRANSATLANTIC
+    },
+    Scenario {
         name: "transatlantic-tiny",
         about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
         content: Content::File(1024),
