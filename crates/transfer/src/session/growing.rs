@@ -15,8 +15,8 @@ use super::driver::Driver;
 use super::{LinkSample, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
 
-/// So many jobs are under way only where there are more: the copy sends no more than 4,096.
-const JOBS: usize = 3072;
+/// So many jobs are under way only where there are more: the copy sends no more than 8,192.
+const JOBS: usize = 6144;
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
