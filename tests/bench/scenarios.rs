@@ -176,6 +176,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..TRANSATLANTIC
     },
     Scenario {
+        name: "transatlantic-small-one",
+        about: "1 Gbit/s at 114 ms, and a host that lets nobody log in twice: one connection.",
+        // Slow start takes two seconds, and the far end's send buffer allows 5,100 a second then.
+        content: Content::Small {
+            files: 40_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        held: &["--connections", "1"],
+        asked: &[Asked::Files(4_000.0)],
+        ..TRANSATLANTIC
+    },
+    Scenario {
         name: "transatlantic-tiny",
         about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
         content: Content::File(1024),

@@ -25,6 +25,9 @@ pub struct Depth {
     /// The lowest latency of the whole session. It never expires: under a load of twice the
     /// product every later sample holds queueing, and believing it would double the queue.
     latency: Option<Duration>,
+    /// Since when the present round trip is counted, what was answered in it and in the one before.
+    trip: Option<Instant>,
+    answered: [u64; 2],
     round: u64,
     round_end: u64,
     /// The sender ran into the target in this round or the last, so the path was offered all it
@@ -68,6 +71,8 @@ impl Depth {
             answered_sent_at: None,
             rates: VecDeque::new(),
             latency: None,
+            trip: None,
+            answered: [0; 2],
             round: 0,
             round_end: 0,
             blocked: [false; 2],
@@ -85,6 +90,13 @@ impl Depth {
             (Some(rate), Some(latency)) => (gain * rate * latency.as_secs_f64()) as u64,
             _ => 0,
         }
+    }
+
+    /// What the last round trips have brought, the better of two. Requests that waited in the
+    /// server for several of them, as they do while TCP starts slowly, tell the mean rate of all
+    /// that time; in slow start that was a third of the present one.
+    pub fn lately(&self) -> u64 {
+        self.answered.into_iter().max().unwrap_or(0)
     }
 
     /// What is in flight.
@@ -135,6 +147,7 @@ impl Depth {
         self.delivered_at = Some(now);
         let latency = now.saturating_duration_since(stamp.sent_at);
         self.latency = Some(self.latency.map_or(latency, |l| l.min(latency)));
+        self.note_trip(now, stamp.amount);
         self.answered_sent_at = Some(stamp.sent_at);
         // Answers that were held up arrive in a burst; what was sent meanwhile bounds the rate
         // (draft-cheng-iccrg-delivery-rate-estimation section 3.3).
@@ -149,6 +162,21 @@ impl Depth {
         if self.was_blocked() {
             self.target = self.product().clamp(self.limits.min, self.limits.max);
         }
+    }
+
+    fn note_trip(&mut self, now: Instant, amount: u64) {
+        let latency = self.latency.unwrap_or_default();
+        let over = now.saturating_duration_since(*self.trip.get_or_insert(now));
+        if over >= latency {
+            let before = if over < 2 * latency {
+                self.answered[0]
+            } else {
+                0
+            };
+            self.answered = [0, before];
+            self.trip = Some(now);
+        }
+        self.answered[0] += amount;
     }
 
     fn was_blocked(&self) -> bool {
@@ -254,6 +282,29 @@ mod tests {
             depth.on_answered(at + Duration::from_millis(100), stamp);
         }
         assert_eq!(depth.target(), 2 * MIB);
+    }
+
+    /// TCP starts slowly with much waiting in the server: what was asked for long ago is answered.
+    #[test]
+    fn a_rate_that_doubles_is_known_as_it_doubles() {
+        let start = testkit::sftp_model::epoch();
+        let rtt = Duration::from_millis(100);
+        let mut depth = Depth::new(LIMITS);
+        let mut queue: VecDeque<Stamp> = (0..400).map(|_| depth.on_sent(start, 4096)).collect();
+        let mut answered = 0;
+        for trip in 1..=5u32 {
+            let now = start + rtt * trip;
+            answered = 4 << trip;
+            for _ in 0..answered {
+                depth.on_answered(now, queue.pop_front().unwrap());
+                queue.push_back(depth.on_sent(now, 4096));
+            }
+        }
+        assert_eq!(depth.lately(), answered * 4096);
+        assert!(depth.target_of(1.0) < answered * 4096 * 3 / 4, "the mean");
+        // Long after, it is not lately any more.
+        depth.on_answered(start + rtt * 30, queue.pop_front().unwrap());
+        assert_eq!(depth.lately(), 4096);
     }
 
     /// A stalled receiver, or a thread that slept: answers of many milliseconds within one.

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -50,6 +50,7 @@ impl Tuning {
             try_congestion_control(&socket, name)?;
         }
         set_notsent_lowat(&socket);
+        open_receive_window(&socket);
         Ok(socket)
     }
 
@@ -131,6 +132,39 @@ fn set_notsent_lowat(socket: &Socket) {
     let _ = (socket, NOTSENT_LOWAT);
 }
 
+/// What the receive buffer is good for from the beginning on.
+const RECEIVE: libc::c_int = 1 << 20;
+
+/// The receive buffer begins with 128 KiB, half of which is a window: a sender in slow start is
+/// through with that in its fourth round trip, and autotuning sees it a round trip late. A mark of
+/// SO_RCVLOWAT makes the buffer large enough for it (tcp_set_rcvlowat) and leaves autotuning on,
+/// as SO_RCVBUF does not; the mark itself is taken back at once. Best effort.
+fn open_receive_window(socket: &Socket) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        set_receive_mark(socket, RECEIVE);
+        set_receive_mark(socket, 1);
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = (socket, RECEIVE);
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[allow(unsafe_code, reason = "setsockopt(SO_RCVLOWAT) has no safe wrapper")]
+fn set_receive_mark(socket: &Socket, mark: libc::c_int) {
+    let len = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+    // SAFETY: the option's value is one int, which `mark` is until the call is over.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            std::ptr::from_ref(&mark).cast(),
+            len,
+        );
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -144,6 +178,25 @@ mod tests {
         let socket = tuning.socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
         let name = socket.tcp_congestion()?;
         assert_eq!(name.split(|b| *b == 0).next(), Some(&b"reno"[..]));
+        Ok(())
+    }
+
+    #[test]
+    fn the_receive_window_is_open_and_nobody_waits_for_it_to_fill() -> io::Result<()> {
+        let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        let tuned = Tuning::default().socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
+        let before = plain.recv_buffer_size()?;
+        assert!(tuned.recv_buffer_size()? >= before.max(1 << 20));
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let to = listener.local_addr()?;
+        let tuned = Tuning::default().socket(&to)?;
+        tuned.connect(&to.into())?;
+        io::Write::write_all(&mut listener.accept()?.0, b"1")?;
+        tuned.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+        let mut byte = [0];
+        io::Read::read_exact(&mut &tuned, &mut byte)?;
+        assert_eq!(byte, *b"1");
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Growth;
+use super::{Direction, Growth};
 
 /// What a file weighs on the path beside its bytes: OPEN, WRITE or READ, CLOSE, rename, answers.
 const FILE: u64 = 600;
@@ -14,6 +14,10 @@ const FILES: u64 = 16;
 const MANY: u64 = 32 << 20;
 /// So many connections there are then.
 const CONNECTIONS: u32 = 4;
+/// What a channel's window holds (OpenSSH), and how much of it one channel is enough for: in slow
+/// start the window is full before a second channel that is asked for then is there.
+const WINDOW: u64 = 2 << 20;
+const ENOUGH: u64 = 2 * WINDOW;
 /// Where a login takes no time worth saving, its processor time counts.
 const LONG: Duration = Duration::from_millis(20);
 
@@ -36,10 +40,18 @@ impl Growth {
     /// Raises what was planned to what the expected files are worth.
     pub(super) fn plan_for_many(&mut self) {
         self.planned.0 = self.planned.0.max(self.for_many());
+        let up = self.config.direction == Direction::Up;
+        if up && self.expected > ENOUGH && self.is_long() && self.config.channels.is_none() {
+            self.planned.1 = self.planned.1.max(2);
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.measure.trip().is_none_or(|rtt| rtt >= LONG)
     }
 
     fn for_many(&self) -> u32 {
-        let long = self.measure.trip().is_none_or(|rtt| rtt >= LONG);
+        let long = self.is_long();
         let fixed = self.config.connections.is_some() || self.config.limit.is_some();
         match self.expected >= MANY && long && !fixed && !self.no_connections {
             true => CONNECTIONS,
@@ -51,14 +63,22 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Direction, Evidence, GrowthConfig};
+    use crate::{Change, Evidence, GrowthConfig};
 
     fn first_look(config: GrowthConfig, announced: &[(u64, u64)]) -> usize {
+        let added = |c: &&Change| matches!(c, Change::AddConnection);
+        first_changes(config, announced)
+            .iter()
+            .filter(added)
+            .count()
+    }
+
+    fn first_changes(config: GrowthConfig, announced: &[(u64, u64)]) -> Vec<Change> {
         let mut growth = Growth::new(config);
         for (files, bytes) in announced {
             growth.expect(*files, *bytes);
         }
-        let changes = growth.sample(&Evidence {
+        growth.sample(&Evidence {
             now: testkit::sftp_model::epoch(),
             remaining: Some(0),
             moved: 0,
@@ -71,10 +91,39 @@ mod tests {
                 bytes: 0,
                 tcp: None,
             }],
-            lanes: Vec::new(),
-        });
-        let added = |c: &&Change| matches!(c, Change::AddConnection);
-        changes.iter().filter(added).count()
+            lanes: vec![crate::LaneSample {
+                lane: crate::LaneId {
+                    connection: crate::ConnectionId(0),
+                    channel: 0,
+                },
+                bytes: 0,
+                window: 2 << 20,
+                window_blocked: Duration::ZERO,
+                in_flight: 0,
+                depth: 4 << 20,
+                latency: Duration::ZERO,
+                stalls_disk: 0,
+                stalls_depth: 0,
+            }],
+        })
+    }
+
+    #[test]
+    fn a_second_channel_is_there_before_the_window_of_the_first_is_full() {
+        let added = |direction, channels, announced: &[(u64, u64)]| {
+            let config = GrowthConfig {
+                channels,
+                ..GrowthConfig::new(direction)
+            };
+            let changes = first_changes(config, announced);
+            let channel = |c: &&Change| matches!(c, Change::AddChannel(_));
+            changes.iter().filter(channel).count()
+        };
+        let some = [(2_000, 8 << 20)];
+        assert_eq!(added(Direction::Up, None, &some), 1);
+        assert_eq!(added(Direction::Up, Some(1), &some), 0);
+        assert_eq!(added(Direction::Up, None, &[(500, 2 << 20)]), 0);
+        assert_eq!(added(Direction::Down, None, &some), 0, "no window is ours");
     }
 
     #[test]

@@ -97,6 +97,8 @@ const AHEAD: u64 = 2 << 20;
 /// moves all of it in memory again and again: 17,900 files of 4 KiB a second with 256 requests
 /// (270 KiB) there, 11,100 with 1,024, 2,000 with 4,096 (docs/design/0003-small-files.md).
 const SMALL_AHEAD: u64 = 640 << 10;
+/// From here on slow start takes time worth saving.
+const LONG: Duration = Duration::from_millis(10);
 /// Files are small when a request moves less than this.
 const SMALL: u64 = 16 << 10;
 /// The disk may read this far ahead of what may be in flight.
@@ -243,7 +245,13 @@ impl Core {
         }
         let small = flying < self.requests.in_flight() * SMALL;
         // What the path held at its best, and as much again: in slow start it is that soon.
-        let holds = self.bytes.target_of(2.0);
+        let holds = match self.bytes.latency() {
+            Some(latency) if latency >= LONG => {
+                self.bytes.target_of(2.0).max(2 * self.bytes.lately())
+            }
+            // What comes in one burst is many round trips of it.
+            _ => self.bytes.target_of(2.0),
+        };
         let may = !small || flying < holds + SMALL_AHEAD;
         self.stalls_depth += u64::from(!may);
         may

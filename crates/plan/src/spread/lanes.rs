@@ -203,9 +203,16 @@ impl Lanes {
     /// The lane that would be done first, among those that `may`.
     pub(super) fn best(&self, now: Instant, may: impl Fn(&LaneState) -> bool) -> Option<LaneId> {
         let usual = self.usual_rate(now);
+        // One that has told nothing yet is no nearer than the others.
+        let far = self.by_id.values().map(|l| l.report.latency).max();
+        let takes = |lane: &LaneState| {
+            let unheard = far.filter(|_| !lane.spoke).unwrap_or_default();
+            let unheard = unheard.saturating_sub(lane.report.latency);
+            lane.takes(now, 0, usual).saturating_add(unheard)
+        };
         let candidates = self.by_id.iter().filter(|(_, lane)| may(lane));
         candidates
-            .min_by_key(|(id, lane)| (lane.takes(now, 0, usual), lane.jobs.len(), **id))
+            .min_by_key(|(id, lane)| (takes(lane), lane.jobs.len(), **id))
             .map(|(id, _)| *id)
     }
 

@@ -5,6 +5,7 @@
 mod disk;
 mod files;
 mod losses;
+mod pieces;
 mod settings;
 mod slow;
 mod sources;

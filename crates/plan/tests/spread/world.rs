@@ -23,6 +23,8 @@ pub(crate) struct At {
     pub(crate) witness: Witness,
     /// Nothing arrives any more.
     pub(crate) stalled: bool,
+    /// What it told of itself last: a session says only what is new.
+    reported: LaneReport,
     up: Link,
     down: Link,
 }
@@ -163,16 +165,18 @@ impl World {
         let seed = self.seed + u64::from(self.next_lane) * 8;
         let mut config = config(predict, seed);
         config.openssh = matches!(server.handles, HandleStyle::OpenSsh);
+        let lane = Lane::new(config, self.now);
+        let reported = LaneReport::of(&lane);
         let at = At {
-            lane: Lane::new(config, self.now),
+            lane,
+            reported,
             model: SftpModel::new(Fs::default(), server),
             witness: Witness::default(),
             stalled: false,
             up: Link::new(link, seed + 1),
             down: Link::new(link, seed + 2),
         };
-        let report = LaneReport::of(&at.lane);
-        self.spread.lane_opened(self.now, id, false, report);
+        self.spread.lane_opened(self.now, id, false, reported);
         self.lanes.insert(id, at);
         id
     }
@@ -362,9 +366,11 @@ impl World {
     }
 
     fn drain(&mut self) -> bool {
-        for (id, at) in &self.lanes {
+        for (id, at) in &mut self.lanes {
             let report = LaneReport::of(&at.lane);
-            self.spread.lane_reports(self.now, *id, report);
+            if report != std::mem::replace(&mut at.reported, report) {
+                self.spread.lane_reports(self.now, *id, report);
+            }
         }
         let mut any = false;
         while let Some(order) = self.spread.poll_order() {

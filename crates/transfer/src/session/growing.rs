@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, Learned, LimiterLog, Refusal, TcpSample,
+    JobKind, LaneSample, Learned, LimiterLog, Refusal, SpreadStats, TcpSample,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, trace};
@@ -14,6 +14,9 @@ use tracing::{debug, info, trace};
 use super::driver::Driver;
 use super::{LinkSample, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
+
+/// So many jobs are under way only where there are more: the copy sends no more than 8,192.
+const JOBS: usize = 6144;
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
@@ -54,10 +57,12 @@ impl Growing {
         }
     }
 
-    /// Bytes that were announced, before the first look: their jobs are still to come.
-    fn announced(&self) -> u64 {
-        let looked = self.growth.as_ref().is_some_and(|g| g.has_sampled());
-        if looked { 0 } else { self.expected.1 }
+    /// What is left at least, whose jobs may be still to come: of what was announced, and where
+    /// so many jobs are there that whoever sends them waits, as much again as there was.
+    fn to_come(&self, stats: &SpreadStats) -> u64 {
+        let announced = self.expected.1.saturating_sub(stats.moved);
+        let more = if stats.jobs >= JOBS { stats.moved } else { 0 };
+        announced.max(more)
     }
 
     /// Other connections are there: what is known of the old ones is of no use.
@@ -252,7 +257,7 @@ impl Driver {
         }
         Evidence {
             now,
-            remaining: Some(self.growing.announced().max(self.spread.remaining())),
+            remaining: Some(self.growing.to_come(&stats).max(self.spread.remaining())),
             moved: stats.moved,
             done: stats.done,
             cpu: processor_time(),
