@@ -105,13 +105,14 @@ impl Spread {
             Some((_, Assigned::Part(file))) => Some(*file),
             _ => None,
         };
+        let until = self.now + self.late_for(state.cut);
         let hit: BTreeSet<JobId> = state.jobs.keys().filter_map(of_part).collect();
         for id in hit {
             if let Some(file) = self.files.get_mut(&id) {
                 file.losses += u32::from(state.spoke);
                 // Only what it wrote into the temporary can come after the name.
                 if file.is_put() && file.temp.is_some() && !state.over {
-                    file.late.lost(self.now, lane);
+                    file.late.lost(lane, until);
                 }
             }
         }

@@ -18,6 +18,8 @@ pub(super) struct LaneState {
     pub(super) spoke: bool,
     /// The server has said that it is at its end.
     pub(super) over: bool,
+    /// Its connection was cut: what had arrived there by then is all that comes.
+    pub(super) cut: bool,
     /// It was asked to be closed.
     pub(super) closing: bool,
     /// What it was given and has not finished, with the bytes of each.
@@ -60,6 +62,7 @@ impl LaneState {
             retiring: false,
             spoke: false,
             over: false,
+            cut: false,
             closing: false,
             jobs: BTreeMap::new(),
             load: 0,
@@ -186,6 +189,10 @@ impl LaneState {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) by_id: BTreeMap<LaneId, LaneState>,
+    /// What a request takes that waits behind nothing, zero if not known: the least of all lanes
+    /// there ever were, since they lead to one server. One that was opened behind a full
+    /// connection has never seen less than seconds.
+    pub(super) least_latency: Duration,
 }
 
 /// What a lane is taken for of which nothing is known: what a stock window moves on a long path.
@@ -214,6 +221,17 @@ impl Lanes {
         candidates
             .min_by_key(|(id, lane)| (takes(lane), lane.jobs.len(), **id))
             .map(|(id, _)| *id)
+    }
+
+    /// What a lane can take has changed.
+    pub(super) fn reports(&mut self, lane: LaneId, report: LaneReport) {
+        if let Some(state) = self.by_id.get_mut(&lane) {
+            state.report = report;
+        }
+        let known = !self.least_latency.is_zero();
+        if !report.latency.is_zero() && !(known && self.least_latency <= report.latency) {
+            self.least_latency = report.latency;
+        }
     }
 
     /// Lanes that move files.

@@ -12,6 +12,11 @@ use crate::JobId;
 /// have long had what arrived by then, unless the path held it back.
 const LONGEST: Duration = Duration::from_secs(4);
 
+/// The same where the connection was cut at this end, beyond a few round trips: the server has only
+/// what had arrived.
+const CUT: Duration = Duration::from_millis(250);
+const CUT_TRIPS: u32 = 3;
+
 /// Lanes that were lost with a part of a file and may still write it.
 #[derive(Debug, Default)]
 pub(super) struct Late {
@@ -19,8 +24,8 @@ pub(super) struct Late {
 }
 
 impl Late {
-    pub(super) fn lost(&mut self, now: Instant, lane: LaneId) {
-        self.lanes.insert(lane, now + LONGEST);
+    pub(super) fn lost(&mut self, lane: LaneId, until: Instant) {
+        self.lanes.insert(lane, until);
     }
 
     /// Nothing can come any more.
@@ -46,6 +51,29 @@ impl Spread {
             file.late.lanes.remove(&lane);
         }
         self.name_what_waited();
+    }
+
+    /// The lane's connection was cut at this end, with what had not left yet. To be called before
+    /// [`Spread::lane_lost`] where the lane has just ended.
+    pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {
+        self.at(now);
+        let until = now + self.late_for(true);
+        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
+            state.cut = true;
+        }
+        for file in self.files.values_mut() {
+            if let Some(at) = file.late.lanes.get_mut(&lane) {
+                *at = until.min(*at);
+            }
+        }
+    }
+
+    /// How long what a lost lane has sent may still be carried out.
+    pub(super) fn late_for(&self, cut: bool) -> Duration {
+        match cut {
+            true => CUT + self.lanes.least_latency * CUT_TRIPS,
+            false => LONGEST,
+        }
     }
 
     pub(super) fn name_what_waited(&mut self) {

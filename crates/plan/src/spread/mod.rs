@@ -297,9 +297,7 @@ impl Spread {
     /// What a lane can take has changed.
     pub fn lane_reports(&mut self, now: Instant, lane: LaneId, report: LaneReport) {
         self.at(now);
-        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
-            state.report = report;
-        }
+        self.lanes.reports(lane, report);
     }
 
     /// The lane gets no more jobs; see [`Spread::lane_is_free`]. Also to be called when a lane has

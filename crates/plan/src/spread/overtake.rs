@@ -24,8 +24,8 @@ const LAST: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a part that nobody needs may take to end, when its file waits for nothing else.
 const LOSER: Duration = Duration::from_secs(1);
-/// The same where every byte is there and nothing else is to be done: of 1 GiB over 1 % loss a connection that had fallen
-/// behind kept the copy from its end for two seconds of seventeen.
+/// The same where every byte is there and nothing else is to be done: of 1 GiB over 1 % loss a
+/// connection that had fallen behind kept the copy from its end for two seconds of seventeen.
 const LAST_LOSER: Duration = Duration::from_millis(250);
 /// The same where the file's times are to be kept, without a word from it.
 const DATED: Duration = Duration::from_secs(4);
@@ -52,6 +52,10 @@ impl Spread {
         let Some(fast) = self.lanes.by_id.get(&fast) else {
             return false;
         };
+        // They share it: of a lane with 1.7 MB at 0.15 MB/s a single other of that rate saves
+        // nothing, and thirty of them do.
+        let idle = self.lanes.by_id.values().filter(|l| l.has_room()).count() as u64;
+        let unit = self.options.unit.max(1);
         let mut worst: Option<(Duration, JobId, JobId, LaneId)> = None;
         for (id, file) in &self.files {
             if file.stage != Stage::Moving
@@ -77,7 +81,8 @@ impl Spread {
                 } else {
                     Duration::ZERO
                 };
-                let again = fast.takes(self.now, len, usual).saturating_mul(2);
+                let share = (len / idle.max(1)).max(unit.min(len));
+                let again = fast.takes(self.now, share, usual).saturating_mul(2);
                 let ours = again.saturating_add(drains + COMPARE);
                 if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
                     worst = Some((theirs, *id, *part, running.lane));
@@ -133,12 +138,17 @@ impl Spread {
         let Some(lane) = self.lanes.by_id.get(&id) else {
             return false;
         };
-        let losing = !lane.jobs.is_empty() && lane.jobs.keys().all(|job| self.is_lost_cause(*job));
+        // What waits behind such parts is sooner done elsewhere.
+        let lost_cause = |job: &JobId| self.is_lost_cause(*job);
+        let movable = |job: &JobId| self.is_movable(*job);
+        let losing = lane.jobs.keys().any(lost_cause)
+            && lane.jobs.keys().all(|job| lost_cause(job) || movable(job));
         // What it has sent is carried out even when its channel is closed: a write after the name
         // would change the times that were asked for.
         let dated = lane.jobs.keys().any(|job| self.is_dated(*job));
         let patience = self.patience(lane);
         let latency = lane.report.latency.saturating_mul(LATENCIES);
+        let least = self.lanes.least_latency.saturating_mul(LATENCIES);
         // Without another lane that works there is nothing better.
         let others = self.lanes.by_id.iter().any(|(other, l)| {
             *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
@@ -150,7 +160,11 @@ impl Spread {
             true => LAST,
             false => patience,
         };
-        let whole = losing && lane.jobs.keys().all(|job| self.is_of_whole(*job));
+        let whole = losing
+            && lane
+                .jobs
+                .keys()
+                .all(|job| movable(job) || self.is_of_whole(*job));
         let Some(lane) = self.lanes.by_id.get_mut(&id) else {
             return false;
         };
@@ -164,7 +178,7 @@ impl Spread {
         let lost = match dated {
             true => silent.min(lost) > DATED,
             false if last && whole => lost > LAST_LOSER,
-            false => lost > LOSER.max(latency / 2),
+            false => lost > LOSER.max(least / 2),
         };
         lost || silent > patience.max(latency)
     }
@@ -206,6 +220,21 @@ impl Spread {
         };
         let file = self.files.get(file).filter(|f| f.is_put());
         file.is_some_and(|f| f.options().preserve)
+    }
+
+    /// A small thing that another lane can do as well, from its beginning.
+    fn is_movable(&self, job: JobId) -> bool {
+        match self.assigned.get(&job) {
+            Some((_, Assigned::Sync(_))) => true,
+            Some((_, Assigned::Whole(queued))) => {
+                let small = queued
+                    .hint
+                    .size
+                    .is_none_or(|size| size < self.options.least);
+                small && !queued.hint.relayed && queued.losses == 0
+            }
+            _ => false,
+        }
     }
 
     /// A part of a file whose bytes are all there.

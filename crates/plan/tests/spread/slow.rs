@@ -83,6 +83,31 @@ fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
     }
 }
 
+/// A small download that waited behind such a part kept the lane, and with it the end of a copy that
+/// others had done, for 12 s of 25.
+#[test]
+fn a_slow_lane_is_not_kept_for_something_small_behind_what_others_have_done() {
+    let mut w = World::new(small(), 9);
+    w.lane(link(60, 10_000), true);
+    w.place("small", b"a few bytes", 0o644);
+    let data = bytes(20 * MB, 1);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_secs(2));
+    let small = w.get("small");
+    w.run_for(Duration::from_millis(200));
+    for _ in 0..3 {
+        w.lane(link(60, 2_000_000), true);
+    }
+    w.run();
+    assert!(w.fs.data("up") == Some(&data));
+    assert_eq!(w.got("small"), Some(b"a few bytes".as_slice()));
+    for job in [job, small] {
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        // It was 11.5 s.
+        assert!(at < Duration::from_secs(8), "{at:?}");
+    }
+}
+
 /// The name is not asked for while what a closed lane has sent may still be written: whoever
 /// changes the file as soon as it is there would be written over.
 #[test]

@@ -84,6 +84,18 @@ impl Stream {
         }
     }
 
+    /// Has what was written and not sent yet thrown away when it is dropped, and the peer told at
+    /// once (a linger time of zero: RST). False where the stream is carried by somebody else, who
+    /// goes on sending.
+    pub fn cut(&self) -> bool {
+        match self {
+            Self::Tcp(s) => socket2::SockRef::from(s)
+                .set_linger(Some(std::time::Duration::ZERO))
+                .is_ok(),
+            _ => false,
+        }
+    }
+
     /// What the kernel says of a TCP connection; of what lies behind a command or another
     /// connection it knows nothing.
     pub fn tcp_info(&self) -> Option<sys::TcpInfo> {

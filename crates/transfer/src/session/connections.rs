@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use mio::Token;
 use plan::ConnectionId;
 
-use super::driver::{Driver, first_token};
+use super::driver::{Driver, STALLED, first_token};
 use super::{ChannelId, Command, Link, NoMore};
 
 /// Tokens that a link may use.
@@ -114,6 +114,25 @@ impl Driver {
         self.recover(now);
     }
 
+    /// Gives up a connection whose lanes stand still. What they had sent shall not arrive: others
+    /// have sent it, and the file waits for its name.
+    pub(super) fn cut_connection(&mut self, now: Instant, id: ConnectionId) {
+        let Some(at) = self.connections.iter().position(|on| on.id == id) else {
+            return;
+        };
+        let gone = self.connections.remove(at);
+        self.execs_lost(id, STALLED);
+        let lanes = self.closed.iter().filter(|(on, ..)| *on == id);
+        let lanes: Vec<plan::LaneId> = lanes.map(|(.., lane)| *lane).collect();
+        self.closed.retain(|(on, ..)| *on != id);
+        if gone.link.cut() {
+            for lane in lanes {
+                self.spread.lane_is_cut(now, lane);
+            }
+        }
+        self.keep_some();
+    }
+
     /// Lets go of a connection without lanes, where there are others.
     pub(super) fn drop_connection(&mut self, now: Instant, id: ConnectionId, why: String) {
         let Some(at) = self.connections.iter().position(|on| on.id == id) else {
@@ -127,6 +146,10 @@ impl Driver {
         if young && !gone.retiring {
             self.note_joined(now, Err(NoMore::Connection(why)));
         }
+        self.keep_some();
+    }
+
+    fn keep_some(&mut self) {
         // What was to be given back is all there is now.
         if self.connections.iter().all(|on| on.retiring) {
             for on in &mut self.connections {

@@ -22,7 +22,7 @@ use crate::disk::DiskPool;
 use crate::report::SessionReport;
 
 /// Why a lane is closed at this end.
-const STALLED: &str = "it stood still while others moved";
+pub(super) const STALLED: &str = "it stood still while others moved";
 
 pub(super) const WAKER: Token = Token(0);
 

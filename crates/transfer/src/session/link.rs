@@ -102,6 +102,13 @@ pub trait Link: Send {
 
     /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
     fn finish(self: Box<Self>);
+
+    /// Ends it at once: nothing more of what was written leaves. False where that is not to be
+    /// had, and what was written still arrives.
+    fn cut(self: Box<Self>) -> bool {
+        self.finish();
+        false
+    }
 }
 
 /// Makes more connections to the host of a session, from threads of their own.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plan::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
 
 use super::SessionEvent;
-use super::driver::Driver;
+use super::driver::{Driver, STALLED};
 use crate::report::Name;
 
 /// Lanes begun anew before the session is given up: each time the server ended the only one.
@@ -65,8 +65,11 @@ impl Driver {
         let again = matches!(error, LaneError::Surprise(_));
         let opened = again && self.open_lane(now, id, self.predict, false).is_some();
         let others = self.connections.iter().any(|on| on.id != id);
-        if !opened && others {
-            self.drop_connection(now, id, error.to_string());
+        let ours = matches!(error, LaneError::Closed(why) if why == STALLED);
+        match !opened && others {
+            true if ours => self.cut_connection(now, id),
+            true => self.drop_connection(now, id, error.to_string()),
+            false => {}
         }
     }
 

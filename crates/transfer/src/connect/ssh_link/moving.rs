@@ -224,6 +224,10 @@ impl Link for SshLink {
             let _ = self.flush(Instant::now());
         }
     }
+
+    fn cut(self: Box<Self>) -> bool {
+        self.stream.cut()
+    }
 }
 
 impl SshLink {
