@@ -228,10 +228,9 @@ impl Lanes {
         if let Some(state) = self.by_id.get_mut(&lane) {
             state.report = report;
         }
-        let known = !self.least_latency.is_zero();
-        if !report.latency.is_zero() && !(known && self.least_latency <= report.latency) {
-            self.least_latency = report.latency;
-        }
+        let known = [self.least_latency, report.latency].into_iter();
+        let known = known.filter(|latency| !latency.is_zero());
+        self.least_latency = known.min().unwrap_or_default();
     }
 
     /// Lanes that move files.
