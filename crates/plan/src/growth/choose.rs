@@ -91,8 +91,12 @@ impl Growth {
     /// What is planned and not there yet.
     pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<Change> {
         let mut changes = Vec::new();
-        let have = evidence.connections.len() as u32;
-        self.connect_as_planned(evidence.now, have, &mut changes);
+        // What was closed for falling behind is not missed at the end.
+        let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
+        if !over {
+            let have = evidence.connections.len() as u32;
+            self.connect_as_planned(evidence.now, have, &mut changes);
+        }
         let channels = self.planned.1;
         // Where losses hold the connections, none has a window that is too small.
         let fixed = self.config.channels.is_some();
@@ -100,8 +104,6 @@ impl Growth {
             true => 1,
             false => channels.min(self.most_channels()),
         };
-        // A lane that was closed for falling behind is not missed at the end.
-        let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
         let channels = if over { 0 } else { channels };
         for (connection, has) in &self.channels {
             for _ in *has..channels {

@@ -53,6 +53,11 @@ impl Spread {
         self.name_what_waited();
     }
 
+    /// Whether [`Spread::lane_is_cut`] is to be had for the lanes there are.
+    pub fn set_cuts(&mut self, cuts: bool) {
+        self.options.cuts = cuts;
+    }
+
     /// The lane's connection was cut at this end, with what had not left yet. To be called before
     /// [`Spread::lane_lost`] where the lane has just ended.
     pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {

@@ -117,6 +117,9 @@ pub struct SpreadOptions {
     /// Do what a slower lane has again on a faster one. Not where it is no lane's fault how slow
     /// it is, since what is done twice takes from the rate that was set.
     pub overtake: bool,
+    /// What was sent on a lane can be called back by cutting its connection. Not behind a jump host
+    /// or a command, which pass on what they have; [`Spread::set_cuts`] says it once that is known.
+    pub cuts: bool,
 }
 
 impl Default for SpreadOptions {
@@ -128,6 +131,7 @@ impl Default for SpreadOptions {
             most: 16 << 20,
             unit: 63 * 4096,
             overtake: true,
+            cuts: true,
         }
     }
 }

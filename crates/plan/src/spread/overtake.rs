@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::file::Stage;
+use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
 use super::{Assigned, LaneId, Order, Spread};
 use crate::{JobId, JobKind};
@@ -29,6 +29,9 @@ const LOSER: Duration = Duration::from_secs(1);
 const LAST_LOSER: Duration = Duration::from_millis(250);
 /// The same where the file's times are to be kept, without a word from it.
 const DATED: Duration = Duration::from_secs(4);
+/// The same where the server carries out what was sent in any case: the name waits for that, with
+/// the lane closed or open.
+const SENT: Duration = Duration::from_secs(4);
 /// In units of what a lane's requests take.
 const LATENCIES: u32 = 20;
 
@@ -146,6 +149,7 @@ impl Spread {
         // What it has sent is carried out even when its channel is closed: a write after the name
         // would change the times that were asked for.
         let dated = lane.jobs.keys().any(|job| self.is_dated(*job));
+        let sent = !self.options.cuts && lane.jobs.keys().any(|job| self.is_part_of_put(*job));
         let patience = self.patience(lane);
         let latency = lane.report.latency.saturating_mul(LATENCIES);
         let least = self.lanes.least_latency.saturating_mul(LATENCIES);
@@ -177,6 +181,7 @@ impl Spread {
         let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let lost = match dated {
             true => silent.min(lost) > DATED,
+            false if sent => lost > SENT.max(least),
             false if last && whole => lost > LAST_LOSER,
             false => lost > LOSER.max(least / 2),
         };
@@ -215,11 +220,19 @@ impl Spread {
 
     /// A part of an upload that keeps the source's times.
     fn is_dated(&self, job: JobId) -> bool {
-        let Some((_, Assigned::Part(file))) = self.assigned.get(&job) else {
-            return false;
-        };
-        let file = self.files.get(file).filter(|f| f.is_put());
+        let file = self.file_of_part(job).filter(|f| f.is_put());
         file.is_some_and(|f| f.options().preserve)
+    }
+
+    fn is_part_of_put(&self, job: JobId) -> bool {
+        self.file_of_part(job).is_some_and(SplitFile::is_put)
+    }
+
+    fn file_of_part(&self, job: JobId) -> Option<&SplitFile> {
+        match self.assigned.get(&job) {
+            Some((_, Assigned::Part(file))) => self.files.get(file),
+            _ => None,
+        }
     }
 
     /// A small thing that another lane can do as well, from its beginning.
@@ -239,19 +252,12 @@ impl Spread {
 
     /// A part of a file whose bytes are all there.
     fn is_of_whole(&self, job: JobId) -> bool {
-        let Some((_, Assigned::Part(file))) = self.assigned.get(&job) else {
-            return false;
-        };
-        self.files.get(file).is_some_and(|f| f.is_complete())
+        self.file_of_part(job).is_some_and(SplitFile::is_complete)
     }
 
     /// A part whose file waits for nothing but its end.
     fn is_lost_cause(&self, job: JobId) -> bool {
-        let Some((_, Assigned::Part(file))) = self.assigned.get(&job) else {
-            return false;
-        };
-        let file = self.files.get(file);
-        file.and_then(|f| f.running.get(&job))
-            .is_some_and(|r| r.abandoned)
+        let running = self.file_of_part(job).and_then(|f| f.running.get(&job));
+        running.is_some_and(|r| r.abandoned)
     }
 }

@@ -3,60 +3,64 @@
 use std::time::Duration;
 
 use plan::{
-    ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId, LaneSample,
-    Limiter, TcpSample,
+    Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId,
+    LaneSample, Limiter, TcpSample,
 };
 
 const RTT: Duration = Duration::from_millis(100);
 const LOOK: u64 = 200;
 
-/// One connection at 2 MB/s whose requests take three round trips; `lost` says how many of the 300
-/// segments of each look were sent again.
+/// One connection at 2 MB/s whose requests take three round trips.
+fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -> Evidence {
+    let bytes = 400_000 * look;
+    let tcp = TcpSample {
+        rtt: RTT,
+        min_rtt: RTT,
+        cwnd: 200_000,
+        segments: 300 * look,
+        retransmitted,
+        busy: Duration::from_millis(LOOK * look),
+        ..TcpSample::default()
+    };
+    let connection = ConnectionId(0);
+    Evidence {
+        now: testkit::sftp_model::epoch() + Duration::from_millis(LOOK * look),
+        remaining: Some(remaining),
+        moved: bytes,
+        done: 0,
+        cpu: Duration::ZERO,
+        idle: Some(0.9),
+        bears_losses,
+        connections: vec![ConnectionSample {
+            connection,
+            bytes,
+            tcp: Some(tcp),
+        }],
+        lanes: vec![LaneSample {
+            lane: LaneId {
+                connection,
+                channel: 0,
+            },
+            bytes,
+            window: 2 << 20,
+            window_blocked: Duration::ZERO,
+            in_flight: 1 << 20,
+            depth: 4 << 20,
+            latency: 3 * RTT,
+            stalls_disk: 0,
+            stalls_depth: 0,
+        }],
+    }
+}
+
+/// What holds it back; `lost` says how many of the 300 segments of each look were sent again.
 fn looks(lost: &[u64], bears_losses: bool) -> Limiter {
     let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
-    let (mut again, start) = (0, testkit::sftp_model::epoch());
+    let mut again = 0;
     for (look, lost) in (1..).zip(lost) {
         again += lost;
-        let bytes = 400_000 * look;
-        let tcp = TcpSample {
-            rtt: RTT,
-            min_rtt: RTT,
-            cwnd: 200_000,
-            segments: 300 * look,
-            retransmitted: again,
-            busy: Duration::from_millis(LOOK * look),
-            ..TcpSample::default()
-        };
-        let connection = ConnectionId(0);
-        growth.sample(&Evidence {
-            now: start + Duration::from_millis(LOOK * look),
-            // Over too soon for more connections.
-            remaining: Some(1 << 20),
-            moved: bytes,
-            done: 0,
-            cpu: Duration::ZERO,
-            idle: Some(0.9),
-            bears_losses,
-            connections: vec![ConnectionSample {
-                connection,
-                bytes,
-                tcp: Some(tcp),
-            }],
-            lanes: vec![LaneSample {
-                lane: LaneId {
-                    connection,
-                    channel: 0,
-                },
-                bytes,
-                window: 2 << 20,
-                window_blocked: Duration::ZERO,
-                in_flight: 1 << 20,
-                depth: 4 << 20,
-                latency: 3 * RTT,
-                stalls_disk: 0,
-                stalls_depth: 0,
-            }],
-        });
+        // Over too soon for more connections.
+        growth.sample(&evidence(look, again, bears_losses, 1 << 20));
     }
     growth.limiter()
 }
@@ -71,4 +75,27 @@ fn what_waits_for_lost_packets_is_no_slow_server() {
     let mut seldom = [0; 16];
     seldom[2] = 1;
     assert_eq!(looks(&seldom, false), Limiter::Server);
+}
+
+/// Behind a jump host a connection was closed at the end, and another login begun for it: the file
+/// had its name before that was through.
+#[test]
+fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
+    let mut config = GrowthConfig::new(Direction::Up);
+    config.connections = Some(2);
+    for (left, another) in [(0, false), (100 << 20, true)] {
+        let mut growth = Growth::new(config);
+        let first = growth.sample(&evidence(1, 0, false, 100 << 20));
+        assert_eq!(first, [Change::AddConnection]);
+        let _ = growth.connection_opened(testkit::sftp_model::epoch());
+        for look in 2..8 {
+            let mut both = evidence(look, 0, false, 100 << 20);
+            let mut second = both.connections[0].clone();
+            second.connection = ConnectionId(1);
+            both.connections.push(second);
+            assert_eq!(growth.sample(&both), []);
+        }
+        let changes = growth.sample(&evidence(8, 0, false, left));
+        assert_eq!(changes.contains(&Change::AddConnection), another, "{left}");
+    }
 }

@@ -126,6 +126,24 @@ fn nothing_is_written_once_the_name_was_asked_for() {
     }
 }
 
+/// What a jump host has taken it passes on. A lane that had half a second of it left was closed, and
+/// the name waited four seconds for the server's word.
+#[test]
+fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
+    let closed = |cuts| {
+        let mut w = uneven(16);
+        w.spread.set_cuts(cuts);
+        w.zombies = true;
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(job) && w.fs.data("up") == Some(&data));
+        assert_eq!(w.late, 0);
+        w.closed.len()
+    };
+    assert_eq!((closed(true), closed(false)), (1, 0));
+}
+
 /// A server that says nothing of the end of a channel holds the name up for seconds only, and where
 /// no lane was closed nothing does.
 #[test]

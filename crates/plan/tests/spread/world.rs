@@ -97,6 +97,7 @@ pub(crate) fn small() -> SpreadOptions {
         most: 512 << 10,
         unit: 16 << 10,
         overtake: true,
+        cuts: true,
     }
 }
 

@@ -2,7 +2,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mio::Token;
-use plan::ConnectionId;
+use plan::{ConnectionId, LaneId};
 
 use super::driver::{Driver, STALLED, first_token};
 use super::{ChannelId, Command, Link, NoMore};
@@ -41,6 +41,7 @@ impl Driver {
     pub(super) fn adopt(&mut self, mut link: Box<dyn Link>) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_connection);
         link.register(self.poll.registry(), first_token(id.0))?;
+        self.spread.set_cuts(link.cuts());
         self.next_connection += 1;
         if let Some(rate) = self.options.limit {
             // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
@@ -115,32 +116,41 @@ impl Driver {
     }
 
     /// Gives up a connection whose lanes stand still. What they had sent shall not arrive: others
-    /// have sent it, and the file waits for its name.
+    /// have sent it, and the file waits for its name. Where it arrives in any case, the connection
+    /// is kept until the server has said that it has.
     pub(super) fn cut_connection(&mut self, now: Instant, id: ConnectionId) {
-        let Some(at) = self.connections.iter().position(|on| on.id == id) else {
+        if let Some(on) = self.connection(id).filter(|on| !on.link.cuts()) {
+            on.retiring = true;
+            return self.keep_some();
+        }
+        let Some((gone, lanes)) = self.take_connection(id, STALLED) else {
             return;
         };
-        let gone = self.connections.remove(at);
-        self.execs_lost(id, STALLED);
-        let lanes = self.closed.iter().filter(|(on, ..)| *on == id);
-        let lanes: Vec<plan::LaneId> = lanes.map(|(.., lane)| *lane).collect();
-        self.closed.retain(|(on, ..)| *on != id);
-        if gone.link.cut() {
-            for lane in lanes {
-                self.spread.lane_is_cut(now, lane);
-            }
+        gone.link.cut();
+        for lane in lanes {
+            self.spread.lane_is_cut(now, lane);
         }
         self.keep_some();
     }
 
+    /// Takes it out, with the lanes on it that were closed and whose channels are not over.
+    fn take_connection(
+        &mut self,
+        id: ConnectionId,
+        why: &str,
+    ) -> Option<(Connection, Vec<LaneId>)> {
+        let at = self.connections.iter().position(|on| on.id == id)?;
+        let gone = self.connections.remove(at);
+        self.execs_lost(id, why);
+        let closed = self.closed.extract_if(.., |(on, ..)| *on == id);
+        Some((gone, closed.map(|(.., lane)| lane).collect()))
+    }
+
     /// Lets go of a connection without lanes, where there are others.
     pub(super) fn drop_connection(&mut self, now: Instant, id: ConnectionId, why: String) {
-        let Some(at) = self.connections.iter().position(|on| on.id == id) else {
+        let Some((gone, _)) = self.take_connection(id, &why) else {
             return;
         };
-        let gone = self.connections.remove(at);
-        self.execs_lost(id, &why);
-        self.closed.retain(|(on, ..)| *on != id);
         let young = now.saturating_duration_since(gone.since) < YOUNG;
         gone.link.finish();
         if young && !gone.retiring {
@@ -174,9 +184,11 @@ impl Driver {
         }
         let lanes = &self.lanes;
         let execs = &self.execs;
+        let closed = &self.closed;
         let unused = |on: &Connection| {
             let lanes = lanes.iter().any(|lane| lane.id.connection == on.id);
-            on.retiring && !lanes && !execs.any_on(on.id)
+            let ending = closed.iter().any(|(of, ..)| *of == on.id);
+            on.retiring && !lanes && !ending && !execs.any_on(on.id)
         };
         if let Some(at) = self.connections.iter().position(unused) {
             self.connections.remove(at).link.finish();

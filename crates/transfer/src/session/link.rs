@@ -103,11 +103,14 @@ pub trait Link: Send {
     /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
     fn finish(self: Box<Self>);
 
-    /// Ends it at once: nothing more of what was written leaves. False where that is not to be
-    /// had, and what was written still arrives.
-    fn cut(self: Box<Self>) -> bool {
-        self.finish();
+    /// Whether [`Link::cut`] is to be had. Else what was written arrives whatever is done here.
+    fn cuts(&self) -> bool {
         false
+    }
+
+    /// Ends it at once: nothing more of what was written leaves.
+    fn cut(self: Box<Self>) {
+        self.finish();
     }
 }
 

@@ -225,8 +225,12 @@ impl Link for SshLink {
         }
     }
 
-    fn cut(self: Box<Self>) -> bool {
-        self.stream.cut()
+    fn cuts(&self) -> bool {
+        self.stream.cuts()
+    }
+
+    fn cut(self: Box<Self>) {
+        self.stream.cut();
     }
 }
 
