@@ -50,20 +50,9 @@ const ALL: Compare = Compare {
 fn trees_go_there_and_come_back_as_they_are() {
     let Some(scene) = served("") else { return };
     Tree::full(1).make(&scene.path("tree"));
-    for (from, to, name) in [
-        (
-            scene.path("tree").into_os_string(),
-            scene.remote("up"),
-            "up",
-        ),
-        (
-            scene.remote("up"),
-            scene.path("down").into_os_string(),
-            "down",
-        ),
-    ] {
-        let outcome = scene.client.cp().arg("-a").arg(from).arg(to).run();
-        outcome.expect_code(0);
+    scene.copies(&["-a"], scene.path("tree"), scene.remote("up"));
+    scene.copies(&["-a"], scene.remote("up"), scene.path("down"));
+    for name in ["up", "down"] {
         assert_same(&scene.path("tree"), &scene.path(name), ALL);
     }
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -60,15 +61,20 @@ impl std::error::Error for StreamError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) code: StatusCode,
-    pub(crate) words: String,
+    pub(crate) words: Cow<'static, str>,
 }
 
 impl Refused {
-    pub(crate) fn new(code: StatusCode, words: &str) -> Self {
+    pub(crate) fn new(code: StatusCode, words: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
-            words: words.to_owned(),
+            words: words.into(),
         }
+    }
+
+    /// There is no more to read: each file and listing ends with it.
+    pub(crate) fn end_of_file() -> Self {
+        Self::new(StatusCode::EOF, "End of file")
     }
 }
 
@@ -86,7 +92,7 @@ impl From<Errno> for Refused {
         let words = io::Error::from(errno).to_string();
         // What follows is the number, which says nothing to people.
         let words = words.split(" (os error").next().unwrap_or(&words);
-        Self::new(code, words)
+        Self::new(code, words.to_owned())
     }
 }
 
@@ -94,7 +100,7 @@ impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
         match Errno::from_io_error(&e) {
             Some(errno) => errno.into(),
-            None => Self::new(StatusCode::FAILURE, &e.to_string()),
+            None => Self::new(StatusCode::FAILURE, e.to_string()),
         }
     }
 }

@@ -19,7 +19,7 @@ pub use ignored::ignored_signals;
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
-pub use receive::read_spare;
+pub use receive::{append_at, read_spare};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]
