@@ -299,11 +299,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     }
 }
 
+/// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    UsageError(format!(
-        "error: {what}\n\nUsage: longhaul serve --stdio [flags]\n\n\
-         For more information, try 'longhaul serve --help'.\n"
-    ))
+    usage_of("serve", "--stdio [flags]", what)
 }
 
 /// What the command line has for each row of a table; an error is one sentence.
@@ -369,9 +367,13 @@ fn usage(what: &str) -> UsageError {
 
 /// For `longhaul lab`.
 pub(crate) fn lab_usage(what: &str) -> UsageError {
+    usage_of("lab", "[flags] [--] COMMAND...", what)
+}
+
+fn usage_of(subcommand: &str, line: &str, what: &str) -> UsageError {
     UsageError(format!(
-        "error: {what}\n\nUsage: longhaul lab [flags] [--] COMMAND...\n\n\
-         For more information, try 'longhaul lab --help'.\n"
+        "error: {what}\n\nUsage: longhaul {subcommand} {line}\n\n\
+         For more information, try 'longhaul {subcommand} --help'.\n"
     ))
 }
 
