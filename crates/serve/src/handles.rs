@@ -63,6 +63,11 @@ impl Handles {
         self.most
     }
 
+    /// Whether any is open.
+    pub(crate) fn has_open(&self) -> bool {
+        self.open.iter().any(Option::is_some)
+    }
+
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());

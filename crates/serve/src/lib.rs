@@ -1,8 +1,9 @@
 //! Serves files to SFTP clients: version 3 of the protocol with OpenSSH's extensions.
 //!
 //! A [`Server`] speaks to one client, bytes in and bytes out; [`stdio`] is one over two streams, as
-//! sftp-server is behind sshd. What it may touch is an [`Export`]: the whole file system, or what lies beneath a directory, where the
-//! kernel resolves the paths (openat2(2)) so that no symlink, `..` or race leads out of it.
+//! sftp-server is behind sshd, and [`listen`] makes an SSH server of it. What clients may touch is
+//! an [`Export`]: the whole file system, or what lies beneath a directory, where the kernel
+//! resolves the paths (openat2(2)) so that no symlink, `..` or race leads out of it.
 
 mod access;
 mod accounts;
@@ -14,6 +15,7 @@ mod error;
 mod export;
 mod files;
 mod handles;
+pub mod listen;
 mod longname;
 mod names;
 mod reply;
@@ -21,6 +23,6 @@ mod set;
 mod stream;
 
 pub use access::Access;
-pub use error::{ExportError, StreamError};
+pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
 pub use stream::{Server, stdio};

@@ -59,6 +59,11 @@ impl<'e> Server<'e> {
         &mut self.answers
     }
 
+    /// Whether a file or a directory is open.
+    pub fn has_open(&self) -> bool {
+        self.session.handles.has_open()
+    }
+
     fn greet(&mut self, message: &Bytes) -> Result<(), StreamError> {
         Init::decode(message).map_err(|_| StreamError::NoInit)?;
         self.greeted = true;

@@ -42,16 +42,31 @@ impl Tuning {
                 SocketAddr::V6(_) => socket.set_tclass_v6(tos)?,
             }
         }
+        if let Some(name) = &self.congestion {
+            try_congestion_control(&socket, name)?;
+        }
+        self.tune(&SockRef::from(&socket))?;
+        Ok(socket)
+    }
+
+    fn tune(&self, socket: &SockRef<'_>) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
         if self.keepalive {
             socket.set_tcp_keepalive(&TcpKeepalive::new())?;
         }
-        if let Some(name) = &self.congestion {
-            try_congestion_control(&socket, name)?;
-        }
-        set_notsent_lowat(&socket);
-        open_receive_window(&socket);
-        Ok(socket)
+        set_notsent_lowat(socket);
+        open_receive_window(socket);
+        Ok(())
+    }
+
+    /// The same for a connection that was accepted.
+    ///
+    /// # Errors
+    /// The connection is gone already.
+    pub fn accepted(&self, socket: impl AsFd) -> io::Result<()> {
+        self.tune(&SockRef::from(&socket))?;
+        self.connected(&socket);
+        Ok(())
     }
 
     /// Sets again what connect() may have replaced: where a route names a congestion control
@@ -125,7 +140,7 @@ fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
 }
 
 /// Best effort: older kernels and other systems go without.
-fn set_notsent_lowat(socket: &Socket) {
+fn set_notsent_lowat(socket: &SockRef<'_>) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = socket.set_tcp_notsent_lowat(NOTSENT_LOWAT);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -139,7 +154,7 @@ const RECEIVE: libc::c_int = 1 << 20;
 /// through with that in its fourth round trip, and autotuning sees it a round trip late. A mark of
 /// SO_RCVLOWAT makes the buffer large enough for it (tcp_set_rcvlowat) and leaves autotuning on,
 /// as SO_RCVBUF does not; the mark itself is taken back at once. Best effort.
-fn open_receive_window(socket: &Socket) {
+fn open_receive_window(socket: &SockRef<'_>) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         set_receive_mark(socket, RECEIVE);
@@ -151,7 +166,7 @@ fn open_receive_window(socket: &Socket) {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[allow(unsafe_code, reason = "setsockopt(SO_RCVLOWAT) has no safe wrapper")]
-fn set_receive_mark(socket: &Socket, mark: libc::c_int) {
+fn set_receive_mark(socket: &SockRef<'_>, mark: libc::c_int) {
     let len = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
     // SAFETY: the option's value is one int, which `mark` is until the call is over.
     unsafe {

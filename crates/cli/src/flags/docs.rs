@@ -140,6 +140,14 @@ const LAB_EXAMPLES: Examples = &[
 
 const SERVE_EXAMPLES: Examples = &[
     (
+        "longhaul serve --listen :2222",
+        "An SSH server for your own files, with your authorized_keys.",
+    ),
+    (
+        "longhaul serve --listen :2222 --authorized-keys friends --root ~/public --read-only",
+        "Whoever has one of these keys may fetch what is in ~/public.",
+    ),
+    (
         "Subsystem sftp /usr/local/bin/longhaul serve --stdio",
         "In sshd_config: in place of sftp-server.",
     ),

@@ -6,4 +6,5 @@ mod log;
 mod place;
 
 pub(crate) use log::Log;
+pub use place::state_folder;
 pub(crate) use place::{Found, Place, boot_here};
