@@ -42,6 +42,10 @@ pub(crate) const SERVE: &[(&str, &str)] = &[
         "it cannot be served, or the one client broke the protocol or the connection; it says why",
     ),
     ("2", "usage: the command line makes no sense"),
+    (
+        "130",
+        "a second signal has ended what was still being transferred",
+    ),
 ];
 
 /// All of them, in the order in which help and man page list them.

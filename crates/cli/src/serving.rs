@@ -83,11 +83,11 @@ fn resolve(address: &str) -> io::Result<SocketAddr> {
 }
 
 fn log(args: &ServeArgs) {
-    // What listens says who comes: nobody else would.
-    let level = match args.verbose + u8::from(args.listen.is_some()) {
-        0 => return,
-        1 => Level::INFO,
-        2 => Level::DEBUG,
+    let level = match (args.verbose, &args.listen) {
+        (0, None) => return,
+        // Who comes and goes nobody else would say.
+        (0, Some(_)) => Level::INFO,
+        (1, _) => Level::DEBUG,
         _ => Level::TRACE,
     };
     tracing_subscriber::fmt()

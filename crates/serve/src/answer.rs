@@ -27,6 +27,18 @@ pub(crate) struct Session<'e> {
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
+    pub(crate) moved: Moved,
+}
+
+/// What a client has moved so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Files opened.
+    pub files: u64,
+    /// Bytes of them sent to the client.
+    pub sent: u64,
+    /// Bytes received for them.
+    pub received: u64,
 }
 
 impl<'e> Session<'e> {
@@ -37,6 +49,7 @@ impl<'e> Session<'e> {
             accounts: Accounts::default(),
             zone: TimeZone::system(),
             own: Own::default(),
+            moved: Moved::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, StatusCode};
-use tracing::info;
+use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::error::Refused;
@@ -45,6 +45,7 @@ impl Session<'_> {
             received: 0,
             path: path.to_vec(),
         })?;
+        self.moved.files += 1;
         reply.handle(&handle);
         Ok(())
     }
@@ -58,7 +59,7 @@ impl Session<'_> {
         } = self.handles.remove(handle)?
         {
             let path = String::from_utf8_lossy(&path);
-            info!(path = %path.escape_debug(), sent, received, "closed");
+            debug!(path = %path.escape_debug(), sent, received, "closed");
         }
         Ok(())
     }
@@ -74,9 +75,11 @@ impl Session<'_> {
             return Err(Errno::ISDIR.into());
         };
         let len = len.min(LONGEST_DATA) as usize;
+        let moved = &mut self.moved;
         reply.data(|out| {
             let read = sys::append_at(file, out, len, offset)?;
             *sent += read as u64;
+            moved.sent += read as u64;
             match read == 0 && len > 0 {
                 true => Err(Refused::end_of_file()),
                 false => Ok(()),
@@ -99,6 +102,7 @@ impl Session<'_> {
             false => file.write_all_at(data, offset)?,
         }
         *received += data.len() as u64;
+        self.moved.received += data.len() as u64;
         Ok(())
     }
 

@@ -23,6 +23,7 @@ mod set;
 mod stream;
 
 pub use access::Access;
+pub use answer::Moved;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
 pub use stream::{Server, stdio};

@@ -7,7 +7,7 @@ use sftp::{Init, OPENSSH_EXTENSIONS, Piece, Request, Splitter, Version, frame};
 use wire::{Field, Rest};
 
 use crate::Export;
-use crate::answer::{LONGEST, LONGEST_DATA, Session};
+use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
 use crate::error::StreamError;
 
 /// Read from the client at once.
@@ -57,6 +57,11 @@ impl<'e> Server<'e> {
     /// The answers in their order; whoever has sent them takes them out.
     pub fn answers(&mut self) -> &mut Vec<u8> {
         &mut self.answers
+    }
+
+    /// What the client has moved so far.
+    pub fn moved(&self) -> Moved {
+        self.session.moved
     }
 
     /// Whether a file or a directory is open.

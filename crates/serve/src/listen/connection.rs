@@ -105,9 +105,13 @@ impl<'s> Connection<'s> {
     /// Why it ended otherwise, which the client is told where it can be.
     pub(super) fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
-        let words = match &done {
-            Ok(()) => return Ok(()),
-            Err(ConnectionError::Gone) => return Ok(()),
+        self.sessions.values().for_each(Session::tell);
+        let (reason, words) = match &done {
+            Ok(()) | Err(ConnectionError::Gone) => return Ok(()),
+            Err(ConnectionError::Engine(ssh::Error::Disconnected {
+                reason: BY_APPLICATION,
+                ..
+            })) => return Ok(()),
             Err(
                 ConnectionError::Io(_) | ConnectionError::Engine(ssh::Error::Disconnected { .. }),
             ) => {
@@ -123,7 +127,6 @@ impl<'s> Connection<'s> {
             Err(e @ ConnectionError::Engine(_)) => (PROTOCOL_ERROR, e.to_string()),
             Err(e) => (BY_APPLICATION, e.to_string()),
         };
-        let (reason, words) = words;
         if self.conn.disconnect(reason, &words).is_ok() {
             // The client need not be there any more.
             let _ = self.write();
@@ -310,7 +313,9 @@ impl<'s> Connection<'s> {
                 }
             }
             ChannelEvent::Closed(id) => {
-                self.sessions.remove(&id);
+                if let Some(session) = self.sessions.remove(&id) {
+                    session.tell();
+                }
             }
             // Of channels that we would have opened.
             _ => {}

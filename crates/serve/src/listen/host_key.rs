@@ -65,3 +65,25 @@ fn new_key() -> io::Result<Zeroizing<String>> {
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
     aws_lc_rs::rand::fill(bytes).map_err(|_| io::Error::other("no random numbers can be had"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_is_its_owners_alone_and_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/longhaul/host_key");
+        generate(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        let text = fs::read_to_string(&path).unwrap();
+        let key = ssh_key::PrivateKey::from_openssh(&text).unwrap();
+        assert_eq!(key.algorithm(), ssh_key::Algorithm::Ed25519);
+        generate(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

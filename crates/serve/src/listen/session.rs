@@ -8,7 +8,7 @@ use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
 
-use crate::{Export, Server};
+use crate::{Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
@@ -58,7 +58,6 @@ impl<'s> Session<'s> {
             channels.answer(self.id, granted);
         }
         if granted && sftp {
-            info!("files are served");
             self.server = Some(Server::new(export));
         } else if granted {
             info!("refused to run a program");
@@ -118,6 +117,18 @@ impl<'s> Session<'s> {
             self.end(channels, 0, None);
         }
         !self.received.is_empty() && channels.queued(self.id) < QUEUE
+    }
+
+    /// Says what it has moved, once it is gone.
+    pub(super) fn tell(&self) {
+        if let Some(server) = &self.server {
+            let Moved {
+                files,
+                sent,
+                received,
+            } = server.moved();
+            info!(files, sent, received, "session over");
+        }
     }
 
     fn end(&mut self, channels: &mut Channels, status: u32, words: Option<&str>) {

@@ -252,3 +252,7 @@ impl Login {
         self.events.pop_front()
     }
 }
+
+#[cfg(test)]
+#[path = "login_tests.rs"]
+mod tests;

@@ -1,6 +1,8 @@
 //! A connection in either role: transport, authentication and channels as one machine.
 
 mod sealed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
