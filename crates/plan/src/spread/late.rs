@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::file::Stage;
+use super::file::{SplitFile, Stage};
 use super::{LaneId, Spread};
 use crate::JobId;
 
@@ -83,8 +83,7 @@ impl Spread {
 
     pub(super) fn name_what_waited(&mut self) {
         let now = self.now;
-        let waits =
-            |(_, f): &(&JobId, &super::file::SplitFile)| f.waits_for_name() && f.late.is_over(now);
+        let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.late.is_over(now);
         let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
         for id in ids {
             self.go_on(id);
@@ -98,7 +97,7 @@ impl Spread {
     }
 }
 
-impl super::file::SplitFile {
+impl SplitFile {
     fn waits_for_name(&self) -> bool {
         self.stage == Stage::Moving && self.running.is_empty() && self.is_complete()
     }

@@ -3,10 +3,11 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plan::{DiskReply, DiskRequest, JobId};
+
 use super::execute::execute_on_files;
 use super::{Check, Relay, Source, Target, local_fault};
 use crate::sums::{Ledger, Ticket};
-use plan::{DiskReply, DiskRequest, JobId};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.

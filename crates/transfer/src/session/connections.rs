@@ -142,8 +142,11 @@ impl Driver {
         let at = self.connections.iter().position(|on| on.id == id)?;
         let gone = self.connections.remove(at);
         self.execs_lost(id, why);
-        let closed = self.closed.extract_if(.., |(on, ..)| *on == id);
-        Some((gone, closed.map(|(.., lane)| lane).collect()))
+        let of = |on: &ConnectionId| *on == id;
+        let lanes = self.closed.iter().filter(|((on, _), _)| of(on));
+        let lanes = lanes.map(|(_, lane)| *lane).collect();
+        self.closed.retain(|(on, _), _| !of(on));
+        Some((gone, lanes))
     }
 
     /// Lets go of a connection without lanes, where there are others.
@@ -187,7 +190,7 @@ impl Driver {
         let closed = &self.closed;
         let unused = |on: &Connection| {
             let lanes = lanes.iter().any(|lane| lane.id.connection == on.id);
-            let ending = closed.iter().any(|(of, ..)| *of == on.id);
+            let ending = closed.keys().any(|(of, _)| *of == on.id);
             on.retiring && !lanes && !ending && !execs.any_on(on.id)
         };
         if let Some(at) = self.connections.iter().position(unused) {
