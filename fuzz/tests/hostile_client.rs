@@ -245,12 +245,6 @@ impl World {
             true => b"publickey-hostbound-v00@openssh.com",
             false => b"publickey",
         };
-        let request = |data| UserauthRequest {
-            user: b"marvin",
-            service: b"ssh-connection",
-            method,
-            data: Rest(data),
-        };
         if let Some(right_session) = session {
             let id = match (right_session, self.client.session_id()) {
                 (true, Some(id)) => id.to_vec(),
@@ -258,12 +252,12 @@ impl World {
             };
             let mut covered = Vec::new();
             id.as_slice().write(&mut covered);
-            request(&data).encode(&mut covered);
+            entry(method, &data).encode(&mut covered);
             let signature = key.sign("ssh-ed25519", &covered).expect("signs");
             signature.as_slice().write(&mut data);
             self.deserved |= right_key && right_session;
         }
-        let payload = request(&data).to_bytes();
+        let payload = entry(method, &data).to_bytes();
         self.say(&payload);
     }
 
@@ -311,13 +305,7 @@ impl World {
             .to_bytes(),
             Op::Method => {
                 let method = some_bytes(u)?;
-                UserauthRequest {
-                    user: b"marvin",
-                    service: b"ssh-connection",
-                    method: &method,
-                    data: Rest(&method),
-                }
-                .to_bytes()
+                entry(&method, &method).to_bytes()
             }
             Op::Open { window, max_packet } => ChannelOpen {
                 kind: b"session",
@@ -355,6 +343,16 @@ impl World {
         };
         self.say(&payload);
         Ok(())
+    }
+}
+
+/// A request to be let in.
+fn entry<'a>(method: &'a [u8], data: &'a [u8]) -> UserauthRequest<'a> {
+    UserauthRequest {
+        user: b"marvin",
+        service: b"ssh-connection",
+        method,
+        data: Rest(data),
     }
 }
 

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 /// The file cannot be written.
 pub fn generate(path: &Path) -> io::Result<()> {
     let text = new_key()?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
