@@ -2,14 +2,16 @@
 
 mod host_keys;
 
+use std::env;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
+use std::path;
 
 use serve::Export;
 use serve::listen::{Server, Settings, Users, stopping};
-use tracing::{Level, info};
+use tracing::{Level, info, warn};
 
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -49,17 +51,23 @@ fn streams() -> io::Result<(File, File)> {
 }
 
 fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String> {
+    let keys = args.authorized_keys.as_ref().map(path::absolute);
+    let keys = keys.transpose().map_err(|e| e.to_string())?;
     let settings = Settings {
         export,
-        users: Users::this(args.authorized_keys.clone()).map_err(|e| e.to_string())?,
+        users: Users::this(keys).map_err(|e| e.to_string())?,
         host_keys: host_keys::load(&args.host_keys)?,
     };
     for key in &settings.host_keys {
         let public = key.public();
         info!("host key {} {}", public.key_type(), public.fingerprint());
     }
+    // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
+    if let Err(e) = env::set_current_dir(settings.users.home()) {
+        warn!("{}: {e}", settings.users.home().display());
+    }
     let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
-    let server = Server::bind(resolve(address).map_err(wrong)?, settings).map_err(wrong)?;
+    let server = Server::bind(&resolve(address).map_err(wrong)?, settings).map_err(wrong)?;
     let (running, stopping) = stopping().map_err(wrong)?;
     // The second signal ends what is still being transferred.
     signals::watch(move || drop(running), || {}).map_err(wrong)?;
@@ -72,14 +80,17 @@ fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String>
     server.run(&stopping).map_err(wrong)
 }
 
-/// `HOST:PORT`, or `:PORT` for all addresses of this machine.
-fn resolve(address: &str) -> io::Result<SocketAddr> {
+/// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
+fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let named = match address.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => address.to_owned(),
+        Some(port) => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
+        None => vec![address.to_owned()],
     };
-    let first = named.to_socket_addrs()?.next();
-    first.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+    let mut all = Vec::new();
+    for name in named {
+        all.extend(name.to_socket_addrs()?);
+    }
+    Ok(all)
 }
 
 fn log(args: &ServeArgs) {

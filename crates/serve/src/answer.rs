@@ -42,10 +42,10 @@ pub struct Moved {
 }
 
 impl<'e> Session<'e> {
-    pub(crate) fn new(export: &'e Export) -> Self {
+    pub(crate) fn new(export: &'e Export, handles: usize) -> Self {
         Self {
             export,
-            handles: Handles::new(),
+            handles: Handles::new(handles),
             accounts: Accounts::default(),
             zone: TimeZone::system(),
             own: Own::default(),

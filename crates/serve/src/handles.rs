@@ -50,11 +50,13 @@ const OWN: u64 = 16;
 const MOST: u64 = 4096;
 
 impl Handles {
-    pub(crate) fn new() -> Self {
+    /// As many as this process has descriptors for, `most` at most.
+    pub(crate) fn new(most: usize) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = limit.saturating_sub(OWN).clamp(1, MOST) as usize;
         Self {
             open: Vec::new(),
-            most: limit.saturating_sub(OWN).clamp(1, MOST) as usize,
+            most: limit.min(most),
         }
     }
 

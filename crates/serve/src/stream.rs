@@ -27,8 +27,13 @@ pub struct Server<'e> {
 impl<'e> Server<'e> {
     /// Before the client has said anything.
     pub fn new(export: &'e Export) -> Self {
+        Self::with_handles(export, usize::MAX)
+    }
+
+    /// The same, with at most so many files and directories open at once.
+    pub fn with_handles(export: &'e Export, handles: usize) -> Self {
         Self {
-            session: Session::new(export),
+            session: Session::new(export, handles),
             splitter: Splitter::new(LONGEST),
             greeted: false,
             answers: Vec::with_capacity(GATHERED + 2 * LONGEST_DATA as usize),

@@ -144,9 +144,12 @@ impl<'s> Connection<'s> {
             let mut more = self.read(now)?;
             self.conn.handle_timeout(now)?;
             for session in self.sessions.values_mut() {
-                more |= session.turn(now, self.conn.channels());
+                session.turn(now, self.conn.channels());
             }
             more |= self.write()?;
+            // What was written has made room for more answers.
+            let channels = self.conn.channels();
+            more |= self.sessions.values().any(|s| s.has_work(channels));
             self.check_time(now, draining)?;
             draining |= self.wait(now, stopping, draining, more)?;
         }

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
 use tracing::{info, info_span, warn};
 
@@ -72,13 +73,20 @@ pub fn stopping() -> io::Result<(Running, Stopping)> {
 }
 
 impl Server {
-    /// Listens at `address`.
+    /// Listens at the first of `addresses` that can be had.
+    ///
+    /// The process may have as many descriptors from now on as it can ask for without a right to
+    /// it: each connection has one, and each file that is open.
     ///
     /// # Errors
     /// The port is taken, or is not this user's to listen at.
-    pub fn bind(address: SocketAddr, settings: Settings) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+    pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
+        let listener = TcpListener::bind(addresses)?;
         listener.set_nonblocking(true)?;
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        // Without it there is less room, and nothing else is wrong.
+        let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             listener,
             settings: Arc::new(settings),

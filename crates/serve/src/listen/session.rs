@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
+use rustix::process::{Resource, getrlimit};
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
@@ -17,6 +18,15 @@ const FILES_ONLY: &str =
 const QUEUE: usize = 1 << 20;
 /// Requests carried out in a turn, so that no channel keeps the others waiting.
 const TURN: usize = 1 << 20;
+
+/// Handles of a session: a share of the descriptors there are, so that none takes those of others
+/// and of whoever wants to come.
+fn handles() -> usize {
+    const SHARES: u64 = 64;
+    const LEAST: usize = 64;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / SHARES).map_or(LEAST, |share| share.max(LEAST))
+}
 
 /// A session channel.
 pub(super) struct Session<'s> {
@@ -58,7 +68,7 @@ impl<'s> Session<'s> {
             channels.answer(self.id, granted);
         }
         if granted && sftp {
-            self.server = Some(Server::new(export));
+            self.server = Some(Server::with_handles(export, handles()));
         } else if granted {
             info!("refused to run a program");
             self.end(channels, 1, Some(FILES_ONLY));
@@ -82,13 +92,18 @@ impl<'s> Session<'s> {
         open || !self.received.is_empty() || channels.queued(self.id) > 0
     }
 
-    /// Carries out what was received, as far as the answers find room; true when there is more.
-    pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) -> bool {
+    /// Whether [`Session::turn`] has something to do.
+    pub(super) fn has_work(&self, channels: &Channels) -> bool {
+        !self.received.is_empty() && channels.queued(self.id) < QUEUE
+    }
+
+    /// Carries out what was received, as far as the answers find room.
+    pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) {
         let mut done = 0;
-        while done < TURN && channels.queued(self.id) < QUEUE {
-            let Some(mut bytes) = self.received.pop_front() else {
-                break;
-            };
+        while done < TURN
+            && channels.queued(self.id) < QUEUE
+            && let Some(mut bytes) = self.received.pop_front()
+        {
             let before = bytes.len();
             let served = match (&mut self.server, self.over) {
                 (Some(server), false) => server.handle(&mut bytes),
@@ -116,7 +131,6 @@ impl<'s> Session<'s> {
         if self.ended && self.received.is_empty() && !self.over {
             self.end(channels, 0, None);
         }
-        !self.received.is_empty() && channels.queued(self.id) < QUEUE
     }
 
     /// Says what it has moved, once it is gone.

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::unistd::{Uid, User};
@@ -19,6 +19,7 @@ const MAX_FILE: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Users {
     name: String,
+    home: PathBuf,
     authorized_keys: PathBuf,
 }
 
@@ -35,7 +36,13 @@ impl Users {
         Ok(Self {
             authorized_keys: authorized_keys.unwrap_or_else(usual),
             name: user.name,
+            home: user.dir,
         })
+    }
+
+    /// Where the user is at home.
+    pub fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Whether `user` may log in with `key`.

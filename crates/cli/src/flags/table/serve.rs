@@ -26,6 +26,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Be an SSH server at ADDR (HOST:PORT or :PORT) for the user it runs as",
         doc: "Be an SSH server at ADDR, HOST:PORT or :PORT for all addresses of this machine. Port \
               0 lets the system choose; the first line on standard output tells where it listens. \
+              Paths that are not absolute begin at home. \
               Nobody but the user it runs as is let in, nothing but files is served. Logins, and \
               what sessions have moved, are told on standard error.",
         scp: Scp::Ours,
