@@ -108,11 +108,25 @@ impl Driver {
             return self.last_connection_lost(now, why);
         }
         tracing::info!("a connection was lost: {why}; the others go on");
+        self.cut_lanes(now, id);
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
             self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
         }
-        self.drop_connection(now, id, why);
+        if let Some((gone, _)) = self.take_connection(id, &why) {
+            self.note_lost(now, &gone, why);
+            gone.link.cut();
+        }
+        self.keep_some();
         self.recover(now);
+    }
+
+    /// Nothing more of what was sent on the connection's lanes leaves from here.
+    pub(super) fn cut_lanes(&mut self, now: Instant, id: ConnectionId) {
+        if self.connection(id).is_some_and(|on| on.link.cuts()) {
+            for on in self.lanes.iter().filter(|on| on.id.connection == id) {
+                self.spread.lane_is_cut(now, on.id);
+            }
+        }
     }
 
     /// Gives up a connection whose lanes stand still. What they had sent shall not arrive: others
@@ -154,12 +168,16 @@ impl Driver {
         let Some((gone, _)) = self.take_connection(id, &why) else {
             return;
         };
-        let young = now.saturating_duration_since(gone.since) < YOUNG;
+        self.note_lost(now, &gone, why);
         gone.link.finish();
+        self.keep_some();
+    }
+
+    fn note_lost(&mut self, now: Instant, gone: &Connection, why: String) {
+        let young = now.saturating_duration_since(gone.since) < YOUNG;
         if young && !gone.retiring {
             self.note_joined(now, Err(NoMore::Connection(why)));
         }
-        self.keep_some();
     }
 
     fn keep_some(&mut self) {

@@ -209,9 +209,18 @@ impl Driver {
                 continue;
             };
             let link = &mut link.link;
+            let mut answered = false;
             while let Some(request) = on.lane.poll_disk() {
-                self.owed.asked(&request, Some(on.id));
-                self.disk.submit(request);
+                match self.disk.at_once(request) {
+                    Ok(reply) => {
+                        on.lane.handle_disk(now, reply);
+                        answered = true;
+                    }
+                    Err(request) => {
+                        self.owed.asked(&request, Some(on.id));
+                        self.disk.submit(request);
+                    }
+                }
             }
             let mut room = link.room(on.channel);
             if let Some(throttle) = &mut self.throttle {
@@ -235,6 +244,9 @@ impl Driver {
                 link.send(on.channel, output);
             }
             let spent = on.lane.paced() - paced;
+            if answered {
+                self.drain_events(now, at);
+            }
             left = left.map(|left| left.saturating_sub(spent));
         }
     }
