@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Tree, assert_same, write_file};
-use testkit::{KeyKind, KeyPair, Run, Seed};
+use testkit::{KeyKind, KeyPair, Run, Seed, missing};
 
 use crate::serving::{ALL, openssh, sftp};
 
@@ -101,6 +101,59 @@ fn openssh_clients_do_with_it_what_they_do_with_sshd() {
         .expect_code(0);
     assert!(fs::read(scene.path("all/by-scp")).expect("it") == content);
     assert_eq!(names_in(&scene.path("all")), names_in(root.path()));
+}
+
+#[test]
+fn clients_of_other_makes_put_and_get() {
+    let scene = listening();
+    let content = Seed::new(5).bytes(3_000_000);
+    write_file(&scene.path("file"), &content);
+    let key = scene.client.dir.key().private.clone();
+    let check = |client: &str, outcome: testkit::Outcome| {
+        outcome.expect_code(0);
+        for name in ["there", "back"] {
+            let path = scene.path(name);
+            assert!(fs::read(&path).expect("it") == content, "{client}: {name}");
+            fs::remove_file(path).expect("ours");
+        }
+    };
+    let python = missing::built_peers().join("venv/bin/python");
+    for library in ["paramiko", "asyncssh"] {
+        if !python.is_file() {
+            missing::skip(library, "run scripts/setup-tests.sh");
+            continue;
+        }
+        let script = missing::checkout().join("tests/peers/sftp_client.py");
+        let run = Run::new(&python).arg(script).arg(library);
+        let run = run
+            .arg(scene.peer.port().to_string())
+            .arg(scene.peer.user());
+        let files = ["file", "there", "back"].map(|name| scene.path(name));
+        check(library, run.arg(&key).args(files).run());
+    }
+    let port = scene.peer.port();
+    if let Some(curl) = missing::find_program("curl") {
+        let user = scene.peer.user();
+        let there = scene.path("there").display().to_string();
+        let url = format!("sftp://{user}@127.0.0.1:{port}{there}");
+        let run = || {
+            let run = Run::new(&curl).args(["-s", "-S", "--insecure", "--key"]);
+            run.arg(&key)
+                .arg("--pubkey")
+                .arg(scene.client.dir.key().public())
+        };
+        let up = run().arg("-T").arg(scene.path("file")).arg(&url).run();
+        // Not every build of curl speaks SFTP.
+        if up.code == Some(1) {
+            missing::not_here("this curl does not speak SFTP");
+            return;
+        }
+        up.expect_code(0);
+        check(
+            "curl",
+            run().arg("-o").arg(scene.path("back")).arg(&url).run(),
+        );
+    }
 }
 
 #[test]
