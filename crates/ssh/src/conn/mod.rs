@@ -1,5 +1,6 @@
 //! A connection in either role: transport, authentication and channels as one machine.
 
+mod alive;
 mod sealed;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use wire::Pool;
 
 use crate::Role;
+use alive::Alive;
 pub use sealed::SealedQueue;
 
 use crate::auth::{AuthConfig, AuthEvent, AuthMessage, Login, LoginEvent, UserAuth};
@@ -82,15 +84,6 @@ enum Authentication {
     Theirs(Login),
 }
 
-/// ServerAliveInterval: silence is measured, not time.
-struct Alive {
-    interval: Option<Duration>,
-    count: u32,
-    heard: Option<Instant>,
-    asked: Option<Instant>,
-    unanswered: u32,
-}
-
 impl Connection {
     /// A client's connection with identification and KEXINIT ready to be sent.
     ///
@@ -121,13 +114,7 @@ impl Connection {
             channels: Channels::new(role, config.channels, pool),
             authenticated: false,
             early: false,
-            alive: Alive {
-                interval: config.alive_interval,
-                count: config.alive_count,
-                heard: None,
-                asked: None,
-                unanswered: 0,
-            },
+            alive: Alive::new(config.alive_interval, config.alive_count),
             events: VecDeque::new(),
         })
     }
@@ -390,30 +377,5 @@ impl Connection {
             self.transport.host_key()?.clone(),
             self.transport.host_signature()?.clone(),
         ))
-    }
-}
-
-impl Alive {
-    fn hear(&mut self, now: Instant) {
-        self.heard = Some(now);
-        self.asked = None;
-        self.unanswered = 0;
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let from = self.asked.or(self.heard)?;
-        from.checked_add(self.interval.filter(|i| !i.is_zero())?)
-    }
-
-    fn due(&mut self, now: Instant) -> Result<bool, Error> {
-        if self.deadline().is_none_or(|at| now < at) {
-            return Ok(false);
-        }
-        if self.unanswered >= self.count {
-            return Err(PeerMisbehaved::Silent.into());
-        }
-        self.unanswered += 1;
-        self.asked = Some(now);
-        Ok(true)
     }
 }
