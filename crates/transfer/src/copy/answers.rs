@@ -181,6 +181,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
+        if let Some((_, Purpose::Boot(_))) = self.jobs.get(&id) {
+            self.keeper.boot_lost = true;
+        }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
         {

@@ -30,6 +30,8 @@ const LARGE: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 /// Where Linux names the start of its kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
+/// A UUID and a line feed.
+const BOOT_LEN: u64 = 37;
 
 /// The journal of a run.
 #[derive(Default)]
@@ -44,6 +46,8 @@ pub(super) struct Keeper {
     waits: bool,
     /// The receiving machine was asked for the start of its kernel.
     boot_asked: bool,
+    /// The lane that asked was lost, and another one asks.
+    pub(super) boot_lost: bool,
     /// What is written once there is.
     early: Vec<Record>,
     bytes: u64,
@@ -217,7 +221,12 @@ impl Engine<'_> {
         let kind = JobKind::Get {
             source: RemotePath(BOOT.to_vec()),
             target: file.clone().into(),
-            known: None,
+            // No look before it is opened: each round trip may come behind data.
+            known: Some(Attributes {
+                size: Some(BOOT_LEN),
+                mode: Some(0o100_444),
+                ..Attributes::default()
+            }),
             options: plan::PutOptions::default(),
         };
         Some((kind, file.into()))
@@ -426,7 +435,11 @@ impl Engine<'_> {
     pub(super) fn on_boot(&mut self, file: &Path) {
         let boot = read_boot(file);
         if !boot.is_empty() {
-            self.keeper.write(Record::Run { boot });
+            // Of a lane that was lost nobody knows whether its machine stood meanwhile.
+            self.keeper.write(match self.keeper.boot_lost {
+                true => Record::Run { boot },
+                false => Record::Boot { boot },
+            });
         }
     }
 
