@@ -363,6 +363,7 @@ impl<'a> Engine<'a> {
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
+        self.write_out();
         if batch.is_empty() {
             if self.is_quiet() || !self.wait_ready() {
                 return false;

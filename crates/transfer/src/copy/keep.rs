@@ -94,10 +94,11 @@ impl Keeper {
     }
 
     fn write(&mut self, record: Record) -> u64 {
+        let number = self.log.as_mut().map_or(0, |log| log.write(&record));
         if !self.waits {
-            self.early.push(record.clone());
+            self.early.push(record);
         }
-        self.log.as_mut().map_or(0, |log| log.write(record))
+        number
     }
 }
 
@@ -373,18 +374,17 @@ impl Engine<'_> {
         let Some(log) = &mut self.keeper.log else {
             return 0;
         };
-        match log.sync_from_now_on() {
-            Ok(number) => {
-                self.keeper.waits = true;
-                self.keeper.early.clear();
-                self.learn_boot();
-                number
-            }
-            Err(e) => {
-                self.keeper.log = None;
-                self.no_journal(&e);
-                0
-            }
+        let number = log.sync_from_now_on();
+        self.keeper.waits = true;
+        self.keeper.early.clear();
+        self.learn_boot();
+        number
+    }
+
+    /// Writes down what has come since the last time, before anything is waited for.
+    pub(super) fn write_out(&mut self) {
+        if let Some(Err(e)) = self.keeper.log.as_mut().map(Log::write_out) {
+            self.warn_of_journal(&os_words(&e));
         }
     }
 
@@ -405,16 +405,16 @@ impl Engine<'_> {
         let log = made.and_then(|(file, path)| Log::start(file, path, 0, target, 0));
         match log {
             Ok(mut log) => {
-                log.write(Record::Copy { identity });
+                log.write(&Record::Copy { identity });
                 // A server is not waited for: what is done before it answers is taken for lost
                 // should it start anew.
                 let boot = match self.keeper.target.is_some() {
                     true => boot_here(),
                     false => Vec::new(),
                 };
-                log.write(Record::Run { boot });
+                log.write(&Record::Run { boot });
                 for record in &self.keeper.early {
-                    log.write(record.clone());
+                    log.write(record);
                 }
                 self.keeper.log = Some(log);
             }
