@@ -1,0 +1,80 @@
+//! Since when the receiving machine's kernel runs: what it had in memory only is lost with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plan::journal::Record;
+use plan::{Attributes, JobKind, RemotePath};
+
+use super::super::engine::{End, Engine, Purpose};
+
+/// Where Linux names the start of its kernel.
+const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
+/// A UUID and a line feed.
+const BOOT_LEN: u64 = 37;
+
+impl Engine<'_> {
+    /// The target's session stands: what its machine had in memory only may be lost.
+    pub(in crate::copy) fn ask_for_boot(&mut self) {
+        if self.keeper.log.is_none() || self.target.is_none() {
+            return;
+        }
+        let boot = self.boot_there();
+        self.keeper.state.started(boot.clone());
+        self.keeper.write(Record::Run { boot });
+    }
+
+    pub(super) fn boot_there(&mut self) -> Vec<u8> {
+        let Some((kind, file)) = self.boot_job() else {
+            return Vec::new();
+        };
+        // Where it cannot be read nobody knows.
+        let _ = self.ask(End::Target, kind);
+        read_boot(&file)
+    }
+
+    /// Asks for the start of the target's kernel, into a file beside the journal.
+    pub(super) fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
+        let mut file = self.keeper.log()?.path().as_os_str().to_owned();
+        file.push(".boot");
+        let kind = JobKind::Get {
+            source: RemotePath(BOOT.to_vec()),
+            target: file.clone().into(),
+            // No look before it is opened: each round trip may come behind data.
+            known: Some(Attributes {
+                size: Some(BOOT_LEN),
+                mode: Some(0o100_444),
+                ..Attributes::default()
+            }),
+            options: plan::PutOptions::default(),
+        };
+        Some((kind, file.into()))
+    }
+
+    pub(super) fn learn_boot(&mut self) {
+        if self.target.is_none() || self.keeper.boot_asked {
+            return;
+        }
+        self.keeper.boot_asked = true;
+        if let Some((kind, file)) = self.boot_job() {
+            self.submit(End::Target, kind, Purpose::Boot(file));
+        }
+    }
+
+    pub(in crate::copy) fn on_boot(&mut self, file: &Path) {
+        let boot = read_boot(file);
+        if !boot.is_empty() {
+            // Of a lane that was lost nobody knows whether its machine stood meanwhile.
+            self.keeper.write(match self.keeper.boot_lost {
+                true => Record::Run { boot },
+                false => Record::Boot { boot },
+            });
+        }
+    }
+}
+
+fn read_boot(file: &Path) -> Vec<u8> {
+    let boot = fs::read(file).map(|text| text.trim_ascii().to_vec());
+    let _ = fs::remove_file(file);
+    boot.unwrap_or_default()
+}
