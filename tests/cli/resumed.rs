@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
+use plan::journal::{Record, Writer};
 use testkit::delay_proxy::Way;
+use testkit::missing;
 use testkit::tree::write_file;
 use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
 
@@ -169,9 +171,25 @@ impl Half {
             false => self.scene.path("to"),
         };
         let names = names_in(&folder);
-        let is = |n: &&std::ffi::OsString| n.as_encoded_bytes().ends_with(b".journal");
+        let is = |n: &&std::ffi::OsString| is_journal(n);
         folder.join(names.iter().find(is).expect("a journal"))
     }
+}
+
+fn is_journal(name: &std::ffi::OsString) -> bool {
+    name.as_encoded_bytes().ends_with(b".journal")
+}
+
+/// What a copy of something else would have written.
+fn of_another_copy() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Writer::header(&mut bytes);
+    let mut writer = Writer::default();
+    let identity = b"000\0/elsewhere\0/to/file".to_vec();
+    writer.write(&Record::Copy { identity }, &mut bytes);
+    let boot = b"a kernel".to_vec();
+    writer.write(&Record::Run { boot }, &mut bytes);
+    bytes
 }
 
 #[test]
@@ -223,6 +241,10 @@ fn a_source_that_has_changed_is_sent_anew() {
 #[test]
 fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
     for up in [true, false] {
+        let hours: [fn(&PathBuf); 2] = [
+            |temp| set_modified(temp, SystemTime::now() + HOUR),
+            |temp| set_modified(temp, SystemTime::now() - HOUR),
+        ];
         let changes: [fn(&PathBuf); 3] = [
             |temp| {
                 let file = std::fs::File::options()
@@ -238,7 +260,7 @@ fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
                 symlink(beside.join("victim"), temp).expect("a link");
             },
         ];
-        for change in changes {
+        for change in changes.into_iter().chain(hours) {
             let Some(half) = Half::new(up) else { return };
             let victim = half.scene.path("victim");
             write_file(&victim, &Seed::new(1).bytes(SIZE));
@@ -251,6 +273,46 @@ fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
             );
         }
     }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// As who changes a file does, or a clock that has jumped.
+fn set_modified(path: &PathBuf, time: SystemTime) {
+    let file = std::fs::File::options().write(true).open(path);
+    file.and_then(|file| file.set_modified(time)).expect("set");
+}
+
+#[test]
+fn a_target_that_became_read_only_loses_nothing() {
+    if !missing::can_unshare_mounts() {
+        missing::not_here("only root can make a folder that root may not write");
+        return;
+    }
+    let Some(half) = Half::new(false) else {
+        return;
+    };
+    let Program::Longhaul(program) = &half.scene.client.program else {
+        return;
+    };
+    let before = names_in(&half.scene.path("to"));
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" || exit 99; \"$@\"";
+    let run = half.scene.client.dir.run("unshare");
+    let run = run.args(["--mount", "sh", "-c", script]);
+    let run = run.arg(half.scene.path("to")).arg(program).arg("cp");
+    let run = run.arg("-F").arg(half.scene.client.dir.config());
+    let run = run.arg(half.scene.remote("from/file"));
+    let outcome = run.arg(half.scene.path("to/file")).run().expect_code(1);
+    let said = outcome.err().to_lowercase();
+    assert!(said.contains("read-only file system"), "{outcome}");
+    assert_eq!(names_in(&half.scene.path("to")), before, "{outcome}");
+    let outcome = half.ends(&[]);
+    assert!(outcome.err().contains("going on where"), "{outcome}");
+    let state = half.scene.client.dir.path().join("state/longhaul");
+    assert!(
+        !state.exists() || !names_in(&state).iter().any(is_journal),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -278,13 +340,14 @@ fn a_target_that_became_something_else_is_not_touched() {
 fn a_journal_that_cannot_be_believed_is_put_aside() {
     for up in [true, false] {
         type Damage = (fn(&mut Vec<u8>), &'static str);
-        let damages: [Damage; 4] = [
+        let damages: [Damage; 5] = [
             (|bytes| bytes[15] = 9, "version 9"),
             (|bytes| bytes[60] ^= 1, "damaged at byte"),
             (
                 |bytes| *bytes = b"not a journal at all".to_vec(),
                 "not a journal",
             ),
+            (|bytes| *bytes = of_another_copy(), "of another copy"),
             (|bytes| bytes.truncate(bytes.len() - 3), ""),
         ];
         for (damage, said) in damages {

@@ -139,7 +139,12 @@ impl Engine<'_> {
                     Err(e) => self.warn_of_journal(&os_words(&e)),
                 }
             }
-            Err(e) => self.warn_of_journal(&os_words(&e)),
+            Err(e) => {
+                // It stays for when it can be written again; a second one beside it would be
+                // left behind then.
+                self.warn_of_journal(&os_words(&e));
+                return true;
+            }
         }
         self.keeper.place = Some(place);
         true
