@@ -165,6 +165,7 @@ impl Engine<'_> {
             }
             Purpose::Taken(file) => self.on_taken_over(file),
             Purpose::Boot(file) => self.on_boot(&file),
+            Purpose::BootAgain(file) => self.on_boot_again(&file),
             Purpose::SymlinkTimes | Purpose::Clock | Purpose::Cleared => {}
         }
     }

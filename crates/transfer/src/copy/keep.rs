@@ -34,6 +34,9 @@ pub(super) struct Keeper {
     boot_asked: bool,
     /// The lane that asked was lost, and another one asks.
     pub(super) boot_lost: bool,
+    /// The start of the receiving machine's kernel; empty if it is not known.
+    boot: Vec<u8>,
+    claims: Claims,
     /// What is written once there is.
     early: Vec<Record>,
     bytes: u64,
@@ -45,6 +48,17 @@ pub(super) struct Keeper {
     target: Option<PathBuf>,
     /// Files and bytes of the earlier run.
     pub(super) taken: (u64, u64),
+}
+
+/// What to do with what is told of bytes that have arrived.
+#[derive(Default)]
+enum Claims {
+    #[default]
+    Written,
+    /// Kept until it is known that the receiving machine still has what it had.
+    Held(Vec<Record>),
+    /// It has lost some.
+    Void,
 }
 
 /// What to do with a file.
@@ -80,6 +94,14 @@ impl Keeper {
     }
 
     fn write(&mut self, record: Record) -> u64 {
+        if let Claims::Held(_) | Claims::Void = self.claims
+            && matches!(record, Record::Ranges { .. } | Record::Done { .. })
+        {
+            if let Claims::Held(held) = &mut self.claims {
+                held.push(record);
+            }
+            return 0;
+        }
         let number = self.log.as_mut().map_or(0, |log| log.write(&record));
         if !self.waits {
             self.early.push(record);

@@ -7,6 +7,7 @@ use plan::journal::Record;
 use plan::{Attributes, JobKind, RemotePath};
 
 use super::super::engine::{End, Engine, Purpose};
+use super::Claims;
 
 /// Where Linux names the start of its kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
@@ -21,6 +22,7 @@ impl Engine<'_> {
         }
         let boot = self.boot_there();
         self.keeper.state.started(boot.clone());
+        self.keeper.boot.clone_from(&boot);
         self.keeper.write(Record::Run { boot });
     }
 
@@ -64,11 +66,50 @@ impl Engine<'_> {
     pub(in crate::copy) fn on_boot(&mut self, file: &Path) {
         let boot = read_boot(file);
         if !boot.is_empty() {
+            self.keeper.boot.clone_from(&boot);
             // Of a lane that was lost nobody knows whether its machine stood meanwhile.
             self.keeper.write(match self.keeper.boot_lost {
                 true => Record::Run { boot },
                 false => Record::Boot { boot },
             });
+        }
+    }
+
+    /// A machine that has started anew has lost what was answered and not synced, and a sync that
+    /// it answers now says nothing of that: nothing is claimed before it is known.
+    pub(in crate::copy) fn on_rejoined(&mut self, end: End) {
+        let under_way = !matches!(self.keeper.claims, Claims::Written);
+        if end != End::Target || self.keeper.boot.is_empty() || under_way {
+            return;
+        }
+        if let Some((kind, file)) = self.boot_job() {
+            self.keeper.claims = Claims::Held(Vec::new());
+            self.submit(End::Target, kind, Purpose::BootAgain(file));
+        }
+    }
+
+    pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
+        let boot = read_boot(file);
+        let claims = std::mem::replace(&mut self.keeper.claims, Claims::Void);
+        if boot == self.keeper.boot {
+            self.keeper.claims = Claims::Written;
+            if let Claims::Held(held) = claims {
+                held.into_iter().for_each(|record| {
+                    self.keeper.write(record);
+                });
+            }
+            return;
+        }
+        let name = self.target.as_ref().map(|side| side.name.clone());
+        let why = format!(
+            "{}: the machine has started anew since the connection was lost, without what it had \
+             only in memory",
+            name.unwrap_or_default()
+        );
+        self.lost.get_or_insert(why);
+        self.drop_what_waits();
+        for side in [&self.source, &self.target].into_iter().flatten() {
+            side.session.leave("the machine has started anew");
         }
     }
 }
