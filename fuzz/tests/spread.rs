@@ -131,6 +131,7 @@ impl Run {
             most: u.int_in_range(60_000..=300_000)?,
             unit: *u.choose(&[1, 1000, 32_768])?,
             overtake: u.ratio(9, 10)?,
+            cuts: u.ratio(1, 2)?,
         };
         let seed = u.arbitrary()?;
         let mut w = World::new(options, seed % 1000);

@@ -4,7 +4,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -27,7 +30,7 @@ const NOTSENT_LOWAT: u32 = 1 << 20;
 
 /// From this round trip on a window is paced. Below it slow start is over in no time, and the
 /// kernel's timers cost more than bursts do.
-const LONG: std::time::Duration = std::time::Duration::from_millis(20);
+const LONG: Duration = Duration::from_millis(20);
 
 impl Tuning {
     /// A TCP socket for connecting to `to`, marked and tuned, not yet connected.
@@ -72,30 +75,14 @@ impl Tuning {
 /// of a burst allow as a burst: CUBIC's slow start takes the queue that a burst makes for a full
 /// path (HyStart, RFC 9406, leaves it 16 ms above the lowest round trip) and grows for twenty
 /// seconds more where it could have doubled. Any limit switches pacing on (socket(7),
-/// SO_MAX_PACING_RATE); this one is beyond all that a connection moves. Best effort.
-#[cfg(target_os = "linux")]
-#[allow(
-    unsafe_code,
-    reason = "setsockopt(SO_MAX_PACING_RATE) has no safe wrapper"
-)]
+/// SO_MAX_PACING_RATE); the largest but one of an unsigned int is beyond all that a connection
+/// moves, and the largest is no limit. Best effort.
 fn pace(socket: &impl AsFd) {
-    use std::os::fd::AsRawFd as _;
-    let beyond: libc::c_uint = libc::c_uint::MAX - 1;
-    // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
-    // those of a local integer, which the kernel reads.
-    unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const beyond).cast(),
-            size_of_val(&beyond) as libc::socklen_t,
-        );
-    }
+    #[cfg(target_os = "linux")]
+    set_int(socket, libc::SO_MAX_PACING_RATE, -2);
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
 }
-
-#[cfg(not(target_os = "linux"))]
-fn pace(_: &impl AsFd) {}
 
 /// Whether this process may give its sockets this congestion control, asked of a socket that
 /// connects to nothing: what root may is in no list.
@@ -133,34 +120,34 @@ fn set_notsent_lowat(socket: &Socket) {
 }
 
 /// What the receive buffer is good for from the beginning on.
-const RECEIVE: libc::c_int = 1 << 20;
+const RECEIVE: i32 = 1 << 20;
 
 /// The receive buffer begins with 128 KiB, half of which is a window: a sender in slow start is
 /// through with that in its fourth round trip, and autotuning sees it a round trip late. A mark of
 /// SO_RCVLOWAT makes the buffer large enough for it (tcp_set_rcvlowat) and leaves autotuning on,
 /// as SO_RCVBUF does not; the mark itself is taken back at once. Best effort.
 fn open_receive_window(socket: &Socket) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        set_receive_mark(socket, RECEIVE);
-        set_receive_mark(socket, 1);
+    #[cfg(target_os = "linux")]
+    for mark in [RECEIVE, 1] {
+        set_int(socket, libc::SO_RCVLOWAT, mark);
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(not(target_os = "linux"))]
     let _ = (socket, RECEIVE);
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[allow(unsafe_code, reason = "setsockopt(SO_RCVLOWAT) has no safe wrapper")]
-fn set_receive_mark(socket: &Socket, mark: libc::c_int) {
-    let len = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
-    // SAFETY: the option's value is one int, which `mark` is until the call is over.
+/// Sets an option of SOL_SOCKET that has no safe wrapper. Best effort.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "setsockopt of options that no library wraps")]
+fn set_int(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) {
+    // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
+    // those of a local integer, which the kernel reads.
     unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            std::ptr::from_ref(&mark).cast(),
-            len,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         );
     }
 }
@@ -193,7 +180,7 @@ mod tests {
         let tuned = Tuning::default().socket(&to)?;
         tuned.connect(&to.into())?;
         io::Write::write_all(&mut listener.accept()?.0, b"1")?;
-        tuned.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+        tuned.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut byte = [0];
         io::Read::read_exact(&mut &tuned, &mut byte)?;
         assert_eq!(byte, *b"1");

@@ -75,6 +75,13 @@ impl Block {
         }
     }
 
+    /// Gives back all payload, and keeps the packets.
+    pub fn clear(&mut self) {
+        for packet in &mut self.packets {
+            packet.truncate(0);
+        }
+    }
+
     /// Appends a copy of as much of `bytes` as there is room for; returns how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut from = 0;

@@ -97,14 +97,13 @@ impl Growth {
             let have = evidence.connections.len() as u32;
             self.connect_as_planned(evidence.now, have, &mut changes);
         }
-        let channels = self.planned.1;
         // Where losses hold the connections, none has a window that is too small.
         let fixed = self.config.channels.is_some();
         let channels = match self.figures.lossy() && !fixed {
+            _ if over => 0,
             true => 1,
-            false => channels.min(self.most_channels()),
+            false => self.planned.1.min(self.most_channels()),
         };
-        let channels = if over { 0 } else { channels };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
                 changes.push(Change::AddChannel(*connection));
@@ -238,25 +237,20 @@ impl Growth {
         if changes.is_empty() && connects && lasts > self.costs() && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
-            let step = match bound {
-                // Their slow start overfills a path that is nearly full: six more than ten cost
-                // half a second.
-                _ if borne => (have / 4).max(1),
+            let buffers = matches!(
+                bound,
                 Limiter::SendBuffer
-                | Limiter::FarReceiveBuffer
-                | Limiter::ReceiveBuffer
-                | Limiter::FarSendBuffer
-                | Limiter::ServerWindow
-                    if self.bold || have < CAUTIOUS =>
-                {
-                    have
-                }
-                Limiter::SendBuffer
-                | Limiter::FarReceiveBuffer
-                | Limiter::ReceiveBuffer
-                | Limiter::FarSendBuffer
-                | Limiter::ServerWindow => have / 3,
-                _ => (have / 4).max(1),
+                    | Limiter::FarReceiveBuffer
+                    | Limiter::ReceiveBuffer
+                    | Limiter::FarSendBuffer
+                    | Limiter::ServerWindow
+            );
+            // The slow start of more overfills a path that is nearly full: six more than ten that
+            // bear losses cost half a second.
+            let step = match buffers && !borne {
+                true if self.bold || have < CAUTIOUS => have,
+                true => have / 3,
+                false => (have / 4).max(1),
             };
             self.add_connections(now, step.min(room), &mut changes);
         }

@@ -63,7 +63,9 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Evidence, GrowthConfig};
+    use crate::{
+        Change, ConnectionId, ConnectionSample, Evidence, GrowthConfig, LaneId, LaneSample,
+    };
 
     fn first_look(config: GrowthConfig, announced: &[(u64, u64)]) -> usize {
         let added = |c: &&Change| matches!(c, Change::AddConnection);
@@ -86,14 +88,14 @@ mod tests {
             cpu: Duration::ZERO,
             idle: None,
             bears_losses: false,
-            connections: vec![crate::ConnectionSample {
-                connection: crate::ConnectionId(0),
+            connections: vec![ConnectionSample {
+                connection: ConnectionId(0),
                 bytes: 0,
                 tcp: None,
             }],
-            lanes: vec![crate::LaneSample {
-                lane: crate::LaneId {
-                    connection: crate::ConnectionId(0),
+            lanes: vec![LaneSample {
+                lane: LaneId {
+                    connection: ConnectionId(0),
                     channel: 0,
                 },
                 bytes: 0,

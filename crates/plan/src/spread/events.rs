@@ -1,6 +1,6 @@
 //! What lanes tell, and what is left of those that are lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::file::Stage;
 use super::spans::Spans;
@@ -16,7 +16,7 @@ enum Of {
     Clean(JobId),
     Adopt(JobId),
     Sync(JobId),
-    Nobody,
+    Removed(JobId),
 }
 
 impl Spread {
@@ -46,7 +46,7 @@ impl Spread {
             Assigned::Clean(file) => Of::Clean(*file),
             Assigned::Adopt(file) => Of::Adopt(*file),
             Assigned::Sync(file) => Of::Sync(*file),
-            Assigned::Remove(..) => Of::Nobody,
+            Assigned::Remove(of, _) => Of::Removed(*of),
         };
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.spoke = true;
@@ -79,7 +79,11 @@ impl Spread {
             Of::Clean(file) => self.on_cleaned(file, event),
             Of::Adopt(file) => self.on_adopt(file, event),
             Of::Sync(file) => self.on_sync(file, event),
-            Of::Nobody => {}
+            Of::Removed(of) => {
+                if event.is_last() {
+                    self.on_removed(of);
+                }
+            }
         }
     }
 
@@ -105,7 +109,7 @@ impl Spread {
             Some((_, Assigned::Part(file))) => Some(*file),
             _ => None,
         };
-        let until = self.now + self.late_for(state.cut);
+        let until = self.late_until(&state);
         let hit: BTreeSet<JobId> = state.jobs.keys().filter_map(of_part).collect();
         for id in hit {
             if let Some(file) = self.files.get_mut(&id) {
@@ -134,7 +138,7 @@ impl Spread {
             }
         }
         for (of, path) in owners {
-            self.remove(of, path);
+            self.strayed(lane, &state, of, path);
         }
     }
 
@@ -207,13 +211,6 @@ impl Spread {
         }
     }
 
-    pub(super) fn remove(&mut self, of: JobId, path: RemotePath) {
-        let id = self.own_id();
-        let kind = JobKind::Remove { path: path.clone() };
-        self.urgent
-            .push_back((id, kind, Assigned::Remove(of, path)));
-    }
-
     pub(super) fn fail_waiting(&mut self, fault: &Fault) {
         let queues = [
             &mut self.waiting,
@@ -240,7 +237,10 @@ impl Spread {
             self.on_lost(id, Vec::new(), why);
         }
         self.orders.clear();
-        let mut left: BTreeMap<JobId, RemotePath> = BTreeMap::new();
+        let (mut left, held) = self.strays.give_up();
+        for event in held {
+            self.tell(event);
+        }
         for (_, _, what) in std::mem::take(&mut self.urgent) {
             if let Assigned::Remove(of, path) = what {
                 left.insert(of, path);

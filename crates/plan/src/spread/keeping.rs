@@ -152,7 +152,7 @@ impl Spread {
                 };
                 if let Some(old) = old {
                     file.another_name();
-                    self.remove(id, RemotePath(old));
+                    self.clear(id, RemotePath(old));
                 }
                 self.begin_moving(id);
                 self.tell_news(id);

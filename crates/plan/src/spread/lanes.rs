@@ -131,6 +131,11 @@ impl LaneState {
             .clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
     }
 
+    /// It could do something, and has nothing.
+    pub(super) fn is_free(&self) -> bool {
+        self.is_open() && !self.listing && self.jobs.is_empty()
+    }
+
     pub(super) fn is_open(&self) -> bool {
         !self.retiring && !self.closing
     }

@@ -4,13 +4,18 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::file::Stage;
+use super::file::{SplitFile, Stage};
+use super::lanes::LaneState;
 use super::{LaneId, Spread};
 use crate::JobId;
 
 /// How long the name waits for a server that does not say that a channel has ended: its processes
 /// have long had what arrived by then, unless the path held it back.
 const LONGEST: Duration = Duration::from_secs(4);
+/// The same where what was sent takes longer than that, as fast as it moved of late.
+const DRAINS: Duration = Duration::from_secs(40);
+/// A lane that was silent for longer is not taken to move.
+const OF_LATE: Duration = Duration::from_secs(1);
 
 /// The same where the connection was cut at this end, beyond a few round trips: the server has only
 /// what had arrived.
@@ -50,7 +55,9 @@ impl Spread {
         for file in self.files.values_mut() {
             file.late.lanes.remove(&lane);
         }
+        self.strays.over(now, lane);
         self.name_what_waited();
+        self.remove_strays();
     }
 
     /// Whether [`Spread::lane_is_cut`] is to be had for the lanes there are.
@@ -62,7 +69,7 @@ impl Spread {
     /// [`Spread::lane_lost`] where the lane has just ended.
     pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
-        let until = now + self.late_for(true);
+        let until = now + self.late_when_cut();
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.cut = true;
         }
@@ -71,20 +78,28 @@ impl Spread {
                 *at = until.min(*at);
             }
         }
+        self.strays.cut(lane, until);
     }
 
-    /// How long what a lost lane has sent may still be carried out.
-    pub(super) fn late_for(&self, cut: bool) -> Duration {
-        match cut {
-            true => CUT + self.lanes.least_latency * CUT_TRIPS,
-            false => LONGEST,
-        }
+    /// Until when what a lost lane has sent may still be carried out.
+    pub(super) fn late_until(&self, lane: &LaneState) -> Instant {
+        let moves = self.now.saturating_duration_since(lane.heard) < OF_LATE;
+        let wait = match lane.rate(self.now) {
+            _ if lane.over => Duration::ZERO,
+            _ if lane.cut => self.late_when_cut(),
+            Some(_) if moves => lane.takes(self.now, 0, 0.0).clamp(LONGEST, DRAINS),
+            _ => LONGEST,
+        };
+        self.now + wait
+    }
+
+    fn late_when_cut(&self) -> Duration {
+        CUT + self.lanes.least_latency * CUT_TRIPS
     }
 
     pub(super) fn name_what_waited(&mut self) {
         let now = self.now;
-        let waits =
-            |(_, f): &(&JobId, &super::file::SplitFile)| f.waits_for_name() && f.late.is_over(now);
+        let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.late.is_over(now);
         let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
         for id in ids {
             self.go_on(id);
@@ -98,7 +113,7 @@ impl Spread {
     }
 }
 
-impl super::file::SplitFile {
+impl SplitFile {
     fn waits_for_name(&self) -> bool {
         self.stage == Stage::Moving && self.running.is_empty() && self.is_complete()
     }

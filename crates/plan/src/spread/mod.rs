@@ -11,6 +11,7 @@ mod overtake;
 mod parts;
 mod settings;
 mod spans;
+mod strays;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
 use self::settings::Settings;
 pub(crate) use self::spans::Spans;
+use self::strays::Strays;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
 /// Names a connection for as long as a run lasts.
@@ -200,6 +202,7 @@ pub struct Spread {
     syncs: VecDeque<(JobId, JobKind, JobId)>,
     /// Bytes of kept files that were answered since the last sync.
     fresh: u64,
+    strays: Strays,
     /// And those that nobody was told of.
     untold: u64,
     synced_at: Instant,
@@ -273,6 +276,7 @@ impl Spread {
             leaving: false,
             syncs: VecDeque::new(),
             fresh: 0,
+            strays: Strays::default(),
             untold: 0,
             synced_at: now,
             no_side_lane: false,
@@ -372,7 +376,8 @@ impl Spread {
     /// When to call [`Spread::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let looks = self.next_look().into_iter().chain(self.next_sync());
-        looks.chain(self.next_name()).min()
+        let late = self.next_name().into_iter().chain(self.strays.until());
+        looks.chain(late).min()
     }
 
     /// Time has passed.
@@ -381,6 +386,7 @@ impl Spread {
         self.sync_if_due();
         self.looked = now;
         self.name_what_waited();
+        self.remove_strays();
         self.look_for_stalls();
     }
 
@@ -481,6 +487,9 @@ impl Spread {
     }
 
     fn tell(&mut self, event: LaneEvent) {
+        let Some(event) = self.strays.hold(event) else {
+            return;
+        };
         if event.is_last() {
             self.stats.jobs = self.stats.jobs.saturating_sub(1);
             self.stats.done += u64::from(matches!(event, LaneEvent::Done(_)));

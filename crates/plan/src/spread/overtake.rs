@@ -27,8 +27,6 @@ const LOSER: Duration = Duration::from_secs(1);
 /// The same where every byte is there and nothing else is to be done: of 1 GiB over 1 % loss a
 /// connection that had fallen behind kept the copy from its end for two seconds of seventeen.
 const LAST_LOSER: Duration = Duration::from_millis(250);
-/// The same where the file's times are to be kept, without a word from it.
-const DATED: Duration = Duration::from_secs(4);
 /// The same where the server carries out what was sent in any case: the name waits for that, with
 /// the lane closed or open.
 const SENT: Duration = Duration::from_secs(4);
@@ -78,11 +76,9 @@ impl Spread {
                 let theirs = slow.takes(self.now, 0, usual);
                 // The whole of it again, twice over for the estimate, and what is on its way to
                 // the loser must drain before the file gets its name.
-                let moves = slow.rate(self.now).is_some();
-                let drains = if moves {
-                    slow.report.latency
-                } else {
-                    Duration::ZERO
+                let drains = match slow.rate(self.now) {
+                    Some(_) => slow.report.latency,
+                    None => Duration::ZERO,
                 };
                 let share = (len / idle.max(1)).max(unit.min(len));
                 let again = fast.takes(self.now, share, usual).saturating_mul(2);
@@ -114,12 +110,11 @@ impl Spread {
     pub(super) fn next_look(&self) -> Option<Instant> {
         let working = self.lanes.by_id.values().filter(|l| !l.jobs.is_empty());
         working.clone().next()?;
-        let idle = |l: &LaneState| l.is_open() && !l.listing && l.jobs.is_empty();
         let losers = self
             .files
             .values()
             .any(|f| f.stage == Stage::Naming || f.is_complete());
-        let soon = losers || self.lanes.by_id.values().any(idle);
+        let soon = losers || self.lanes.by_id.values().any(LaneState::is_free);
         // Not from what happened last: a lane may be silent while others never are.
         Some(self.looked + if soon { COMPARE } else { LOOK })
     }
@@ -141,51 +136,50 @@ impl Spread {
         let Some(lane) = self.lanes.by_id.get(&id) else {
             return false;
         };
-        // What waits behind such parts is sooner done elsewhere.
-        let lost_cause = |job: &JobId| self.is_lost_cause(*job);
-        let movable = |job: &JobId| self.is_movable(*job);
-        let losing = lane.jobs.keys().any(lost_cause)
-            && lane.jobs.keys().all(|job| lost_cause(job) || movable(job));
-        // What it has sent is carried out even when its channel is closed: a write after the name
-        // would change the times that were asked for.
-        let dated = lane.jobs.keys().any(|job| self.is_dated(*job));
-        let sent = !self.options.cuts && lane.jobs.keys().any(|job| self.is_part_of_put(*job));
-        let patience = self.patience(lane);
-        let latency = lane.report.latency.saturating_mul(LATENCIES);
-        let least = self.lanes.least_latency.saturating_mul(LATENCIES);
+        let losing = self.is_losing(lane);
+        // All others have done what there was.
+        let nothing = self.waiting.is_empty() && self.large.is_empty();
+        let last = nothing && self.lanes.by_id.values().any(LaneState::is_free);
+        let may_lose = self.patience_with_loser(lane, last);
+        let may_be_silent = match self.patience(lane) {
+            SILENT if last => LAST,
+            patience => patience,
+        };
+        let may_be_silent = may_be_silent.max(lane.report.latency.saturating_mul(LATENCIES));
         // Without another lane that works there is nothing better.
         let others = self.lanes.by_id.iter().any(|(other, l)| {
             *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
         });
-        let idle = |l: &LaneState| l.is_open() && !l.listing && l.jobs.is_empty();
-        let last =
-            self.waiting.is_empty() && self.large.is_empty() && self.lanes.by_id.values().any(idle);
-        let patience = match last && patience == SILENT {
-            true => LAST,
-            false => patience,
-        };
-        let whole = losing
-            && lane
-                .jobs
-                .keys()
-                .all(|job| movable(job) || self.is_of_whole(*job));
         let Some(lane) = self.lanes.by_id.get_mut(&id) else {
             return false;
         };
-        let losing_since = losing.then(|| lane.losing_since.unwrap_or(now));
-        lane.losing_since = losing_since;
-        if lane.closing || lane.jobs.is_empty() || !others {
-            return false;
+        lane.losing_since = losing.then(|| lane.losing_since.unwrap_or(now));
+        let lost = lane.losing_since.unwrap_or(now);
+        let open = !lane.closing && !lane.jobs.is_empty() && others;
+        open && (now.saturating_duration_since(lost) > may_lose
+            || now.saturating_duration_since(lane.heard) > may_be_silent)
+    }
+
+    /// It has parts that nobody needs, and nothing that is not sooner done elsewhere.
+    fn is_losing(&self, lane: &LaneState) -> bool {
+        lane.jobs.keys().any(|job| self.is_lost_cause(*job))
+            && lane
+                .jobs
+                .keys()
+                .all(|job| self.is_lost_cause(*job) || self.is_movable(*job))
+    }
+
+    /// How long a lane that is losing may take to end; `last` says that nothing else is to be done.
+    fn patience_with_loser(&self, lane: &LaneState, last: bool) -> Duration {
+        let least = self.lanes.least_latency.saturating_mul(LATENCIES);
+        let mut jobs = lane.jobs.keys();
+        if !self.options.cuts && jobs.clone().any(|job| self.is_part_of_put(*job)) {
+            return SENT.max(least);
         }
-        let silent = now.saturating_duration_since(lane.heard);
-        let lost = losing_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        let lost = match dated {
-            true => silent.min(lost) > DATED,
-            false if sent => lost > SENT.max(least),
-            false if last && whole => lost > LAST_LOSER,
-            false => lost > LOSER.max(least / 2),
-        };
-        lost || silent > patience.max(latency)
+        match last && jobs.all(|job| self.is_movable(*job) || self.is_of_whole(*job)) {
+            true => LAST_LOSER,
+            false => LOSER.max(least / 2),
+        }
     }
 
     /// How long a lane may be silent.
@@ -216,12 +210,6 @@ impl Spread {
             }
         }
         patience
-    }
-
-    /// A part of an upload that keeps the source's times.
-    fn is_dated(&self, job: JobId) -> bool {
-        let file = self.file_of_part(job).filter(|f| f.is_put());
-        file.is_some_and(|f| f.options().preserve)
     }
 
     fn is_part_of_put(&self, job: JobId) -> bool {

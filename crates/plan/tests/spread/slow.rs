@@ -126,6 +126,33 @@ fn nothing_is_written_once_the_name_was_asked_for() {
     }
 }
 
+/// What was sent on a lane that was closed is carried out after its end: temporaries that others
+/// had looked for and not found were there after all, eight of them beside 1,500 small files.
+#[test]
+fn nothing_is_left_of_small_files_on_a_lane_that_was_closed() {
+    let mut closed = 0;
+    for ms in (60..500).step_by(40) {
+        let mut w = World::new(small(), 9);
+        w.zombies = true;
+        w.lane(link(60, 40_000), true);
+        for _ in 0..3 {
+            w.lane(link(60, 2_000_000), true);
+        }
+        let data = bytes(4 * MB, 1);
+        let large = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let small =
+            (0..200).map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()));
+        let small: Vec<_> = small.collect();
+        w.run();
+        assert!(w.done(large) && small.iter().all(|job| w.done(*job)));
+        assert!(w.fs.data("up") == Some(&data));
+        w.assert_clean();
+        closed += w.closed.len();
+    }
+    assert!(closed > 0, "no lane was closed");
+}
+
 /// What a jump host has taken it passes on. A lane that had half a second of it left was closed, and
 /// the name waited four seconds for the server's word.
 #[test]

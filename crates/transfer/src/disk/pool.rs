@@ -3,10 +3,11 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plan::{DiskReply, DiskRequest, JobId};
+
 use super::execute::execute_on_files;
 use super::{Check, Relay, Source, Target, local_fault};
 use crate::sums::{Ledger, Ticket};
-use plan::{DiskReply, DiskRequest, JobId};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
 /// nobody reads. Temporaries are on regular file systems, whose operations end.
@@ -115,6 +116,31 @@ impl DiskPool {
         self.shared.work.notify_one();
     }
 
+    /// Answers a read of what is in memory, or gives the request back. A thread for that costs two
+    /// switches and the processor's caches: with it an upload of 4 GiB on one connection took a
+    /// tenth more processor time.
+    pub fn at_once(&self, request: DiskRequest) -> Result<DiskReply, DiskRequest> {
+        let DiskRequest::Read {
+            job,
+            offset,
+            len,
+            mut block,
+        } = request
+        else {
+            return Err(request);
+        };
+        let source = self.shared.lock().source_of(job);
+        match source.is_some_and(|source| source.read_at_once(offset, len, &mut block)) {
+            true => Ok(DiskReply::Read { job, offset, block }),
+            false => Err(DiskRequest::Read {
+                job,
+                offset,
+                len,
+                block,
+            }),
+        }
+    }
+
     /// The next reply, if there is one. Poll until `None` each time `tell` was called.
     pub fn poll_reply(&self) -> Option<DiskReply> {
         let mut replies = self.shared.replies();
@@ -143,6 +169,19 @@ impl DiskPool {
             if slot.is_idle() {
                 state.jobs.remove(&job);
             }
+        }
+    }
+}
+
+impl State {
+    /// The source of `job`, where nothing is asked of it.
+    fn source_of(&self, job: JobId) -> Option<Arc<Source>> {
+        let slot = self.jobs.get(&job)?;
+        match &slot.file {
+            Some(JobFile::Source(source)) if slot.queue.is_empty() && !slot.alone => {
+                Some(Arc::clone(source))
+            }
+            _ => None,
         }
     }
 }

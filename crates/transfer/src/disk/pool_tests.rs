@@ -121,6 +121,42 @@ fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
     Ok(())
 }
 
+/// What is in the page cache needs no thread. Where a part of it is not, the request comes back as
+/// it was.
+#[test]
+fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    let content: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
+    fs::write(&path, &content)?;
+    let (pool, told) = pool();
+    let job = JobId(1);
+    let read = |offset| DiskRequest::Read {
+        job,
+        offset,
+        len: 70_000,
+        block: block(70_000),
+    };
+    assert!(pool.at_once(read(70_000)).is_err(), "it is not open");
+    let first = block(70_000);
+    pool.submit(DiskRequest::OpenSource { job, path, first });
+    wait(&pool, &told);
+    let Ok(DiskReply::Read { block, .. }) = pool.at_once(read(70_000)) else {
+        panic!("it was written a moment ago");
+    };
+    assert_eq!(block.to_vec(), content[70_000..140_000]);
+    let Err(request) = pool.at_once(read(150_000)) else {
+        panic!("there is less");
+    };
+    assert!(pool.at_once(read(70_000)).is_err(), "it was not all there");
+    pool.submit(request);
+    let DiskReply::Read { block, .. } = wait(&pool, &told) else {
+        panic!("not read");
+    };
+    assert_eq!(block.to_vec(), content[150_000..]);
+    Ok(())
+}
+
 #[test]
 fn a_pool_that_is_dropped_removes_its_temporaries() -> io::Result<()> {
     let dir = tempfile::tempdir()?;

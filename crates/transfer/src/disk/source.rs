@@ -3,9 +3,14 @@ use std::io::{self, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plan::{Attributes, FileMeta};
+#[cfg(target_os = "linux")]
+use rustix::fs::fstatfs;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
+#[cfg(target_os = "linux")]
+use rustix::io::ReadWriteFlags;
 use wire::Block;
 
 use crate::sums::FileSums;
@@ -19,7 +24,16 @@ pub(crate) struct Source {
     file: File,
     /// Of what is read, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// What was asked for at once was not in memory: the rest is not looked for there.
+    cold: AtomicBool,
+    /// It is on a file system that is memory.
+    in_memory: bool,
 }
+
+/// TMPFS_MAGIC of linux/magic.h, the type of a tmpfs for statfs(2). It has no RWF_NOWAIT and
+/// never waits, but for swap.
+#[cfg(target_os = "linux")]
+const TMPFS: u64 = 0x0102_1994;
 
 /// Opens `path` and stats the open file. Like scp, copies only regular files.
 pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
@@ -35,7 +49,13 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         // Files in /proc say 0 and have content.
         stream: meta.len() == 0,
     };
-    Ok((Source { file, sums: None }, meta))
+    let source = Source {
+        in_memory: is_in_memory(&file),
+        file,
+        sums: None,
+        cold: AtomicBool::new(false),
+    };
+    Ok((source, meta))
 }
 
 impl Source {
@@ -57,10 +77,59 @@ impl Source {
         Ok(read < asked)
     }
 
+    /// The same where all of it is in memory: fills `block` with `len` bytes, or leaves it as it
+    /// was and says false.
+    pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut Block) -> bool {
+        if self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
+            return false;
+        }
+        let slices = block.grow(len).into_iter();
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+        let read = read_in_memory(&self.file, &mut slices, offset, self.in_memory);
+        drop(slices);
+        let all = read == Some(len);
+        if !all {
+            self.cold.store(true, Ordering::Relaxed);
+            block.clear();
+        }
+        all
+    }
+
     /// There is more to read than the first block: let the kernel read further ahead.
     pub(crate) fn advise_sequential(&self) {
         let _ = fadvise(&self.file, 0, None, Advice::Sequential);
     }
+}
+
+/// Reads what is in memory; `None` where that is nothing or cannot be known.
+#[cfg(target_os = "linux")]
+fn read_in_memory(
+    file: &File,
+    slices: &mut [IoSliceMut<'_>],
+    offset: u64,
+    in_memory: bool,
+) -> Option<usize> {
+    let flags = match in_memory {
+        true => ReadWriteFlags::empty(),
+        false => ReadWriteFlags::NOWAIT,
+    };
+    let some = slices.len().min(IOV_MAX);
+    rustix::io::preadv2(file, &mut slices[..some], offset, flags).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64, _: bool) -> Option<usize> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == TMPFS))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_memory(_: &File) -> bool {
+    false
 }
 
 fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {

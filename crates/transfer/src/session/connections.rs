@@ -108,11 +108,25 @@ impl Driver {
             return self.last_connection_lost(now, why);
         }
         tracing::info!("a connection was lost: {why}; the others go on");
+        self.cut_lanes(now, id);
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
             self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
         }
-        self.drop_connection(now, id, why);
+        if let Some((gone, _)) = self.take_connection(id, &why) {
+            self.note_lost(now, &gone, why);
+            gone.link.cut();
+        }
+        self.keep_some();
         self.recover(now);
+    }
+
+    /// Nothing more of what was sent on the connection's lanes leaves from here.
+    pub(super) fn cut_lanes(&mut self, now: Instant, id: ConnectionId) {
+        if self.connection(id).is_some_and(|on| on.link.cuts()) {
+            for on in self.lanes.iter().filter(|on| on.id.connection == id) {
+                self.spread.lane_is_cut(now, on.id);
+            }
+        }
     }
 
     /// Gives up a connection whose lanes stand still. What they had sent shall not arrive: others
@@ -142,8 +156,11 @@ impl Driver {
         let at = self.connections.iter().position(|on| on.id == id)?;
         let gone = self.connections.remove(at);
         self.execs_lost(id, why);
-        let closed = self.closed.extract_if(.., |(on, ..)| *on == id);
-        Some((gone, closed.map(|(.., lane)| lane).collect()))
+        let of = |on: &ConnectionId| *on == id;
+        let lanes = self.closed.iter().filter(|((on, _), _)| of(on));
+        let lanes = lanes.map(|(_, lane)| *lane).collect();
+        self.closed.retain(|(on, _), _| !of(on));
+        Some((gone, lanes))
     }
 
     /// Lets go of a connection without lanes, where there are others.
@@ -151,12 +168,16 @@ impl Driver {
         let Some((gone, _)) = self.take_connection(id, &why) else {
             return;
         };
-        let young = now.saturating_duration_since(gone.since) < YOUNG;
+        self.note_lost(now, &gone, why);
         gone.link.finish();
+        self.keep_some();
+    }
+
+    fn note_lost(&mut self, now: Instant, gone: &Connection, why: String) {
+        let young = now.saturating_duration_since(gone.since) < YOUNG;
         if young && !gone.retiring {
             self.note_joined(now, Err(NoMore::Connection(why)));
         }
-        self.keep_some();
     }
 
     fn keep_some(&mut self) {
@@ -187,7 +208,7 @@ impl Driver {
         let closed = &self.closed;
         let unused = |on: &Connection| {
             let lanes = lanes.iter().any(|lane| lane.id.connection == on.id);
-            let ending = closed.iter().any(|(of, ..)| *of == on.id);
+            let ending = closed.keys().any(|(of, _)| *of == on.id);
             on.retiring && !lanes && !ending && !execs.any_on(on.id)
         };
         if let Some(at) = self.connections.iter().position(unused) {

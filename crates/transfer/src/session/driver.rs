@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ pub(super) struct Driver {
     pub(super) ends: Ends,
     pub(super) ending: Vec<Ending>,
     /// Channels of lanes that were closed by this side, while the other has not.
-    pub(super) closed: Vec<(ConnectionId, ChannelId, LaneId)>,
+    pub(super) closed: BTreeMap<(ConnectionId, ChannelId), LaneId>,
     pub(super) options: SessionOptions,
     pub(super) predict: bool,
     pub(super) restarts: u32,
@@ -109,7 +110,7 @@ impl Driver {
             telling: Telling::new(ends.events.clone(), now),
             ends,
             ending: Vec::new(),
-            closed: Vec::new(),
+            closed: BTreeMap::new(),
             predict: options.predict,
             restarts: 0,
             throttle: options.limit.map(|l| Throttle::new(l, now)),
@@ -359,11 +360,7 @@ impl Driver {
                     self.lane_ended(now, at, LaneError::Closed(why));
                 }
                 LinkEvent::Over(channel) => {
-                    let is = |(on, of, _): &(ConnectionId, ChannelId, _)| {
-                        *on == connection && *of == channel
-                    };
-                    if let Some(at) = self.closed.iter().position(is) {
-                        let (.., lane) = self.closed.remove(at);
+                    if let Some(lane) = self.closed.remove(&(connection, channel)) {
                         self.spread.lane_is_over(now, lane);
                     }
                 }

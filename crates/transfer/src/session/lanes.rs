@@ -209,9 +209,18 @@ impl Driver {
                 continue;
             };
             let link = &mut link.link;
+            let mut answered = false;
             while let Some(request) = on.lane.poll_disk() {
-                self.owed.asked(&request, Some(on.id));
-                self.disk.submit(request);
+                match self.disk.at_once(request) {
+                    Ok(reply) => {
+                        on.lane.handle_disk(now, reply);
+                        answered = true;
+                    }
+                    Err(request) => {
+                        self.owed.asked(&request, Some(on.id));
+                        self.disk.submit(request);
+                    }
+                }
             }
             let mut room = link.room(on.channel);
             if let Some(throttle) = &mut self.throttle {
@@ -235,28 +244,42 @@ impl Driver {
                 link.send(on.channel, output);
             }
             let spent = on.lane.paced() - paced;
+            if answered {
+                self.drain_events(now, at);
+            }
             left = left.map(|left| left.saturating_sub(spent));
         }
     }
 
-    /// Under a limit, what more may be asked for or sent: what is in flight has left for good, and
-    /// answers of eight lanes in as many receive buffers were 8 % of 200 MB beyond it.
+    /// What more may be asked for or sent, where that is held over all lanes.
     fn may_fly(&mut self, now: Instant) -> Option<u64> {
-        let stats = || self.lanes.iter().map(|on| on.lane.stats());
-        let flies = || stats().map(|s| s.bytes_in_flight).sum::<u64>();
-        let Some(limit) = self.options.limit.filter(|_| self.yielding.is_none()) else {
-            let most = || stats().map(|s| s.bytes_depth).sum::<u64>();
-            let hold = self.lanes.len() > 2 && most() > MOST_IN_FLIGHT && self.spread.keeps();
-            let left = hold.then(|| MOST_IN_FLIGHT.saturating_sub(flies()));
-            if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
-                let lanes = self.lanes.iter_mut();
-                lanes.for_each(|on| on.lane.set_pace(now, u64::MAX));
-            }
-            return left;
+        let most = match self.options.limit.filter(|_| self.yielding.is_none()) {
+            Some(limit) => Some(self.of_limit(limit)),
+            None => self.of_journal(now),
         };
-        let latency = stats().filter_map(|s| s.latency).min();
-        let ahead = 2 * latency.unwrap_or_default() + LIMIT_AHEAD;
-        Some(((limit as f64 * ahead.as_secs_f64()) as u64).saturating_sub(flies()))
+        let flies = || self.lanes.iter().map(|on| on.lane.stats().bytes_in_flight);
+        most.map(|most| most.saturating_sub(flies().sum()))
+    }
+
+    /// Under a limit: what is in flight has left for good, and answers of eight lanes in as many
+    /// receive buffers were 8 % of 200 MB beyond it.
+    fn of_limit(&self, limit: u64) -> u64 {
+        let latency = self.lanes.iter().filter_map(|on| on.lane.stats().latency);
+        let ahead = 2 * latency.min().unwrap_or_default() + LIMIT_AHEAD;
+        (limit as f64 * ahead.as_secs_f64()) as u64
+    }
+
+    /// While a copy is written down.
+    fn of_journal(&mut self, now: Instant) -> Option<u64> {
+        let depth = || self.lanes.iter().map(|on| on.lane.stats().bytes_depth);
+        let hold =
+            self.lanes.len() > 2 && self.spread.keeps() && depth().sum::<u64>() > MOST_IN_FLIGHT;
+        if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
+            for on in &mut self.lanes {
+                on.lane.set_pace(now, u64::MAX);
+            }
+        }
+        hold.then_some(MOST_IN_FLIGHT)
     }
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {

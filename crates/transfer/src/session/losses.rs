@@ -30,9 +30,7 @@ impl Driver {
             on.link.close_channel(channel);
             on.one_channel |= listing && matches!(error, LaneError::Closed(_));
         }
-        let same = (id.connection, channel);
-        self.closed.retain(|(on, of, _)| (*on, *of) != same);
-        self.closed.push((id.connection, channel, id));
+        self.closed.insert((id.connection, channel), id);
         if matches!(error, LaneError::Surprise(_)) {
             self.predict = false;
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use plan::ConnectionId;
+
 use super::driver::Driver;
 use super::{Command, Link, NoMore, SessionEvent};
 
@@ -72,11 +74,16 @@ impl Driver {
         self.reconnecting.fruitless = fruitless;
         let text = format!("the connection was lost ({why}); connecting again");
         self.telling.tell(SessionEvent::Says(text));
+        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        for id in ids {
+            self.cut_lanes(now, id);
+        }
         while !self.lanes.is_empty() {
             self.lane_gone(now, 0, plan::LaneError::Closed(why.clone()));
         }
+        // A kernel that went on sending would have it written when the path is light again.
         for on in std::mem::take(&mut self.connections) {
-            on.link.finish();
+            on.link.cut();
         }
         self.recover(now);
         // What was found out holds for those connections.
