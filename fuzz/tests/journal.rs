@@ -7,7 +7,7 @@ use plan::journal::{Record, SourceId, Writer, replay};
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
-    Ok(match u.int_in_range(0..=9)? {
+    Ok(match u.int_in_range(0..=10)? {
         0 => Record::Run {
             boot: Vec::arbitrary(u)?,
         },
@@ -52,6 +52,9 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
         },
         8 => Record::Durable {
             files: u.int_in_range(0..=5)?,
+        },
+        9 => Record::Boot {
+            boot: Vec::arbitrary(u)?,
         },
         _ => Record::Clock {
             mtime: u64::arbitrary(u)?,

@@ -1,12 +1,15 @@
 //! Copies that are interrupted, and go on where they were.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
+use plan::journal::{Record, Writer};
 use testkit::delay_proxy::Way;
+use testkit::missing;
+use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
 
@@ -169,9 +172,25 @@ impl Half {
             false => self.scene.path("to"),
         };
         let names = names_in(&folder);
-        let is = |n: &&std::ffi::OsString| n.as_encoded_bytes().ends_with(b".journal");
+        let is = |n: &&std::ffi::OsString| is_journal(n);
         folder.join(names.iter().find(is).expect("a journal"))
     }
+}
+
+fn is_journal(name: &std::ffi::OsString) -> bool {
+    name.as_encoded_bytes().ends_with(b".journal")
+}
+
+/// What a copy of something else would have written.
+fn of_another_copy() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Writer::header(&mut bytes);
+    let mut writer = Writer::default();
+    let identity = b"000\0/elsewhere\0/to/file".to_vec();
+    writer.write(&Record::Copy { identity }, &mut bytes);
+    let boot = b"a kernel".to_vec();
+    writer.write(&Record::Run { boot }, &mut bytes);
+    bytes
 }
 
 #[test]
@@ -223,6 +242,10 @@ fn a_source_that_has_changed_is_sent_anew() {
 #[test]
 fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
     for up in [true, false] {
+        let hours: [fn(&PathBuf); 2] = [
+            |temp| set_modified(temp, SystemTime::now() + HOUR),
+            |temp| set_modified(temp, SystemTime::now() - HOUR),
+        ];
         let changes: [fn(&PathBuf); 3] = [
             |temp| {
                 let file = std::fs::File::options()
@@ -238,7 +261,7 @@ fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
                 symlink(beside.join("victim"), temp).expect("a link");
             },
         ];
-        for change in changes {
+        for change in changes.into_iter().chain(hours) {
             let Some(half) = Half::new(up) else { return };
             let victim = half.scene.path("victim");
             write_file(&victim, &Seed::new(1).bytes(SIZE));
@@ -251,6 +274,113 @@ fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
             );
         }
     }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// As who changes a file does, or a clock that has jumped.
+fn set_modified(path: &PathBuf, time: SystemTime) {
+    let file = std::fs::File::options().write(true).open(path);
+    file.and_then(|file| file.set_modified(time)).expect("set");
+}
+
+/// A server whose sessions see another boot id than the machine has: the one that `boot` has when
+/// they begin.
+fn that_starts_anew(folder: &std::path::Path) -> PeerBuilder {
+    use std::os::unix::fs::PermissionsExt;
+    let (script, boot) = (folder.join("sftp"), folder.join("boot"));
+    let text = format!(
+        "#!/bin/sh\nfor s in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do\n\
+         [ -x $s/sftp-server ] && exec unshare --mount sh -c \
+         'mount --bind {} /proc/sys/kernel/random/boot_id && exec \"$0\"' $s/sftp-server\ndone\n",
+        boot.display()
+    );
+    write_file(&script, text.as_bytes());
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("ours");
+    PeerBuilder::openssh().option("Subsystem", format!("sftp {}", script.display()))
+}
+
+/// What is the same file as before is what was bound there; a new one is for new sessions.
+fn boots(folder: &std::path::Path, id: u8) {
+    let id = format!("{id:08}-0000-4000-8000-000000000000\n");
+    write_file(&folder.join("new"), id.as_bytes());
+    std::fs::rename(folder.join("new"), folder.join("boot")).expect("renamed");
+}
+
+/// It was gone on with what the machine had lost, and a sync of that was believed.
+#[test]
+fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
+    if is_scp() || !missing::can_unshare_mounts() {
+        missing::not_here("only root can give a server another boot id");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    boots(folder.path(), 1);
+    let Some(mut scene) = Scene::with(that_starts_anew(folder.path())) else {
+        return;
+    };
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(20_000_000).start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    let content = Seed::new(7).bytes(SIZE);
+    write_file(&scene.path("file"), &content);
+    std::fs::create_dir(scene.path("to")).expect("our folder");
+    let cp = || {
+        let cp = scene.client.cp().arg(scene.path("file"));
+        cp.arg(scene.remote("to/file"))
+    };
+    let running = cp().spawn();
+    assert!(running.until(|| proxy.carried(Way::Up) > 20_000_000));
+    // With the same start it goes on by itself.
+    proxy.cut_now();
+    assert!(running.until(|| proxy.carried(Way::Up) > 35_000_000));
+    boots(folder.path(), 2);
+    proxy.cut_now();
+    let outcome = running.wait().expect_code(255);
+    let said = outcome.err();
+    assert!(said.contains("has started anew"), "{outcome}");
+    assert!(said.contains("to go on where it ended"), "{outcome}");
+    assert!(!scene.path("to/file").exists(), "{outcome}");
+    let outcome = cp().run().expect_code(0);
+    assert!(outcome.err().contains("going on where"), "{outcome}");
+    let copied = std::fs::read(scene.path("to/file")).expect("copied");
+    assert!(copied == content, "another content");
+    assert_eq!(names_in(&scene.path("to")), ["file"]);
+}
+
+#[test]
+fn a_target_that_became_read_only_loses_nothing() {
+    if !missing::can_unshare_mounts() {
+        missing::not_here("only root can make a folder that root may not write");
+        return;
+    }
+    let Some(half) = Half::new(false) else {
+        return;
+    };
+    let Program::Longhaul(program) = &half.scene.client.program else {
+        return;
+    };
+    let before = names_in(&half.scene.path("to"));
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" || exit 99; \"$@\"";
+    let run = half.scene.client.dir.run("unshare");
+    let run = run.args(["--mount", "sh", "-c", script]);
+    let run = run.arg(half.scene.path("to")).arg(program).arg("cp");
+    let run = run.arg("-F").arg(half.scene.client.dir.config());
+    let run = run.arg(half.scene.remote("from/file"));
+    let outcome = run.arg(half.scene.path("to/file")).run().expect_code(1);
+    let said = outcome.err().to_lowercase();
+    assert!(said.contains("read-only file system"), "{outcome}");
+    assert_eq!(names_in(&half.scene.path("to")), before, "{outcome}");
+    let outcome = half.ends(&[]);
+    assert!(outcome.err().contains("going on where"), "{outcome}");
+    let state = half.scene.client.dir.path().join("state/longhaul");
+    assert!(
+        !state.exists() || !names_in(&state).iter().any(is_journal),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -278,13 +408,14 @@ fn a_target_that_became_something_else_is_not_touched() {
 fn a_journal_that_cannot_be_believed_is_put_aside() {
     for up in [true, false] {
         type Damage = (fn(&mut Vec<u8>), &'static str);
-        let damages: [Damage; 4] = [
+        let damages: [Damage; 5] = [
             (|bytes| bytes[15] = 9, "version 9"),
             (|bytes| bytes[60] ^= 1, "damaged at byte"),
             (
                 |bytes| *bytes = b"not a journal at all".to_vec(),
                 "not a journal",
             ),
+            (|bytes| *bytes = of_another_copy(), "of another copy"),
             (|bytes| bytes.truncate(bytes.len() - 3), ""),
         ];
         for (damage, said) in damages {
@@ -301,19 +432,43 @@ fn a_journal_that_cannot_be_believed_is_put_aside() {
     }
 }
 
+/// Whether a program holds the file with this number.
+fn is_locked(inode: u64) -> bool {
+    let locks = std::fs::read_to_string("/proc/locks").expect("the kernel's locks");
+    let of = |line: &str| {
+        line.split(' ')
+            .any(|word| word.ends_with(&format!(":{inode}")))
+    };
+    locks.lines().any(of)
+}
+
+#[test]
+fn a_copy_that_is_terminated_goes_on_as_well() {
+    if is_scp() {
+        return;
+    }
+    let Some(half) = Half::new(true) else { return };
+    let before = half._proxy.carried(Way::Up);
+    let running = half.cp().spawn();
+    assert!(running.until(|| half._proxy.carried(Way::Up) > before + 3_000_000));
+    running.terminate();
+    let outcome = running.wait().expect_code(130);
+    assert!(
+        outcome.err().contains("to go on where it ended"),
+        "{outcome}"
+    );
+    half.ends(&[]);
+}
+
 #[test]
 fn the_second_of_two_copies_is_told() {
     for up in [true, false] {
         let Some(half) = Half::new(up) else { return };
+        let journal = std::fs::metadata(half.journal()).expect("there").ino();
         let first = half.cp().spawn();
-        let busy = || half.cp().run();
-        // As soon as the first has the journal.
-        std::thread::sleep(Duration::from_millis(300));
-        let second = busy();
-        if second.code != Some(0) {
-            assert!(second.code == Some(1), "{second}");
-            assert!(second.err().contains("already under way"), "{second}");
-        }
+        assert!(first.until(|| is_locked(journal)), "over too soon");
+        let second = half.cp().run().expect_code(1);
+        assert!(second.err().contains("already under way"), "{second}");
         first.wait().expect_code(0);
         half.check();
     }

@@ -34,6 +34,12 @@ pub enum Record {
         /// Names the start of the receiving machine's kernel; empty if it is not known.
         boot: Vec<u8>,
     },
+    /// The start of the receiving machine's kernel, found out by the run that is under way: what
+    /// that run has told before came from the same.
+    Boot {
+        /// As in [`Record::Run`].
+        boot: Vec<u8>,
+    },
     /// Where the sources go, as it was found at the first run.
     Onto {
         /// Into this directory, or to exactly this name.
@@ -114,6 +120,7 @@ const FORGOTTEN: u8 = 8;
 const CLOCK: u8 = 9;
 const DURABLE: u8 = 10;
 pub(super) const SYNCED: u8 = 11;
+const BOOT: u8 = 12;
 
 impl Record {
     /// Appends it. Paths of files are written as what differs from `last`, the one before.
@@ -127,6 +134,10 @@ impl Record {
                 out.push(RUN);
                 boot.as_slice().write(out);
                 last.clear();
+            }
+            Self::Boot { boot } => {
+                out.push(BOOT);
+                boot.as_slice().write(out);
             }
             Self::Onto { into, path } => {
                 out.push(ONTO);
@@ -219,6 +230,9 @@ impl Record {
                     boot: r.string()?.to_vec(),
                 }
             }
+            BOOT => Self::Boot {
+                boot: r.string()?.to_vec(),
+            },
             ONTO => Self::Onto {
                 into: bool::read(r)?,
                 path: r.string()?.to_vec(),

@@ -170,6 +170,7 @@ impl State {
         match record {
             Record::Copy { identity } => self.identity = identity,
             Record::Run { boot } => self.started(boot),
+            Record::Boot { boot } => self.learned(boot),
             Record::Onto { into, path } => self.onto = Some((into, path)),
             Record::Begun {
                 id,
@@ -248,6 +249,15 @@ impl State {
         }
         for entry in self.entries.values_mut() {
             entry.there = entry.durable.clone();
+        }
+    }
+
+    /// The run under way has found out since when the receiving machine's kernel runs.
+    fn learned(&mut self, boot: Vec<u8>) {
+        match self.boot.is_empty() {
+            true => self.boot = boot,
+            // Whoever knew another has missed a start.
+            false => self.started(boot),
         }
     }
 

@@ -232,6 +232,16 @@ impl Lane {
     /// Fails every job with `reason`, cleaning up behind each; go on driving until
     /// [`Lane::is_idle`].
     pub fn cancel(&mut self, now: Instant, reason: &str) {
+        self.stop(now, reason, false);
+    }
+
+    /// The same, but what is written down and waits for its name only stays where it is
+    /// ([`crate::Spread::leave`]).
+    pub fn leave(&mut self, now: Instant, reason: &str) {
+        self.stop(now, reason, true);
+    }
+
+    fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
         self.core.now = now;
         let fault = Fault {
             what: reason.to_owned(),
@@ -243,7 +253,7 @@ impl Lane {
         let ids: Vec<JobId> = self.tasks.keys().copied().collect();
         for id in ids {
             if let Some(task) = self.tasks.get_mut(&id) {
-                let step = task.cancel(&mut self.core, fault.clone());
+                let step = task.cancel(&mut self.core, fault.clone(), leaving);
                 self.after(id, step);
             }
         }

@@ -336,9 +336,15 @@ impl Put {
     }
 
     /// Fails it, unless the rename has left: then the file may stand and only the answer tells.
-    pub(super) fn cancel(&mut self, fault: Fault) {
-        if !self.attempt.renaming {
-            self.fail(fault);
+    pub(super) fn cancel(&mut self, fault: Fault, leaving: bool) {
+        if self.attempt.renaming {
+            return;
+        }
+        self.fail(fault);
+        let named = matches!(self.part, Part::Finish { .. }) && self.options.keep.is_some();
+        if leaving && named && !self.attempt.stranded {
+            // All of it is there and written down.
+            self.attempt.temp = None;
         }
     }
 

@@ -145,11 +145,11 @@ impl Task {
         }
     }
 
-    /// Fails the job, after cleaning up behind it.
-    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault) -> Step {
+    /// Fails the job, after cleaning up behind it; what can be gone on with stays if `leaving`.
+    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault, leaving: bool) -> Step {
         match &mut self.machine {
             Machine::Put(put) => {
-                put.cancel(fault);
+                put.cancel(fault, leaving);
                 put.settle(core)
             }
             Machine::Get(get) => {

@@ -331,7 +331,12 @@ impl Spread {
         file.stage = Stage::Cleaning(then);
         if then == Then::Fail && self.leaving && file.is_kept() {
             file.temp = None;
+            // What was answered since it was left: its parts had to come to their ends.
+            self.tell_written();
         }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
         if let Some(path) = file.temporary() {
             let own = self.own_id();
             let kind = JobKind::Remove { path };

@@ -109,6 +109,33 @@ fn what_only_the_memory_had_is_void_after_another_start() {
     assert!(state.file(b"to/a/one").is_some(), "it was synced");
 }
 
+/// On a busy path the answer came behind 42 MB of data, all of which was void.
+#[test]
+fn what_was_told_before_the_start_was_known_counts() {
+    let known = |boot: &str| Record::Boot { boot: boot.into() };
+    let run = |boot: &str| Record::Run { boot: boot.into() };
+    let all: &[(u64, u64)] = &[(0, 15), (20, 30)];
+    let durable: &[(u64, u64)] = &[(0, 10), (20, 30)];
+    for (then, boot, proven) in [
+        (vec![known("boot")], "boot", all),
+        (vec![known("boot")], "another", durable),
+        (vec![known("boot"), known("another")], "another", durable),
+        // Another run's.
+        (vec![run("boot")], "boot", durable),
+        (vec![run(""), known("boot")], "boot", durable),
+        (vec![known("boot"), run("boot")], "boot", all),
+    ] {
+        let mut records = some();
+        records[1] = run("");
+        records.extend(then.clone());
+        let mut state = read(&written(&records));
+        state.started(boot.into());
+        let (_, two) = state.file(b"to/a/two").expect("known");
+        assert_eq!(two.proven(), proven, "{then:?}, {boot}");
+        assert_eq!(state.file(b"to/a/one").is_some(), proven == all);
+    }
+}
+
 /// Wherever the last write is torn, what came before it counts and nothing is said.
 #[test]
 fn a_torn_tail_is_cut() {

@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod disk;
 mod files;
+mod left;
 mod losses;
 mod pieces;
 mod settings;

@@ -165,6 +165,7 @@ impl Engine<'_> {
             }
             Purpose::Taken(file) => self.on_taken_over(file),
             Purpose::Boot(file) => self.on_boot(&file),
+            Purpose::BootAgain(file) => self.on_boot_again(&file),
             Purpose::SymlinkTimes | Purpose::Clock | Purpose::Cleared => {}
         }
     }
@@ -181,6 +182,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
+        if let Some((_, Purpose::Boot(_))) = self.jobs.get(&id) {
+            self.keeper.boot_lost = true;
+        }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
         {

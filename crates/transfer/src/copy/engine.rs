@@ -79,6 +79,8 @@ pub(super) enum Purpose {
     SpecialBits(Name),
     /// What names the start of the target's kernel, into this file.
     Boot(std::path::PathBuf),
+    /// The same after it was connected to again.
+    BootAgain(std::path::PathBuf),
     /// Whether a file still stands as an earlier run left it.
     Taken(FileId),
     /// The target's clock.
@@ -346,7 +348,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn drop_what_waits(&mut self) {
+    pub(super) fn drop_what_waits(&mut self) {
         self.roots.clear();
         self.walks.clear();
         self.tree.drop_held();
@@ -363,6 +365,7 @@ impl<'a> Engine<'a> {
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
+        self.write_out();
         if batch.is_empty() {
             if self.is_quiet() || !self.wait_ready() {
                 return false;
@@ -375,6 +378,7 @@ impl<'a> Engine<'a> {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
+                Some(SessionEvent::Rejoined) => self.on_rejoined(end),
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);

@@ -1,35 +1,23 @@
 //! What of a copy is written down, and what an earlier run of it has left.
 
+mod begin;
+mod boot;
+mod left;
+mod note;
+
 use std::collections::VecDeque;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
-use plan::journal::{Entry, Record, Seen, SourceId, State};
-use plan::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
+use plan::journal::{Record, State};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::Engine;
 use super::file::FileId;
-use super::source::Onto;
 use super::{CopyRequest, Place as Operand};
 use crate::disk::os_words;
 use crate::journal::{Found, Log, Place, boot_here};
-use crate::report::{Event, Name};
-use crate::walk::local_path;
-
-/// A copy of less is sent again rather than written down.
-const LEAST_BYTES: u64 = 16 << 20;
-/// The same for files.
-const LEAST_FILES: u64 = 256;
-/// How often a server's clock is looked at, by the time of a file that it has just got.
-const CLOCK: Duration = Duration::from_secs(1);
-/// Such files are looked at each.
-const LARGE: u64 = 1 << 20;
-const SECOND: u64 = 1_000_000_000;
-/// Where Linux names the start of its kernel.
-const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
+use crate::report::Name;
 
 /// The journal of a run.
 #[derive(Default)]
@@ -44,6 +32,11 @@ pub(super) struct Keeper {
     waits: bool,
     /// The receiving machine was asked for the start of its kernel.
     boot_asked: bool,
+    /// The lane that asked was lost, and another one asks.
+    pub(super) boot_lost: bool,
+    /// The start of the receiving machine's kernel; empty if it is not known.
+    boot: Vec<u8>,
+    claims: Claims,
     /// What is written once there is.
     early: Vec<Record>,
     bytes: u64,
@@ -55,6 +48,17 @@ pub(super) struct Keeper {
     target: Option<PathBuf>,
     /// Files and bytes of the earlier run.
     pub(super) taken: (u64, u64),
+}
+
+/// What to do with what is told of bytes that have arrived.
+#[derive(Default)]
+enum Claims {
+    #[default]
+    Written,
+    /// Kept until it is known that the receiving machine still has what it had.
+    Held(Vec<Record>),
+    /// It has lost some.
+    Void,
 }
 
 /// What to do with a file.
@@ -90,13 +94,21 @@ impl Keeper {
     }
 
     fn write(&mut self, record: Record) -> u64 {
-        if !self.waits {
-            self.early.push(record.clone());
+        if let Claims::Held(_) | Claims::Void = self.claims
+            && matches!(record, Record::Ranges { .. } | Record::Done { .. })
+        {
+            if let Claims::Held(held) = &mut self.claims {
+                held.push(record);
+            }
+            return 0;
         }
-        self.log.as_mut().map_or(0, |log| log.write(record))
+        let number = self.log.as_mut().map_or(0, |log| log.write(&record));
+        if !self.waits {
+            self.early.push(record);
+        }
+        number
     }
 }
-
 impl Engine<'_> {
     /// Looks for what an earlier run of this copy has left; false if another one is under way.
     pub(super) fn find_journal(&mut self, request: &CopyRequest) -> bool {
@@ -149,7 +161,12 @@ impl Engine<'_> {
                     Err(e) => self.warn_of_journal(&os_words(&e)),
                 }
             }
-            Err(e) => self.warn_of_journal(&os_words(&e)),
+            Err(e) => {
+                // It stays for when it can be written again; a second one beside it would be
+                // left behind then.
+                self.warn_of_journal(&os_words(&e));
+                return true;
+            }
         }
         self.keeper.place = Some(place);
         true
@@ -191,435 +208,10 @@ impl Engine<'_> {
         }
     }
 
-    /// The target's session stands: what its machine had in memory only may be lost.
-    pub(super) fn ask_for_boot(&mut self) {
-        if self.keeper.log.is_none() || self.target.is_none() {
-            return;
-        }
-        let boot = self.boot_there();
-        self.keeper.state.started(boot.clone());
-        self.keeper.write(Record::Run { boot });
-    }
-
-    fn boot_there(&mut self) -> Vec<u8> {
-        let Some((kind, file)) = self.boot_job() else {
-            return Vec::new();
-        };
-        // Where it cannot be read nobody knows.
-        let _ = self.ask(End::Target, kind);
-        read_boot(&file)
-    }
-
-    /// Asks for the start of the target's kernel, into a file beside the journal.
-    fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
-        let mut file = self.keeper.log()?.path().as_os_str().to_owned();
-        file.push(".boot");
-        let kind = JobKind::Get {
-            source: RemotePath(BOOT.to_vec()),
-            target: file.clone().into(),
-            known: None,
-            options: plan::PutOptions::default(),
-        };
-        Some((kind, file.into()))
-    }
-
-    /// Where sources go as the first run found it: a directory that it has made is none that
-    /// stood there.
-    pub(super) fn onto_before(&self) -> Option<Onto> {
-        let (into, path) = self.keeper.state.onto()?;
-        Some(match into {
-            true => Onto::Into(path.to_vec()),
-            false => Onto::Exactly(path.to_vec()),
-        })
-    }
-
-    pub(super) fn note_onto(&mut self, onto: &Onto) {
-        if !self.keeper.is_on() || self.keeper.state.onto().is_some() {
-            return;
-        }
-        let (into, path) = match onto {
-            Onto::Into(path) => (true, path),
-            Onto::Exactly(path) => (false, path),
-            // Tried again in the same way.
-            Onto::Guess(_) => return,
-        };
-        let path = path.clone();
-        self.keeper.write(Record::Onto { into, path });
-        // The first thing that such a copy makes is a directory of that name. Were it not known
-        // whose that is, the same command would go into it the next time.
-        let makes = !into && (self.options.recursive || self.options.archive);
-        if makes && self.keeper.log.is_none() {
-            self.create_journal();
-            // Behind hundreds of files the answer would come after much that it is needed for.
-            self.learn_boot();
-        }
-    }
-
-    /// Decides how a file is begun.
-    pub(super) fn keep(&mut self, id: FileId) -> Start {
-        if !self.keeper.is_on() {
-            return Start::Now;
-        }
-        let Some(task) = self.files.get(&id) else {
-            return Start::Later;
-        };
-        if task.keep.is_some() {
-            return Start::Now;
-        }
-        let Some(source) = self.source_id(&task.source, task.attributes) else {
-            return Start::Now;
-        };
-        let target = task.target.clone();
-        let known = self
-            .keeper
-            .state
-            .file(&target)
-            .map(|(id, entry)| (id, entry.clone()));
-        let same = |entry: &Entry| entry.source == source && !self.keeper.afresh;
-        match known {
-            Some((_, entry)) if entry.done.is_some() && same(&entry) => {
-                return self.look_if_done(id, &entry);
-            }
-            Some((of, entry)) if entry.done.is_none() => {
-                self.keeper.state.take(of);
-                let left = entry.left();
-                let beside = entry.temp.as_ref().is_none_or(|temp| {
-                    *temp
-                        == Keep {
-                            tag: entry.tag,
-                            ..Keep::default()
-                        }
-                        .temporary(&target, 0)
-                });
-                if same(&entry) && beside && !left.ranges.is_empty() {
-                    let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
-                    let keep = Box::new(Keep {
-                        tag: entry.tag,
-                        again: 0,
-                        left: Some(left),
-                    });
-                    if let Some(task) = self.files.get_mut(&id) {
-                        task.entry = Some(of);
-                        task.keep = Some(keep);
-                        task.taken = bytes;
-                    }
-                    return Start::Now;
-                }
-                self.clear(&entry);
-                self.keeper.write(Record::Forgotten { id: of });
-            }
-            Some((of, _)) => {
-                self.keeper.state.take(of);
-            }
-            None => {}
-        }
-        self.begin_kept(id, target, source)
-    }
-
-    fn begin_kept(&mut self, id: FileId, target: Vec<u8>, source: SourceId) -> Start {
-        let mut letters = [0; 8];
-        // Names only have to differ from each other; O_EXCL decides.
-        let _ = aws_lc_rs::rand::fill(&mut letters);
-        let tag = u64::from_be_bytes(letters);
-        let of = self.keeper.next;
-        self.keeper.next += 1;
-        if let Some(task) = self.files.get_mut(&id) {
-            let keep = Keep {
-                tag,
-                ..Keep::default()
-            };
-            task.entry = Some(of);
-            task.keep = Some(Box::new(keep));
-        }
-        self.keeper.files += 1;
-        self.keeper.bytes += source.size;
-        let begun = Record::Begun {
-            id: of,
-            target,
-            source,
-            tag,
-        };
-        let number = self.keeper.write(begun);
-        if self.keeper.waits {
-            self.keeper.waiting.push_back((number, id));
-            return Start::Later;
-        }
-        if self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES {
-            let number = self.open_journal();
-            if number > 0 {
-                self.keeper.waiting.push_back((number, id));
-                return Start::Later;
-            }
-        }
-        self.start_kept(id);
-        Start::Later
-    }
-
-    /// There is enough to be worth it: what is begun waits until it is written down. Returns the
-    /// number of the last record; 0 if it cannot be.
-    fn open_journal(&mut self) -> u64 {
-        if self.keeper.log.is_none() {
-            self.create_journal();
-        }
-        let Some(log) = &mut self.keeper.log else {
-            return 0;
-        };
-        match log.sync_from_now_on() {
-            Ok(number) => {
-                self.keeper.waits = true;
-                self.keeper.early.clear();
-                self.learn_boot();
-                number
-            }
-            Err(e) => {
-                self.keeper.log = None;
-                self.no_journal(&e);
-                0
-            }
-        }
-    }
-
-    fn no_journal(&mut self, e: &std::io::Error) {
-        self.keeper.place = None;
-        self.keeper.early.clear();
-        self.warn_of_journal(&os_words(e));
-    }
-
-    /// Makes the journal and writes down what was kept in mind.
-    fn create_journal(&mut self) {
-        let Some(place) = &self.keeper.place else {
-            return;
-        };
-        let target = self.keeper.target.clone();
-        let identity = place.identity().to_vec();
-        let made = place.create();
-        let log = made.and_then(|(file, path)| Log::start(file, path, 0, target, 0));
-        match log {
-            Ok(mut log) => {
-                log.write(Record::Copy { identity });
-                // A server is not waited for: what is done before it answers is taken for lost
-                // should it start anew.
-                let boot = match self.keeper.target.is_some() {
-                    true => boot_here(),
-                    false => Vec::new(),
-                };
-                log.write(Record::Run { boot });
-                for record in &self.keeper.early {
-                    log.write(record.clone());
-                }
-                self.keeper.log = Some(log);
-            }
-            Err(e) => self.no_journal(&e),
-        }
-    }
-
-    fn learn_boot(&mut self) {
-        if self.target.is_none() || self.keeper.boot_asked {
-            return;
-        }
-        self.keeper.boot_asked = true;
-        if let Some((kind, file)) = self.boot_job() {
-            self.submit(End::Target, kind, Purpose::Boot(file));
-        }
-    }
-
-    pub(super) fn on_boot(&mut self, file: &Path) {
-        let boot = read_boot(file);
-        if !boot.is_empty() {
-            self.keeper.write(Record::Run { boot });
-        }
-    }
-
-    /// Begins files whose names are written down.
-    pub(super) fn start_written(&mut self) {
-        let Some(log) = &self.keeper.log else { return };
-        let _ = log.bell().try_recv();
-        let durable = log.durable();
-        while self
-            .keeper
-            .waiting
-            .front()
-            .is_some_and(|(n, _)| *n <= durable)
-        {
-            if let Some((_, id)) = self.keeper.waiting.pop_front() {
-                self.start_kept(id);
-            }
-        }
-    }
-
-    /// What of a source must be the same.
-    fn source_id(&self, path: &[u8], attributes: Option<Attributes>) -> Option<SourceId> {
-        if self.source.is_some() {
-            let attributes = attributes?;
-            return Some(SourceId {
-                size: attributes.size?,
-                mtime: u64::from(attributes.times?.1) * SECOND,
-                ..SourceId::default()
-            });
-        }
-        let meta = fs::metadata(local_path(path)).ok()?;
-        Some(SourceId {
-            size: meta.len(),
-            mtime: crate::disk::mtime(&meta),
-            inode: meta.ino(),
-            device: meta.dev(),
-        })
-    }
-
-    /// The earlier run gave it its name: whether it still has it.
-    fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
-        if self.target.is_some() {
-            let path = RemotePath(entry.target.clone());
-            let follow = true;
-            let kind = JobKind::Stat { path, follow };
-            self.submit(End::Target, kind, Purpose::Taken(id));
-            return Start::Later;
-        }
-        let meta = fs::metadata(local_path(&entry.target)).ok();
-        let seen = meta.filter(fs::Metadata::is_file).map(|meta| Seen {
-            size: meta.len(),
-            mtime: crate::disk::mtime(&meta),
-        });
-        self.on_taken(id, seen);
-        Start::Later
-    }
-
-    pub(super) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
-        if let Some(task) = self.files.get_mut(&id) {
-            task.seen = attributes.map(|a| Seen {
-                size: a.size.unwrap_or(0),
-                mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
-            });
-        }
-    }
-
-    pub(super) fn on_taken_over(&mut self, id: FileId) {
-        let seen = self.files.get_mut(&id).and_then(|task| task.seen.take());
-        self.on_taken(id, seen);
-    }
-
-    pub(super) fn on_taken(&mut self, id: FileId, seen: Option<Seen>) {
-        let Some(task) = self.files.get_mut(&id) else {
-            return;
-        };
-        let Some((of, entry)) = self.keeper.state.file(&task.target) else {
-            return self.start_file(id);
-        };
-        let clock = self.keeper.state.clock();
-        let stands = |done: plan::journal::Done| seen.is_some_and(|s| done.stands(s, clock));
-        if entry.done.is_some_and(stands) {
-            let size = entry.source.size;
-            task.taken = size;
-            task.confirmed = size;
-            task.state = Some(plan::FileState::Renamed);
-            self.progress.add_bytes(size);
-            self.keeper.taken.0 += 1;
-            self.file_done(id);
-            return;
-        }
-        self.keeper.state.take(of);
-        self.start_file(id);
-    }
-
-    /// Removes what an earlier run may have left of a file.
-    fn clear(&mut self, entry: &Entry) {
-        let mut names: Vec<Vec<u8>> = Keep::names(&entry.target, entry.tag).collect();
-        names.extend(entry.temp.clone());
-        for name in names {
-            if self.target.is_some() {
-                let path = RemotePath(name);
-                self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
-            } else {
-                // Most of them never were.
-                let _ = fs::remove_file(local_path(&name));
-            }
-        }
-    }
-
-    /// What is left of files that are no sources any more.
-    pub(super) fn clear_leftovers(&mut self) {
-        let left: Vec<Entry> = self
-            .keeper
-            .state
-            .unfinished()
-            .map(|(_, e)| e.clone())
-            .collect();
-        for entry in &left {
-            self.clear(entry);
-        }
-        if !left.is_empty() {
-            self.copy();
-        }
-    }
-
-    pub(super) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
-        if let Some(task) = self.file_of(job)
-            && let (Some(id), Some(keep)) = (task.entry, &task.keep)
-            && keep.temporary(&task.target, 0) != path
-        {
-            self.keeper.write(Record::Temp { id, path });
-        }
-    }
-
-    pub(super) fn on_kept(&mut self, job: JobId, kept: Kept) {
-        if let Some(id) = self.file_of(job).and_then(|task| task.entry) {
-            self.keeper.write(Record::Ranges {
-                id,
-                durable: kept.durable,
-                mtime: kept.mtime,
-                ranges: kept.ranges,
-            });
-        }
-    }
-
-    fn file_of(&self, job: JobId) -> Option<&super::file::FileTask> {
-        match self.jobs.get(&job) {
-            Some((_, Purpose::File(id, _))) => self.files.get(id),
-            _ => None,
-        }
-    }
-
-    /// A file that was copied in this run has its name.
-    pub(super) fn note_done(&mut self, task: &super::file::FileTask) {
-        let Some(id) = task.entry else { return };
-        let size = task.confirmed;
-        let mut mtime = 0;
-        if self.target.is_none() {
-            let Ok(meta) = fs::metadata(local_path(&task.target)) else {
-                return;
-            };
-            mtime = crate::disk::mtime(&meta);
-        } else if self.options.preserve || self.options.archive {
-            let times = match self.source.is_some() {
-                true => task.attributes.and_then(|a| a.times),
-                false => fs::metadata(local_path(&task.source))
-                    .ok()
-                    .and_then(|meta| crate::disk::attributes(&meta).times),
-            };
-            mtime = times.map_or(0, |(_, m)| u64::from(m) * SECOND);
-        }
-        self.keeper.write(Record::Done {
-            id,
-            durable: self.options.fsync || task.synced,
-            size,
-            mtime,
-        });
-        let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
-        if self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
-            self.keeper.clock_at = Some(Instant::now());
-            let path = RemotePath(task.target.clone());
-            let follow = true;
-            let kind = JobKind::Stat { path, follow };
-            self.submit(End::Target, kind, Purpose::Clock);
-        }
-    }
-
-    pub(super) fn on_clock(&mut self, attributes: Attributes) {
-        if let Some((_, modified)) = attributes.times
-            && !(self.options.preserve || self.options.archive)
-        {
-            let mtime = u64::from(modified) * SECOND;
-            self.keeper.write(Record::Clock { mtime });
+    /// Writes down what has come since the last time, before anything is waited for.
+    pub(super) fn write_out(&mut self) {
+        if let Some(Err(e)) = self.keeper.log.as_mut().map(Log::write_out) {
+            self.warn_of_journal(&os_words(&e));
         }
     }
 
@@ -642,44 +234,4 @@ impl Engine<'_> {
             self.summary.journal = Some(Name::from(log.path()));
         }
     }
-
-    /// Nothing was written down yet, so nobody would find the temporaries here again.
-    fn clear_unwritten(&mut self) {
-        for record in std::mem::take(&mut self.keeper.early) {
-            let Record::Begun { target, tag, .. } = record else {
-                continue;
-            };
-            for name in Keep::names(&target, tag) {
-                // Most of them never were.
-                let _ = fs::remove_file(local_path(&name));
-            }
-        }
-    }
-
-    /// Says what is taken over.
-    pub(super) fn tell_resumed(&mut self) {
-        let done = self.keeper.state.done() as u64;
-        let parts = self
-            .keeper
-            .state
-            .unfinished()
-            .filter(|(_, e)| !e.proven().is_empty());
-        let (files, bytes) = parts.fold((0, 0), |(files, bytes), (_, entry)| {
-            let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
-            (files + 1, bytes + proven)
-        });
-        if self.keeper.log.is_some() && !self.keeper.afresh {
-            self.tell(Event::Resumed {
-                done,
-                partial: files,
-                partial_bytes: bytes,
-            });
-        }
-    }
-}
-
-fn read_boot(file: &Path) -> Vec<u8> {
-    let boot = fs::read(file).map(|text| text.trim_ascii().to_vec());
-    let _ = fs::remove_file(file);
-    boot.unwrap_or_default()
 }

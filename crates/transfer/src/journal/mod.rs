@@ -2,8 +2,12 @@
 //!
 //! What is in it, and what is believed of it: [`plan::journal`], docs/journal.md.
 
+mod flush;
 mod log;
+#[cfg(test)]
+mod log_tests;
 mod place;
+mod syncs;
 
 pub(crate) use log::Log;
 pub use place::state_folder;

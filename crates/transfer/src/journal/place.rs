@@ -71,6 +71,8 @@ impl Place {
                 Ok(file) => file,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) if e.kind() == io::ErrorKind::NotADirectory => continue,
+                // Somebody else's.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => continue,
                 Err(e) => return Err(e),
             };
             // In a folder that others may write, one may stand that says what they want believed.

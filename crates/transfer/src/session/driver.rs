@@ -252,7 +252,7 @@ impl Driver {
                     self.stop_waiting(&reason);
                     self.spread.leave(now, &reason);
                     for on in &mut self.lanes {
-                        on.lane.cancel(now, &reason);
+                        on.lane.leave(now, &reason);
                     }
                 }
                 Ok(Command::Check(id, check)) => {

@@ -105,6 +105,9 @@ pub enum SessionEvent {
     Restarted(JobId),
     /// Of a command at the far end.
     Exec(ExecId, ExecEvent),
+    /// Connected again after all connections were lost or had fallen silent: what comes now comes
+    /// over another one, perhaps from a machine that has started anew.
+    Rejoined,
     /// A line from the other side for the user, not escaped.
     Says(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.

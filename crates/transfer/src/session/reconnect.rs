@@ -162,6 +162,7 @@ impl Driver {
                     true => "connected again",
                     false => "going on over a new connection",
                 };
+                self.telling.tell(SessionEvent::Rejoined);
                 self.telling.tell(SessionEvent::Says(text.to_owned()));
                 if !was_lost {
                     self.note_joined(now, Ok(()));

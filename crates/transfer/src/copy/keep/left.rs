@@ -1,0 +1,156 @@
+//! What an earlier run has left: files that are done, temporaries, and where sources go.
+
+use std::fs;
+
+use plan::journal::{Entry, Record, Seen};
+use plan::{Attributes, JobKind, Keep, RemotePath};
+
+use super::super::engine::{End, Engine, Purpose};
+use super::super::file::FileId;
+use super::super::source::Onto;
+use super::Start;
+use crate::report::Event;
+use crate::walk::local_path;
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Engine<'_> {
+    /// Where sources go as the first run found it: a directory that it has made is none that
+    /// stood there.
+    pub(in crate::copy) fn onto_before(&self) -> Option<Onto> {
+        let (into, path) = self.keeper.state.onto()?;
+        Some(match into {
+            true => Onto::Into(path.to_vec()),
+            false => Onto::Exactly(path.to_vec()),
+        })
+    }
+
+    pub(in crate::copy) fn note_onto(&mut self, onto: &Onto) {
+        if !self.keeper.is_on() || self.keeper.state.onto().is_some() {
+            return;
+        }
+        let (into, path) = match onto {
+            Onto::Into(path) => (true, path),
+            Onto::Exactly(path) => (false, path),
+            // Tried again in the same way.
+            Onto::Guess(_) => return,
+        };
+        let path = path.clone();
+        self.keeper.write(Record::Onto { into, path });
+        // The first thing that such a copy makes is a directory of that name. Were it not known
+        // whose that is, the same command would go into it the next time.
+        let makes = !into && (self.options.recursive || self.options.archive);
+        if makes && self.keeper.log.is_none() {
+            self.create_journal();
+            // Behind hundreds of files the answer would come after much that it is needed for.
+            self.learn_boot();
+        }
+    }
+
+    /// The earlier run gave it its name: whether it still has it.
+    pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
+        if self.target.is_some() {
+            let path = RemotePath(entry.target.clone());
+            let follow = true;
+            let kind = JobKind::Stat { path, follow };
+            self.submit(End::Target, kind, Purpose::Taken(id));
+            return Start::Later;
+        }
+        let meta = fs::metadata(local_path(&entry.target)).ok();
+        let seen = meta.filter(fs::Metadata::is_file).map(|meta| Seen {
+            size: meta.len(),
+            mtime: crate::disk::mtime(&meta),
+        });
+        self.on_taken(id, seen);
+        Start::Later
+    }
+
+    pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
+        if let Some(task) = self.files.get_mut(&id) {
+            task.seen = attributes.map(|a| Seen {
+                size: a.size.unwrap_or(0),
+                mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
+            });
+        }
+    }
+
+    pub(in crate::copy) fn on_taken_over(&mut self, id: FileId) {
+        let seen = self.files.get_mut(&id).and_then(|task| task.seen.take());
+        self.on_taken(id, seen);
+    }
+
+    pub(in crate::copy) fn on_taken(&mut self, id: FileId, seen: Option<Seen>) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some((of, entry)) = self.keeper.state.file(&task.target) else {
+            return self.start_file(id);
+        };
+        let clock = self.keeper.state.clock();
+        let stands = |done: plan::journal::Done| seen.is_some_and(|s| done.stands(s, clock));
+        if entry.done.is_some_and(stands) {
+            let size = entry.source.size;
+            task.taken = size;
+            task.confirmed = size;
+            task.state = Some(plan::FileState::Renamed);
+            self.progress.add_bytes(size);
+            self.keeper.taken.0 += 1;
+            self.file_done(id);
+            return;
+        }
+        self.keeper.state.take(of);
+        self.start_file(id);
+    }
+
+    /// Removes what an earlier run may have left of a file.
+    pub(super) fn clear(&mut self, entry: &Entry) {
+        let mut names: Vec<Vec<u8>> = Keep::names(&entry.target, entry.tag).collect();
+        names.extend(entry.temp.clone());
+        for name in names {
+            if self.target.is_some() {
+                let path = RemotePath(name);
+                self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
+            } else {
+                // Most of them never were.
+                let _ = fs::remove_file(local_path(&name));
+            }
+        }
+    }
+
+    /// What is left of files that are no sources any more.
+    pub(in crate::copy) fn clear_leftovers(&mut self) {
+        let left: Vec<Entry> = self
+            .keeper
+            .state
+            .unfinished()
+            .map(|(_, e)| e.clone())
+            .collect();
+        for entry in &left {
+            self.clear(entry);
+        }
+        if !left.is_empty() {
+            self.copy();
+        }
+    }
+
+    /// Says what is taken over.
+    pub(in crate::copy) fn tell_resumed(&mut self) {
+        let done = self.keeper.state.done() as u64;
+        let parts = self
+            .keeper
+            .state
+            .unfinished()
+            .filter(|(_, e)| !e.proven().is_empty());
+        let (files, bytes) = parts.fold((0, 0), |(files, bytes), (_, entry)| {
+            let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
+            (files + 1, bytes + proven)
+        });
+        if self.keeper.log.is_some() && !self.keeper.afresh {
+            self.tell(Event::Resumed {
+                done,
+                partial: files,
+                partial_bytes: bytes,
+            });
+        }
+    }
+}
