@@ -7,7 +7,7 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, Export, stdio};
+use serve::{Access, Export, Server};
 use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, frame};
 use wire::Rest;
 
@@ -134,7 +134,17 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
         }
         let mut output = Vec::new();
         let export = Export::beneath(&root, access).expect("Linux 5.6");
-        let served = stdio(input.as_slice(), &mut output, &export);
+        let mut server = Server::new(&export);
+        let mut input = Bytes::from(input);
+        let mut served = Ok(());
+        while !input.is_empty() && served.is_ok() {
+            let cut = u.int_in_range(1..=input.len())?;
+            let mut received = input.split_to(cut);
+            while !received.is_empty() && served.is_ok() {
+                served = server.handle(&mut received);
+                output.append(server.answers());
+            }
+        }
 
         if !broken {
             served.expect("nothing was wrong with it");

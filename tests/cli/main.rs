@@ -7,6 +7,7 @@ mod lane_flags;
 mod lanes;
 mod lanes_files;
 mod like_scp;
+mod listening;
 mod lying_server;
 mod output;
 mod refused;

@@ -24,12 +24,12 @@ fn served_beneath(flags: &str) -> Option<(Scene, tempfile::TempDir)> {
 }
 
 /// OpenSSH's client, connected to the scene's server.
-fn openssh(scene: &Scene, program: &str) -> Run {
+pub(crate) fn openssh(scene: &Scene, program: &str) -> Run {
     Run::new(program).arg("-F").arg(scene.client.dir.config())
 }
 
 /// `sftp` with these commands; what fails does not end it.
-fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
+pub(crate) fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
     let batch = scene.path("batch");
     let lines: Vec<String> = commands.iter().map(|line| format!("-{line}\n")).collect();
     write_file(&batch, lines.concat().as_bytes());
@@ -40,7 +40,8 @@ fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
         .run()
 }
 
-const ALL: Compare = Compare {
+/// Everything that `-a` keeps.
+pub(crate) const ALL: Compare = Compare {
     modes: true,
     times: true,
     follow: false,
@@ -50,20 +51,9 @@ const ALL: Compare = Compare {
 fn trees_go_there_and_come_back_as_they_are() {
     let Some(scene) = served("") else { return };
     Tree::full(1).make(&scene.path("tree"));
-    for (from, to, name) in [
-        (
-            scene.path("tree").into_os_string(),
-            scene.remote("up"),
-            "up",
-        ),
-        (
-            scene.remote("up"),
-            scene.path("down").into_os_string(),
-            "down",
-        ),
-    ] {
-        let outcome = scene.client.cp().arg("-a").arg(from).arg(to).run();
-        outcome.expect_code(0);
+    scene.copies(&["-a"], scene.path("tree"), scene.remote("up"));
+    scene.copies(&["-a"], scene.remote("up"), scene.path("down"));
+    for name in ["up", "down"] {
         assert_same(&scene.path("tree"), &scene.path(name), ALL);
     }
 }

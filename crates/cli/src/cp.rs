@@ -29,7 +29,9 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     log_to(&console, args.level);
     let cancel = Cancel::default();
     let at_once = Arc::clone(&console);
-    if let Err(error) = signals::watch(cancel.clone(), move || at_once.restore()) {
+    let first = cancel.clone();
+    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
+    if let Err(error) = watched {
         console.warning(&format!(
             "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
         ));

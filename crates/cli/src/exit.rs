@@ -36,12 +36,16 @@ pub(crate) const LAB: &[(&str, &str)] = &[
 
 /// Those of `longhaul serve`.
 pub(crate) const SERVE: &[(&str, &str)] = &[
-    ("0", "the client has gone"),
+    ("0", "the client has gone, or the server was ended"),
     (
         "1",
-        "it cannot be served, or the client broke the protocol or the connection; it says why",
+        "it cannot be served, or the one client broke the protocol or the connection; it says why",
     ),
     ("2", "usage: the command line makes no sense"),
+    (
+        "130",
+        "a second signal has ended what was still being transferred",
+    ),
 ];
 
 /// All of them, in the order in which help and man page list them.

@@ -15,19 +15,29 @@ pub enum Access {
 
 impl Access {
     /// Whether a request may be looked at at all. What a drop box allows depends on whose the
-    /// file is as well ([`crate::answer::Session`]).
+    /// file is as well ([`crate::drop_box`]).
     pub(crate) fn allows(self, request: &Request<'_>) -> bool {
         match self {
             Self::Full => true,
-            Self::ReadOnly => !changes(request),
-            Self::WriteOnly => !tells(request),
+            Self::ReadOnly => !effect(request).changes,
+            Self::WriteOnly => !effect(request).tells,
         }
     }
 }
 
-/// Requests that change something.
-fn changes(request: &Request<'_>) -> bool {
-    match request {
+/// What a request does to what is served.
+#[derive(Clone, Copy)]
+struct Effect {
+    /// It changes something.
+    changes: bool,
+    /// It tells what files hold or what there is, or could: a link to a file would make it one's
+    /// own.
+    tells: bool,
+}
+
+/// Each request by name: one that is new shall not be allowed by being forgotten.
+fn effect(request: &Request<'_>) -> Effect {
+    let (changes, tells) = match request {
         Request::Open { flags, .. } => {
             let changing = [
                 OpenFlags::WRITE,
@@ -35,7 +45,11 @@ fn changes(request: &Request<'_>) -> bool {
                 OpenFlags::CREAT,
                 OpenFlags::TRUNC,
             ];
-            changing.iter().any(|flag| flags.contains(*flag))
+            let changes = changing.iter().any(|flag| flags.contains(*flag));
+            (changes, flags.contains(OpenFlags::READ))
+        }
+        Request::Symlink { .. } | Request::Hardlink { .. } | Request::CopyData { .. } => {
+            (true, true)
         }
         Request::Write { .. }
         | Request::Setstat { .. }
@@ -45,28 +59,28 @@ fn changes(request: &Request<'_>) -> bool {
         | Request::Mkdir { .. }
         | Request::Rmdir { .. }
         | Request::Rename { .. }
-        | Request::PosixRename { .. }
-        | Request::Symlink { .. }
-        | Request::Hardlink { .. }
-        | Request::CopyData { .. } => true,
-        _ => false,
-    }
-}
-
-/// Requests that tell what files hold or what there is, and those that could: a link to a file
-/// would make it one's own.
-fn tells(request: &Request<'_>) -> bool {
-    match request {
-        Request::Open { flags, .. } => flags.contains(OpenFlags::READ),
+        | Request::PosixRename { .. } => (true, false),
         Request::Read { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
-        | Request::Readlink { .. }
-        | Request::Symlink { .. }
-        | Request::Hardlink { .. }
-        | Request::CopyData { .. } => true,
-        _ => false,
-    }
+        | Request::Readlink { .. } => (false, true),
+        Request::Close { .. }
+        | Request::Lstat { .. }
+        | Request::Fstat { .. }
+        | Request::Stat { .. }
+        | Request::Realpath { .. }
+        | Request::Statvfs { .. }
+        | Request::Fstatvfs { .. }
+        | Request::Fsync { .. }
+        | Request::Limits {}
+        | Request::ExpandPath { .. }
+        | Request::HomeDirectory { .. }
+        | Request::UsersGroupsById { .. }
+        // Nobody carries them out.
+        | Request::OtherExtension { .. }
+        | Request::Other { .. } => (false, false),
+    };
+    Effect { changes, tells }
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -56,19 +57,82 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
+/// Why a server cannot listen.
+#[derive(Debug)]
+pub enum ListenError {
+    /// The user of this process has no name, under which one could log in.
+    Nameless,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nameless => f.write_str("the user of this process has no name to log in under"),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum ConnectionError {
+    /// The client has closed it.
+    Gone,
+    /// The server ends, and nothing was under way.
+    Stopped,
+    /// Nobody has logged in in time.
+    LoginTime,
+    /// The client does not keep to the protocol, or has left in its words.
+    Engine(ssh::Error),
+    /// The socket broke.
+    Io(io::Error),
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the client has closed the connection"),
+            Self::Stopped => f.write_str("this server ends"),
+            Self::LoginTime => f.write_str("nobody has logged in in time"),
+            Self::Engine(e) => e.fmt(f),
+            Self::Io(e) => write!(f, "the connection broke: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectionError {}
+
+impl From<ssh::Error> for ConnectionError {
+    fn from(e: ssh::Error) -> Self {
+        Self::Engine(e)
+    }
+}
+
+impl From<io::Error> for ConnectionError {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
 /// Why a request failed, as STATUS has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) code: StatusCode,
-    pub(crate) words: String,
+    pub(crate) words: Cow<'static, str>,
 }
 
 impl Refused {
-    pub(crate) fn new(code: StatusCode, words: &str) -> Self {
+    pub(crate) fn new(code: StatusCode, words: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
-            words: words.to_owned(),
+            words: words.into(),
         }
+    }
+
+    /// There is no more to read: each file and listing ends with it.
+    pub(crate) fn end_of_file() -> Self {
+        Self::new(StatusCode::EOF, "End of file")
     }
 }
 
@@ -86,7 +150,7 @@ impl From<Errno> for Refused {
         let words = io::Error::from(errno).to_string();
         // What follows is the number, which says nothing to people.
         let words = words.split(" (os error").next().unwrap_or(&words);
-        Self::new(code, words)
+        Self::new(code, words.to_owned())
     }
 }
 
@@ -94,7 +158,7 @@ impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
         match Errno::from_io_error(&e) {
             Some(errno) => errno.into(),
-            None => Self::new(StatusCode::FAILURE, &e.to_string()),
+            None => Self::new(StatusCode::FAILURE, e.to_string()),
         }
     }
 }

@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::Dir;
 use rustix::process::{Resource, getrlimit};
@@ -15,12 +15,24 @@ pub(crate) enum Open {
         file: File,
         /// Writes go to its end, wherever the client says.
         append: bool,
-        /// Bytes sent and received.
-        moved: (u64, u64),
+        /// Bytes sent to the client.
+        sent: u64,
+        /// Bytes that came from it.
+        received: u64,
+        /// What the client called it.
         path: Vec<u8>,
     },
     /// A directory that is listed.
     Dir { dir: Dir, fd: OwnedFd },
+}
+
+impl Open {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::File { file, .. } => file.as_fd(),
+            Self::Dir { fd, .. } => fd.as_fd(),
+        }
+    }
 }
 
 /// The handles of a client, numbered as sftp-server.c does it: four bytes, the lowest free number.
@@ -38,17 +50,24 @@ const OWN: u64 = 16;
 const MOST: u64 = 4096;
 
 impl Handles {
-    pub(crate) fn new() -> Self {
+    /// As many as this process has descriptors for, `most` at most.
+    pub(crate) fn new(most: usize) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let limit = limit.saturating_sub(OWN).clamp(1, MOST) as usize;
         Self {
             open: Vec::new(),
-            most: limit.saturating_sub(OWN).clamp(1, MOST) as usize,
+            most: limit.min(most),
         }
     }
 
     /// How many there may be.
     pub(crate) fn most(&self) -> usize {
         self.most
+    }
+
+    /// Whether any is open.
+    pub(crate) fn has_open(&self) -> bool {
+        self.open.iter().any(Option::is_some)
     }
 
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
@@ -67,22 +86,25 @@ impl Handles {
         Ok((at as u32).to_be_bytes())
     }
 
-    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut Open, Refused> {
-        let at = index(handle)?;
-        let open = self.open.get_mut(at).and_then(Option::as_mut);
+    pub(crate) fn get(&self, handle: &[u8]) -> Result<&Open, Refused> {
+        let open = self.open.get(index(handle)?).and_then(Option::as_ref);
         open.ok_or_else(unknown)
     }
 
-    pub(crate) fn file(&mut self, handle: &[u8]) -> Result<&mut File, Refused> {
-        match self.get_mut(handle)? {
+    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut Open, Refused> {
+        let open = self.open.get_mut(index(handle)?).and_then(Option::as_mut);
+        open.ok_or_else(unknown)
+    }
+
+    pub(crate) fn file(&self, handle: &[u8]) -> Result<&File, Refused> {
+        match self.get(handle)? {
             Open::File { file, .. } => Ok(file),
             Open::Dir { .. } => Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
         }
     }
 
     pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
-        let at = index(handle)?;
-        let open = self.open.get_mut(at).and_then(Option::take);
+        let open = self.open.get_mut(index(handle)?).and_then(Option::take);
         open.ok_or_else(unknown)
     }
 }

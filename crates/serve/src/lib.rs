@@ -1,24 +1,29 @@
 //! Serves files to SFTP clients: version 3 of the protocol with OpenSSH's extensions.
 //!
-//! [`stdio`] speaks to one client over two byte streams, as sftp-server does behind sshd. What it
-//! may touch is an [`Export`]: the whole file system, or what lies beneath a directory, where the
-//! kernel resolves the paths (openat2(2)) so that no symlink, `..` or race leads out of it.
+//! A [`Server`] speaks to one client, bytes in and bytes out; [`stdio`] is one over two streams, as
+//! sftp-server is behind sshd, and [`listen`] makes an SSH server of it. What clients may touch is
+//! an [`Export`]: the whole file system, or what lies beneath a directory, where the kernel
+//! resolves the paths (openat2(2)) so that no symlink, `..` or race leads out of it.
 
 mod access;
 mod accounts;
 mod answer;
-mod answer_names;
-mod answer_paths;
 mod attributes;
 mod beneath;
+mod drop_box;
 mod error;
 mod export;
+mod files;
 mod handles;
+pub mod listen;
 mod longname;
+mod names;
+mod reply;
 mod set;
 mod stream;
 
 pub use access::Access;
-pub use error::{ExportError, StreamError};
+pub use answer::Moved;
+pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
-pub use stream::stdio;
+pub use stream::{Server, stdio};

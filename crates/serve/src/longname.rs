@@ -1,6 +1,9 @@
 //! The line of a listing that is for people: clients print it as it comes (sftp-common.c,
 //! ls_file).
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::fs::{FileType, Stat};
@@ -17,18 +20,24 @@ pub(crate) fn longname(
     accounts: &mut Accounts,
     zone: &TimeZone,
 ) -> Vec<u8> {
-    let user = accounts.user(stat.st_uid);
-    let group = accounts.group(stat.st_gid);
-    let user = user.unwrap_or_else(|| stat.st_uid.to_string());
-    let group = group.unwrap_or_else(|| stat.st_gid.to_string());
     let mode = mode(stat.st_mode);
     let links = stat.st_nlink;
-    let size = stat.st_size;
-    let when = when(stat.st_mtime, zone);
-    let line = format!("{mode} {links:>4} {user:<8} {group:<8} {size:>8} {when} ");
+    let user = or_number(accounts.user(stat.st_uid), stat.st_uid);
+    let mut line = format!("{mode} {links:>4} {user:<8} ");
+    let group = or_number(accounts.group(stat.st_gid), stat.st_gid);
+    let (size, when) = (stat.st_size, when(stat.st_mtime, zone));
+    // Memory takes all that is written.
+    let _ = write!(line, "{group:<8} {size:>8} {when} ");
     let mut line = line.into_bytes();
     line.extend_from_slice(name);
     line
+}
+
+fn or_number(name: &str, id: u32) -> Cow<'_, str> {
+    match name {
+        "" => id.to_string().into(),
+        name => name.into(),
+    }
 }
 
 fn when(seconds: i64, zone: &TimeZone) -> String {

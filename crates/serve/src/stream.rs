@@ -1,90 +1,127 @@
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
+use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
+use rustix::io::Errno;
 use sftp::{Init, OPENSSH_EXTENSIONS, Piece, Request, Splitter, Version, frame};
 use wire::{Field, Rest};
 
 use crate::Export;
-use crate::answer::{LONGEST, LONGEST_DATA, Session};
+use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
 use crate::error::StreamError;
 
 /// Read from the client at once.
 const SEGMENT: usize = 256 * 1024;
-/// Answers are written when there are so many bytes of them, and when nothing else is to be done.
+/// Requests wait while there are so many bytes of answers.
 const GATHERED: usize = 512 * 1024;
 
-/// Serves one client until its stream ends, one request after the other in the order they come,
-/// which clients that know sftp-server rely on.
+/// The SFTP server of one client, who is answered in the order of the requests, which clients
+/// that know sftp-server rely on.
+pub struct Server<'e> {
+    session: Session<'e>,
+    splitter: Splitter,
+    greeted: bool,
+    answers: Vec<u8>,
+}
+
+impl<'e> Server<'e> {
+    /// Before the client has said anything.
+    pub fn new(export: &'e Export) -> Self {
+        Self::with_handles(export, usize::MAX)
+    }
+
+    /// The same, with at most so many files and directories open at once.
+    pub fn with_handles(export: &'e Export, handles: usize) -> Self {
+        Self {
+            session: Session::new(export, handles),
+            splitter: Splitter::new(LONGEST),
+            greeted: false,
+            answers: Vec::with_capacity(GATHERED + 2 * LONGEST_DATA as usize),
+        }
+    }
+
+    /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent:
+    /// the rest stays in `received` for the next call then.
+    ///
+    /// # Errors
+    /// The client does not speak SFTP. What was answered stands.
+    pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        while self.answers.len() < GATHERED {
+            let piece = self.splitter.next(received);
+            match piece.map_err(StreamError::Protocol)? {
+                Some(Piece::Message(message)) if self.greeted => self.answer(&message)?,
+                Some(Piece::Message(message)) => self.greet(&message)?,
+                // It comes from splitters that stream data.
+                Some(Piece::Data { .. }) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The answers in their order; whoever has sent them takes them out.
+    pub fn answers(&mut self) -> &mut Vec<u8> {
+        &mut self.answers
+    }
+
+    /// What the client has moved so far.
+    pub fn moved(&self) -> Moved {
+        self.session.moved
+    }
+
+    /// Whether a file or a directory is open.
+    pub fn has_open(&self) -> bool {
+        self.session.handles.has_open()
+    }
+
+    fn greet(&mut self, message: &Bytes) -> Result<(), StreamError> {
+        Init::decode(message).map_err(|_| StreamError::NoInit)?;
+        self.greeted = true;
+        let mut pairs = Vec::new();
+        for (name, data) in OPENSSH_EXTENSIONS {
+            name.as_bytes().write(&mut pairs);
+            data.as_bytes().write(&mut pairs);
+        }
+        let version = Version {
+            version: 3,
+            extensions: Rest(&pairs),
+        };
+        frame(&mut self.answers, |out| version.encode(out));
+        Ok(())
+    }
+
+    fn answer(&mut self, message: &Bytes) -> Result<(), StreamError> {
+        let (id, request) = Request::decode(message).map_err(StreamError::Message)?;
+        self.session.answer(id, request, &mut self.answers);
+        Ok(())
+    }
+}
+
+/// Serves one client until its stream ends.
 ///
 /// # Errors
 /// The client does not speak SFTP, or one of the streams broke. What was answered stands.
-pub fn stdio(
-    mut input: impl Read,
-    mut output: impl Write,
-    export: &Export,
-) -> Result<(), StreamError> {
-    let mut session = Session::new(export);
-    let mut splitter = Splitter::new(LONGEST);
+pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
+    let mut server = Server::new(export);
     let mut segment = BytesMut::new();
-    let mut out = Vec::with_capacity(GATHERED + 2 * LONGEST_DATA as usize);
-    let mut greeted = false;
     loop {
-        segment.resize(SEGMENT, 0);
-        let read = match input.read(&mut segment) {
+        segment.reserve(SEGMENT);
+        match sys::read_spare(&input, &mut segment) {
             Ok(0) => return Ok(()),
-            Ok(read) => read,
-            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Ok(_) => {}
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::INTR) => continue,
             Err(e) => return Err(StreamError::Io(e)),
-        };
-        let mut received = segment.split_to(read).freeze();
-        while let Some(piece) = splitter
-            .next(&mut received)
-            .map_err(StreamError::Protocol)?
-        {
-            let Piece::Message(message) = piece else {
-                continue;
-            };
-            match greeted {
-                true => answer(&mut session, &message, &mut out)?,
-                false => greet(&message, &mut out)?,
-            }
-            greeted = true;
-            if out.len() >= GATHERED {
-                flush(&mut output, &mut out)?;
-            }
         }
-        flush(&mut output, &mut out)?;
+        let mut received = segment.split().freeze();
+        loop {
+            server.handle(&mut received)?;
+            let answers = server.answers();
+            if answers.is_empty() {
+                break;
+            }
+            output.write_all(answers).map_err(StreamError::Io)?;
+            output.flush().map_err(StreamError::Io)?;
+            answers.clear();
+        }
     }
-}
-
-fn flush(output: &mut impl Write, out: &mut Vec<u8>) -> Result<(), StreamError> {
-    output.write_all(out).map_err(StreamError::Io)?;
-    output.flush().map_err(StreamError::Io)?;
-    out.clear();
-    Ok(())
-}
-
-fn greet(message: &Bytes, out: &mut Vec<u8>) -> Result<(), StreamError> {
-    Init::decode(message).map_err(|_| StreamError::NoInit)?;
-    let mut pairs = Vec::new();
-    for (name, data) in OPENSSH_EXTENSIONS {
-        name.as_bytes().write(&mut pairs);
-        data.as_bytes().write(&mut pairs);
-    }
-    let version = Version {
-        version: 3,
-        extensions: Rest(&pairs),
-    };
-    frame(out, |out| version.encode(out));
-    Ok(())
-}
-
-fn answer(
-    session: &mut Session<'_>,
-    message: &Bytes,
-    out: &mut Vec<u8>,
-) -> Result<(), StreamError> {
-    let (id, request) = Request::decode(message).map_err(StreamError::Message)?;
-    session.answer(id, request, out);
-    Ok(())
 }

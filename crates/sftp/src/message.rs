@@ -322,13 +322,38 @@ responses! {
     ExtendedReply = 201 "EXTENDED_REPLY" { body: Rest<'a> }
 }
 
+impl Response<'_> {
+    /// Appends a DATA whose data `read` appends: a server reads them to the place they leave from.
+    ///
+    /// # Errors
+    /// Those of `read`; what `out` has gained by then is for nothing.
+    pub fn encode_data<E>(
+        id: RequestId,
+        out: &mut Vec<u8>,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let start = out.len();
+        Response::Data { data: &[] }.encode(id, out);
+        let length = out.len() - 4;
+        read(out)?;
+        set_length(out, length);
+        set_length(out, start);
+        Ok(())
+    }
+}
+
 /// Appends a message that `body` writes, its length in front.
 pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     body(out);
-    let len = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
-    if let Some(place) = out.get_mut(start..start + 4) {
+    set_length(out, start);
+}
+
+/// Writes at `at` how many bytes stand behind those four.
+fn set_length(out: &mut [u8], at: usize) {
+    let len = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
+    if let Some(place) = out.get_mut(at..at + 4) {
         place.copy_from_slice(&len.to_be_bytes());
     }
 }
@@ -384,6 +409,19 @@ mod tests {
             Request::decode(&out[4..]),
             Err(WireError::Trailing { left: 1 })
         );
+    }
+
+    #[test]
+    fn data_are_encoded_where_they_were_read_to() {
+        let (id, data) = (RequestId(9), b"where it is".as_slice());
+        let mut whole = b"before".to_vec();
+        Response::Data { data }.encode(id, &mut whole);
+        let mut read = b"before".to_vec();
+        let done = Response::encode_data(id, &mut read, |out| {
+            out.extend_from_slice(data);
+            Ok::<_, ()>(())
+        });
+        assert_eq!((done, read), (Ok(()), whole));
     }
 
     #[test]

@@ -2,7 +2,7 @@ use bytes::{Buf, Bytes};
 
 use crate::Error;
 
-/// Cuts a stream of segments into messages, allocating only for what has arrived.
+/// Cuts a stream of segments into messages, allocating for one message at a time.
 ///
 /// A message that lies in one segment is a slice of it. Others are gathered, except the data of
 /// DATA, which a splitter made with [`Splitter::streaming_data`] hands on as it comes: an answer
@@ -164,6 +164,8 @@ impl Splitter {
             return Some(Piece::Message(message));
         }
         let take = input.len().min(end - self.partial.len());
+        // Its length is bounded: no growing by halves, each of which would copy what is there.
+        self.partial.reserve_exact(end - self.partial.len());
         self.partial.extend_from_slice(&input.split_to(take));
         if self.partial.len() < end {
             return None;

@@ -85,6 +85,8 @@ pub enum PeerMisbehaved {
     ZeroPacket,
     /// PK_OK for a key that was not offered.
     WrongKeyOk,
+    /// Another account than the first request's.
+    OtherUser,
 }
 
 impl fmt::Display for PeerMisbehaved {
@@ -148,6 +150,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::DataAfterEof => f.write_str("the peer sent data after their end"),
             Self::ZeroPacket => f.write_str("the peer opened a channel that takes no data"),
             Self::WrongKeyOk => f.write_str("the peer accepted a key that was not offered"),
+            Self::OtherUser => f.write_str("the peer tried another account on the same connection"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Every system call that needs `unsafe`, each behind one safe function, and what tunes a socket.
+//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, and
+//! the memory that is received into.
 
 mod ignored;
 #[cfg(target_os = "linux")]
@@ -6,6 +7,7 @@ mod namespace;
 #[cfg(target_os = "linux")]
 mod priority;
 mod receive;
+mod segments;
 mod tcp_info;
 mod terminal;
 #[cfg(target_os = "linux")]
@@ -19,7 +21,8 @@ pub use ignored::ignored_signals;
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
-pub use receive::read_spare;
+pub use receive::{append_at, read_spare};
+pub use segments::Segments;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]

@@ -1,12 +1,14 @@
 #![allow(
     unsafe_code,
-    reason = "BytesMut has no safe way to take over bytes that the kernel wrote into its spare capacity"
+    reason = "neither BytesMut nor Vec has a safe way to take over bytes that the kernel wrote into \
+              their spare capacity"
 )]
 
 use std::io;
 use std::os::fd::AsFd;
 
 use bytes::BytesMut;
+use rustix::io::retry_on_intr;
 
 /// Reads once from `fd` into the spare capacity of `segment`; returns the bytes read, 0 at the
 /// end of the stream. Does not grow the segment: without spare capacity it reads nothing and
@@ -22,6 +24,31 @@ pub fn read_spare(fd: impl AsFd, segment: &mut BytesMut) -> io::Result<usize> {
     // SAFETY: rustix returned the first `n` bytes behind `segment.len()` as initialized, and
     // they lie within the capacity.
     unsafe { segment.set_len(len) };
+    Ok(n)
+}
+
+/// Reads at most `most` bytes from `offset` of a file on and appends them to `out`, which grows by
+/// what was read and not by what was asked for; returns the bytes read, 0 at the end of the file.
+///
+/// # Errors
+/// Those of pread(2), but for EINTR.
+pub fn append_at(
+    file: impl AsFd,
+    out: &mut Vec<u8>,
+    most: usize,
+    offset: u64,
+) -> io::Result<usize> {
+    out.reserve(most);
+    let end = out.len();
+    let spare = out.spare_capacity_mut();
+    let most = most.min(spare.len());
+    let n = retry_on_intr(|| {
+        let (filled, _) = rustix::io::pread(&file, &mut spare[..most], offset)?;
+        Ok(filled.len())
+    })?;
+    // SAFETY: rustix returned the first `n` bytes behind `end` as initialized, and they lie within
+    // the capacity.
+    unsafe { out.set_len(end + n) };
     Ok(n)
 }
 
@@ -48,6 +75,19 @@ mod tests {
         let (receiver, _sender) = io::pipe()?;
         let mut segment = BytesMut::new();
         assert!(read_spare(&receiver, &mut segment).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_is_appended_from_an_offset_on_to_its_end() -> io::Result<()> {
+        let file = std::fs::File::open("/proc/self/cmdline")?;
+        let whole = std::fs::read("/proc/self/cmdline")?;
+        let mut out = b"before".to_vec();
+        assert_eq!(append_at(&file, &mut out, 3, 1)?, 3);
+        assert_eq!(out, [b"before", &whole[1..4]].concat());
+        assert_eq!(append_at(&file, &mut out, 100, whole.len() as u64)?, 0);
+        assert_eq!(out.len(), 9);
+        assert!(append_at(std::fs::File::open("/")?, &mut out, 1, 0).is_err());
         Ok(())
     }
 }

@@ -45,16 +45,31 @@ impl Tuning {
                 SocketAddr::V6(_) => socket.set_tclass_v6(tos)?,
             }
         }
+        if let Some(name) = &self.congestion {
+            try_congestion_control(&socket, name)?;
+        }
+        self.tune(&SockRef::from(&socket))?;
+        Ok(socket)
+    }
+
+    fn tune(&self, socket: &Socket) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
         if self.keepalive {
             socket.set_tcp_keepalive(&TcpKeepalive::new())?;
         }
-        if let Some(name) = &self.congestion {
-            try_congestion_control(&socket, name)?;
-        }
-        set_notsent_lowat(&socket);
-        open_receive_window(&socket);
-        Ok(socket)
+        set_notsent_lowat(socket);
+        open_receive_window(socket);
+        Ok(())
+    }
+
+    /// The same for a connection that was accepted.
+    ///
+    /// # Errors
+    /// The connection is gone already.
+    pub fn accepted(&self, socket: impl AsFd) -> io::Result<()> {
+        self.tune(&SockRef::from(&socket))?;
+        self.connected(&socket);
+        Ok(())
     }
 
     /// Sets again what connect() may have replaced: where a route names a congestion control

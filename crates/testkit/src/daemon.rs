@@ -45,6 +45,25 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Its exit code, if it ends within `time`.
+    pub fn ends_within(&mut self, time: Duration) -> Option<i32> {
+        let deadline = Instant::now() + time;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.code(),
+                _ if Instant::now() > deadline => return None,
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
     /// All it has logged.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()

@@ -18,3 +18,5 @@ pub mod report;
 pub mod session;
 pub mod sums;
 pub mod walk;
+
+pub use journal::state_folder;

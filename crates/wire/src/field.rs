@@ -59,6 +59,17 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
+/// One behind the other.
+impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        Ok((A::read(r)?, B::read(r)?))
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+        self.1.write(out);
+    }
+}
+
 /// Fixed bytes without a length, as KEXINIT's cookie.
 impl<'a, const N: usize> Field<'a> for [u8; N] {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {

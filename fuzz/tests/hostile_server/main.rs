@@ -277,6 +277,7 @@ impl World {
             Event::Transport(TransportEvent::Debug(text)) => assert_shown_safely(&text, false),
             Event::Transport(_) => {}
             Event::Auth(event) => self.auth_event(event),
+            Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
             Event::Channel(ChannelEvent::Data(id, data) | ChannelEvent::ExtendedData(id, data)) => {
                 assert!(self.let_in);
                 self.client.channels().consumed(self.now, id, data.len());

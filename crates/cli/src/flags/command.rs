@@ -117,13 +117,18 @@ fn lab() -> Command {
 
 fn serve() -> Command {
     let command = Command::new("serve")
-        .about("Serves files to SFTP clients, in place of sftp-server")
+        .about("Serves files to SFTP clients, as an SSH server or in place of sftp-server")
         .long_about(
-            "Serves files to any SFTP client behind an sshd, in place of sftp-server: all that the \
-             account may, or what lies beneath a directory, and there all, nothing but reading, or \
-             nothing but putting new files. Version 3 of SFTP with all extensions of OpenSSH 9.1.",
+            "Serves files to any SFTP client, as an SSH server of its own or behind an sshd in \
+             place of sftp-server: all that the account may, or what lies beneath a directory, and \
+             there all, nothing but reading, or nothing but putting new files. Version 3 of SFTP \
+             with all extensions of OpenSSH 9.1. The server lets in the user it runs as, with the \
+             keys of authorized_keys; there is no shell, and no command is run. SIGTERM ends \
+             listening, and what is being transferred is served to the end.",
         )
-        .override_usage("longhaul serve --stdio [flags]")
+        .override_usage(
+            "longhaul serve --stdio [flags]\n       longhaul serve --listen ADDR [flags]",
+        )
         .after_help("More: longhaul serve --help, or man longhaul-serve")
         .after_long_help(serve_after_help())
         .disable_version_flag(true)

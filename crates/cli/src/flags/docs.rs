@@ -51,32 +51,38 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
     man.render_options_section(&mut out)?;
     let mut rest = Roff::new();
     match subcommand {
-        None => man.render_subcommands_section(&mut out)?,
         Some("lab") => {
             named_paths_section(&mut rest);
             examples_section(&mut rest, LAB_EXAMPLES);
+            codes_section(&mut rest, exit::LAB);
+            lab_environment_section(&mut rest);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
+            );
         }
-        Some("serve") => examples_section(&mut rest, SERVE_EXAMPLES),
+        Some("serve") => {
+            examples_section(&mut rest, SERVE_EXAMPLES);
+            codes_section(&mut rest, exit::SERVE);
+            see_also_section(&mut rest, "longhaul(1), sftp-server(8), sshd_config(5)");
+        }
         Some(_) => {
             scp_section(&mut rest);
             examples_section(&mut rest, CP_EXAMPLES);
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(&mut rest, "longhaul(1), scp(1), ssh(1), ssh_config(5)");
         }
-    }
-    if subcommand == Some("serve") {
-        codes_section(&mut rest, exit::SERVE);
-        rest.control("SH", ["SEE ALSO"]);
-        rest.text([roman("longhaul(1), sftp-server(8), sshd_config(5)")]);
-    } else if subcommand == Some("lab") {
-        codes_section(&mut rest, exit::LAB);
-        lab_environment_section(&mut rest);
-        rest.control("SH", ["SEE ALSO"]);
-        rest.text([roman(
-            "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
-        )]);
-    } else {
-        exit_section(&mut rest);
-        environment_section(&mut rest);
-        see_also_section(&mut rest, subcommand.is_some());
+        None => {
+            man.render_subcommands_section(&mut out)?;
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(
+                &mut rest,
+                "longhaul-cp(1), longhaul-lab(1), longhaul-serve(1), scp(1), ssh(1), \
+                 ssh_config(5)",
+            );
+        }
     }
     rest.to_writer(&mut out)?;
     Ok(out)
@@ -133,6 +139,14 @@ const LAB_EXAMPLES: Examples = &[
 ];
 
 const SERVE_EXAMPLES: Examples = &[
+    (
+        "longhaul serve --listen :2222",
+        "An SSH server for your own files, with your authorized_keys.",
+    ),
+    (
+        "longhaul serve --listen :2222 --authorized-keys friends --root ~/public --read-only",
+        "Whoever has one of these keys may fetch what is in ~/public.",
+    ),
     (
         "Subsystem sftp /usr/local/bin/longhaul serve --stdio",
         "In sshd_config: in place of sftp-server.",
@@ -222,14 +236,9 @@ fn environment_section(roff: &mut Roff) {
     );
 }
 
-fn see_also_section(roff: &mut Roff, is_cp: bool) {
+fn see_also_section(roff: &mut Roff, pages: &str) {
     roff.control("SH", ["SEE ALSO"]);
-    let ours = if is_cp {
-        "longhaul(1)"
-    } else {
-        "longhaul-cp(1), longhaul-lab(1), longhaul-serve(1)"
-    };
-    roff.text([roman(format!("{ours}, scp(1), ssh(1), ssh_config(5)"))]);
+    roff.text([roman(pages)]);
 }
 
 fn item(roff: &mut Roff, term: &str, text: &str) {

@@ -98,6 +98,9 @@ pub(crate) struct LabArgs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
+    pub(crate) listen: Option<String>,
+    pub(crate) authorized_keys: Option<PathBuf>,
+    pub(crate) host_keys: Vec<PathBuf>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) access: serve::Access,
     pub(crate) verbose: u8,
@@ -293,17 +296,22 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
 
 fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     let args: ServeArgs = from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;
-    match args.stdio {
-        true => Ok(args),
-        false => Err(serve_usage("how clients come is to be said: --stdio")),
+    let of_listen = args.authorized_keys.is_some() || !args.host_keys.is_empty();
+    match (args.stdio, &args.listen) {
+        (true, Some(_)) => Err(serve_usage("--stdio and --listen exclude each other")),
+        (false, None) => Err(serve_usage(
+            "how clients come is to be said: --stdio or --listen",
+        )),
+        (true, None) if of_listen => Err(serve_usage(
+            "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",
+        )),
+        _ => Ok(args),
     }
 }
 
+/// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    UsageError(format!(
-        "error: {what}\n\nUsage: longhaul serve --stdio [flags]\n\n\
-         For more information, try 'longhaul serve --help'.\n"
-    ))
+    usage_of("serve", "--stdio|--listen ADDR [flags]", what)
 }
 
 /// What the command line has for each row of a table; an error is one sentence.
@@ -369,9 +377,13 @@ fn usage(what: &str) -> UsageError {
 
 /// For `longhaul lab`.
 pub(crate) fn lab_usage(what: &str) -> UsageError {
+    usage_of("lab", "[flags] [--] COMMAND...", what)
+}
+
+fn usage_of(subcommand: &str, line: &str, what: &str) -> UsageError {
     UsageError(format!(
-        "error: {what}\n\nUsage: longhaul lab [flags] [--] COMMAND...\n\n\
-         For more information, try 'longhaul lab --help'.\n"
+        "error: {what}\n\nUsage: longhaul {subcommand} {line}\n\n\
+         For more information, try 'longhaul {subcommand} --help'.\n"
     ))
 }
 

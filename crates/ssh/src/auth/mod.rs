@@ -1,10 +1,11 @@
-//! A client's authentication (RFC 4252, RFC 4256), without I/O.
+//! Authentication (RFC 4252, RFC 4256), without I/O: a client's, and a server's [`Login`].
 //!
-//! Keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for them one at
+//! Of a client, keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for them one at
 //! a time, and what was not asked for is never offered.
 
 mod choice;
 mod event;
+mod login;
 mod message;
 mod request;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use wire::{NameList, Reader};
 use zeroize::Zeroizing;
 
 pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
+pub use login::{Login, LoginEvent};
 pub use message::AuthMessage;
 
 use crate::error::{Error, PeerMisbehaved};
@@ -27,6 +29,7 @@ use crate::msg::{
 use crate::text::{escape, escape_lines};
 
 const SERVICE: &[u8] = b"ssh-userauth";
+const PUBLICKEY: &[u8] = b"publickey";
 /// Prompts in one INFO_REQUEST. sshd sends one or two; libpam's own bound is 32.
 const MAX_PROMPTS: u32 = 32;
 /// INFO_REQUESTs in one keyboard-interactive attempt.

@@ -3,11 +3,11 @@
 use wire::{Field, Rest};
 use zeroize::Zeroizing;
 
-use super::{AuthConfig, AuthMessage, Identity};
+use super::{AuthConfig, AuthMessage, Identity, PUBLICKEY};
 use crate::msg::{UserauthInfoResponse, UserauthRequest};
 
-const CONNECTION: &[u8] = b"ssh-connection";
-const HOSTBOUND: &[u8] = b"publickey-hostbound-v00@openssh.com";
+pub(super) const CONNECTION: &[u8] = b"ssh-connection";
+pub(super) const HOSTBOUND: &[u8] = b"publickey-hostbound-v00@openssh.com";
 
 fn request(config: &AuthConfig, method: &[u8], data: &[u8]) -> Vec<u8> {
     UserauthRequest {
@@ -44,10 +44,9 @@ pub(super) fn public_key(
     if config.hostbound {
         (&*config.host_key).write(&mut data);
     }
-    let method = if config.hostbound {
-        HOSTBOUND
-    } else {
-        b"publickey"
+    let method = match config.hostbound {
+        true => HOSTBOUND,
+        false => PUBLICKEY,
     };
     request(config, method, &data)
 }

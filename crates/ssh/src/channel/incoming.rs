@@ -5,6 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::Reader;
 
+use super::outgoing::STDERR;
 use super::window::ReceiveWindow;
 use super::{
     Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, MAX_DATA, Queued, bound_control,
@@ -13,9 +14,6 @@ use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
 use crate::text::escape;
-
-/// SSH_EXTENDED_DATA_STDERR.
-const STDERR: u32 = 1;
 
 impl Channels {
     /// Handles a message of the connection layer.

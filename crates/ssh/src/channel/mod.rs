@@ -274,6 +274,15 @@ impl Channels {
         }
     }
 
+    /// Queues a line for people, as standard error of what runs here.
+    pub fn write_stderr(&mut self, id: ChannelId, text: &str) {
+        if let Some(channel) = self.writable(id) {
+            channel
+                .queue
+                .push_back(Queued::Stderr(text.as_bytes().to_vec()));
+        }
+    }
+
     fn writable(&mut self, id: ChannelId) -> Option<&mut Channel> {
         let channel = self.channels.get_mut(&id.0)?;
         (!channel.ended && !channel.close_received).then_some(channel)

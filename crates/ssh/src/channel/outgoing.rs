@@ -6,7 +6,12 @@ use wire::{PacketBuf, Pool, Rest};
 
 use super::event::Request;
 use super::window::{ReceiveWindow, SendWindow};
-use crate::msg::{ChannelClose, ChannelData, ChannelEof, ChannelRequest, ChannelWindowAdjust};
+use crate::msg::{
+    ChannelClose, ChannelData, ChannelEof, ChannelExtendedData, ChannelRequest, ChannelWindowAdjust,
+};
+
+/// SSH_EXTENDED_DATA_STDERR.
+pub(super) const STDERR: u32 = 1;
 
 /// One channel.
 pub(super) struct Channel {
@@ -31,8 +36,13 @@ pub(super) struct Channel {
 
 /// What is sent in order.
 pub(super) enum Queued {
-    Request { request: Request, want_reply: bool },
+    Request {
+        request: Request,
+        want_reply: bool,
+    },
     Data(PacketBuf),
+    /// Standard error.
+    Stderr(Vec<u8>),
     Eof,
     Close,
 }
@@ -73,6 +83,18 @@ impl Channel {
             Queued::Data(packet) => {
                 let n = self.send.allows(packet.len());
                 return (n > 0).then(|| self.data(recipient, n, pool)).flatten();
+            }
+            Queued::Stderr(text) => {
+                if self.send.allows(text.len()) < text.len() {
+                    return None;
+                }
+                self.send.take(text.len());
+                ChannelExtendedData {
+                    recipient,
+                    code: STDERR,
+                    data: text,
+                }
+                .to_bytes()
             }
             Queued::Request {
                 request,

@@ -1,4 +1,9 @@
-//! A client's connection: transport, authentication and channels as one machine.
+//! A connection in either role: transport, authentication and channels as one machine.
+
+mod alive;
+mod sealed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +12,10 @@ use bytes::{Bytes, BytesMut};
 use wire::Pool;
 
 use crate::Role;
-use crate::auth::{AuthConfig, AuthEvent, UserAuth};
+use alive::Alive;
+pub use sealed::SealedQueue;
+
+use crate::auth::{AuthConfig, AuthEvent, AuthMessage, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::transport::{
@@ -32,13 +40,15 @@ pub struct ConnectionConfig {
 pub enum Event {
     /// The transport's.
     Transport(TransportEvent),
-    /// Authentication's.
+    /// Authentication's, of a client.
     Auth(AuthEvent),
+    /// Authentication's, of a server.
+    Login(LoginEvent),
     /// A channel's.
     Channel(ChannelEvent),
 }
 
-/// The client's side of an SSH connection, without I/O and without a clock.
+/// One side of an SSH connection, without I/O and without a clock.
 ///
 /// Contract, in the order a loop does it:
 ///
@@ -46,15 +56,17 @@ pub enum Event {
 ///    the time of [`Connection::poll_timeout`] has come.
 /// 2. [`Connection::poll_event`] until it is empty, answering as each event asks
 ///    ([`Connection::accept_host_key`], [`Connection::start_auth`], [`Connection::auth`],
-///    [`Connection::channels`]). After [`Connection::accept_host_key`], go back to 1 with what
-///    is left of the input: nothing is read past an unapproved key.
+///    [`Connection::decide`], [`Connection::channels`]). After [`Connection::accept_host_key`]
+///    and [`Connection::decide`], go back to 1 with what is left of the input: nothing is read
+///    past an unapproved key.
 /// 3. [`Connection::poll_output`] while the caller wants more: each packet is sealed by the
 ///    caller, on any thread, and written in order.
 ///
 /// An error ends the connection; send nothing but what [`Connection::poll_output`] still holds.
 pub struct Connection {
+    role: Role,
     transport: Transport,
-    auth: Option<UserAuth>,
+    auth: Authentication,
     channels: Channels,
     authenticated: bool,
     early: bool,
@@ -62,31 +74,47 @@ pub struct Connection {
     events: VecDeque<Event>,
 }
 
-/// ServerAliveInterval: silence is measured, not time.
-struct Alive {
-    interval: Option<Duration>,
-    count: u32,
-    heard: Option<Instant>,
-    asked: Option<Instant>,
-    unanswered: u32,
+/// Who proves what.
+enum Authentication {
+    /// Nothing has been said yet.
+    Unbegun,
+    /// We, to the server.
+    Ours(UserAuth),
+    /// The client, to us.
+    Theirs(Login),
 }
 
 impl Connection {
     /// A client's connection with identification and KEXINIT ready to be sent.
+    ///
+    /// # Errors
+    /// The settings make no sense.
     pub fn client(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
+        Self::new(Role::Client, config, pool, random)
+    }
+
+    /// A server's, the same.
+    ///
+    /// # Errors
+    /// The settings make no sense.
+    pub fn server(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
+        Self::new(Role::Server, config, pool, random)
+    }
+
+    fn new(
+        role: Role,
+        config: ConnectionConfig,
+        pool: Pool,
+        random: Random,
+    ) -> Result<Self, Error> {
         Ok(Self {
-            transport: Transport::new(Role::Client, config.transport, random)?,
-            auth: None,
-            channels: Channels::new(Role::Client, config.channels, pool),
+            role,
+            transport: Transport::new(role, config.transport, random)?,
+            auth: Authentication::Unbegun,
+            channels: Channels::new(role, config.channels, pool),
             authenticated: false,
             early: false,
-            alive: Alive {
-                interval: config.alive_interval,
-                count: config.alive_count,
-                heard: None,
-                asked: None,
-                unanswered: 0,
-            },
+            alive: Alive::new(config.alive_interval, config.alive_count),
             events: VecDeque::new(),
         })
     }
@@ -94,29 +122,95 @@ impl Connection {
     /// Handles received bytes; takes whole packets from the front of `buf` and leaves the rest.
     pub fn handle_input(&mut self, now: Instant, buf: &mut BytesMut) -> Result<(), Error> {
         self.alive.hear(now);
-        while let Some(payload) = self.transport.next_payload(now, buf)? {
+        while !self.waits()
+            && let Some(payload) = self.transport.next_payload(now, buf)?
+        {
             self.handle_payload(now, payload)?;
         }
-        self.transport.handle_timeout(now)?;
+        self.rekey_in_time(now)?;
         self.drain_events();
         Ok(())
     }
 
+    /// A key of the client's waits for [`Connection::decide`]: what it sends next may be legal
+    /// only once that is done.
+    fn waits(&self) -> bool {
+        matches!(&self.auth, Authentication::Theirs(login) if login.waits())
+    }
+
     fn handle_payload(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
+        if let (Role::Server, Authentication::Unbegun) = (self.role, &self.auth)
+            && let (Some(id), Some(key)) = (self.transport.session_id(), self.transport.host_key())
+        {
+            self.auth = Authentication::Theirs(Login::new(id.clone(), key.clone()));
+        }
         match (number, &mut self.auth) {
-            (0..=79, Some(auth)) => {
+            (0..=79, Authentication::Ours(auth)) => {
                 auth.handle(&payload)?;
                 self.drain_auth();
                 Ok(())
+            }
+            (0..=79, Authentication::Theirs(login)) => {
+                let handled = login.handle(&payload);
+                self.drain_login(handled)
             }
             (80..=127, _) => self.channels.handle(now, payload),
             _ => Err(PeerMisbehaved::Unexpected(number).into()),
         }
     }
 
+    /// The answer to [`LoginEvent::Key`]: whether the account may be entered with that key.
+    ///
+    /// # Errors
+    /// The client has tried too often.
+    pub fn decide(&mut self, allowed: bool) -> Result<(), Error> {
+        let Authentication::Theirs(login) = &mut self.auth else {
+            return Ok(());
+        };
+        let decided = login.decide(allowed);
+        self.drain_login(decided)
+    }
+
+    /// Takes over what a login says. Its messages go to the transport at once, where
+    /// compression and the next phase begin right behind its success.
+    fn drain_login(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        let Authentication::Theirs(login) = &mut self.auth else {
+            return done;
+        };
+        while let Some(message) = login.poll_message() {
+            let packet = wire::PacketBuf::from_payload(&message);
+            self.transport.send(packet)?;
+        }
+        while let Some(event) = login.poll_event() {
+            if matches!(event, LoginEvent::Success { .. }) {
+                self.authenticated = true;
+                self.transport.set_authenticated();
+            }
+            self.events.push_back(Event::Login(event));
+        }
+        done
+    }
+
+    /// As sshd (packet.c, ssh_packet_need_rekeying), a server begins no key exchange before
+    /// authentication is done.
+    fn rekey_in_time(&mut self, now: Instant) -> Result<(), Error> {
+        match self.role == Role::Client || self.authenticated {
+            true => self.transport.handle_timeout(now),
+            false => Ok(()),
+        }
+    }
+
+    fn poll_auth_event(&mut self) -> Option<AuthEvent> {
+        self.auth()?.poll_event()
+    }
+
+    fn poll_auth_message(&mut self) -> Option<AuthMessage> {
+        self.auth()?.poll_message()
+    }
+
     fn drain_auth(&mut self) {
-        while let Some(event) = self.auth.as_mut().and_then(UserAuth::poll_event) {
+        while let Some(event) = self.poll_auth_event() {
             if matches!(event, AuthEvent::Success) {
                 self.authenticated = true;
                 self.transport.set_authenticated();
@@ -127,7 +221,9 @@ impl Connection {
 
     fn drain_events(&mut self) {
         while let Some(event) = self.transport.poll_event() {
-            if let (TransportEvent::Extensions, Some(auth)) = (&event, &mut self.auth) {
+            if let (TransportEvent::Extensions, Authentication::Ours(auth)) =
+                (&event, &mut self.auth)
+            {
                 let extensions = self.transport.extensions();
                 auth.set_extensions(extensions.hostbound, extensions.sig_algs.clone());
             }
@@ -155,7 +251,7 @@ impl Connection {
             if !self.transport.may_send() {
                 return Ok(None);
             }
-            if let Some(message) = self.auth.as_mut().and_then(UserAuth::poll_message) {
+            if let Some(message) = self.poll_auth_message() {
                 match message.is_secret() {
                     true => self.transport.send_hidden(&message)?,
                     false => self
@@ -176,7 +272,7 @@ impl Connection {
 
     /// Time has come: keepalives, rekeying by time.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
-        self.transport.handle_timeout(now)?;
+        self.rekey_in_time(now)?;
         if self.authenticated && self.alive.due(now)? {
             self.channels.send_keepalive();
         }
@@ -205,7 +301,7 @@ impl Connection {
     pub fn start_auth(&mut self, config: AuthConfig, early: bool) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
         auth.start();
-        self.auth = Some(auth);
+        self.auth = Authentication::Ours(auth);
         let compress = self
             .transport
             .negotiated()
@@ -220,9 +316,12 @@ impl Connection {
         self.early && !self.authenticated
     }
 
-    /// Authentication, to answer its events.
+    /// A client's authentication, to answer its events.
     pub fn auth(&mut self) -> Option<&mut UserAuth> {
-        self.auth.as_mut()
+        match &mut self.auth {
+            Authentication::Ours(auth) => Some(auth),
+            _ => None,
+        }
     }
 
     /// The channels.
@@ -278,30 +377,5 @@ impl Connection {
             self.transport.host_key()?.clone(),
             self.transport.host_signature()?.clone(),
         ))
-    }
-}
-
-impl Alive {
-    fn hear(&mut self, now: Instant) {
-        self.heard = Some(now);
-        self.asked = None;
-        self.unanswered = 0;
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let from = self.asked.or(self.heard)?;
-        from.checked_add(self.interval.filter(|i| !i.is_zero())?)
-    }
-
-    fn due(&mut self, now: Instant) -> Result<bool, Error> {
-        if self.deadline().is_none_or(|at| now < at) {
-            return Ok(false);
-        }
-        if self.unanswered >= self.count {
-            return Err(PeerMisbehaved::Silent.into());
-        }
-        self.unanswered += 1;
-        self.asked = Some(now);
-        Ok(true)
     }
 }

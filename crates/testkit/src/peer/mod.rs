@@ -1,11 +1,14 @@
 //! Real SSH servers on loopback, one builder for all of them.
 
 mod dropbear;
+mod longhaul;
 mod openssh;
 mod scripted;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -32,6 +35,8 @@ pub enum PeerKind {
     Go,
     /// The C library libssh with OpenSSH's sftp-server.
     Libssh,
+    /// Our own.
+    Longhaul,
 }
 
 impl PeerKind {
@@ -45,6 +50,7 @@ impl PeerKind {
             Self::Asyncssh => "asyncssh",
             Self::Go => "go",
             Self::Libssh => "libssh",
+            Self::Longhaul => "longhaul",
         }
     }
 }
@@ -91,6 +97,8 @@ pub struct PeerBuilder {
     rekey_bytes: Option<u64>,
     host_certificates_by: Option<KeyPair>,
     user_authority: Option<KeyPair>,
+    program: Option<PathBuf>,
+    flags: Vec<OsString>,
 }
 
 impl PeerBuilder {
@@ -109,6 +117,20 @@ impl PeerBuilder {
             rekey_bytes: None,
             host_certificates_by: None,
             user_authority: None,
+            program: None,
+            flags: Vec::new(),
+        }
+    }
+
+    /// `longhaul serve --listen` of this program, with further flags.
+    pub fn longhaul<F: Into<OsString>>(
+        program: PathBuf,
+        flags: impl IntoIterator<Item = F>,
+    ) -> Self {
+        Self {
+            program: Some(program),
+            flags: flags.into_iter().map(Into::into).collect(),
+            ..Self::new(PeerKind::Longhaul)
         }
     }
 
@@ -222,6 +244,7 @@ impl PeerBuilder {
                 openssh::start(&self, folder.path(), &keys)
             }
             PeerKind::Dropbear => dropbear::start(&self, folder.path(), &keys),
+            PeerKind::Longhaul => longhaul::start(&self, folder.path(), &keys),
             _ => scripted::start(&self, folder.path(), &keys),
         };
         let Started { daemon, port, user } = started?;
@@ -302,6 +325,16 @@ impl Peer {
     /// The process that listens.
     pub fn pid(&self) -> u32 {
         self.daemon.pid()
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.daemon.terminate();
+    }
+
+    /// Its exit code, if it ends within `time`.
+    pub fn ends_within(&mut self, time: Duration) -> Option<i32> {
+        self.daemon.ends_within(time)
     }
 
     /// The processes that serve connections now.

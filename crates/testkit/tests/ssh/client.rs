@@ -213,6 +213,7 @@ impl Client {
                 Event::Transport(TransportEvent::Keys { .. }) => self.key_exchanges += 1,
                 Event::Transport(_) => {}
                 Event::Auth(event) => self.handle_auth(event)?,
+                Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
                 Event::Channel(event) => self.handle_channel(now, event)?,
             }
         }

@@ -9,11 +9,12 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::Output;
+use sys::Segments;
 use tracing::debug;
 
 use super::ssh_link::SshLink;
 use super::stream::Stream;
-use crate::session::{ChannelId, Link, LinkEvent, Segments};
+use crate::session::{ChannelId, Link, LinkEvent};
 
 /// Bytes held for the inner connection before the outer one is no longer read.
 const HELD: usize = 4 << 20;

@@ -131,6 +131,15 @@ impl KeyFile {
         Ok(())
     }
 
+    /// The key itself, where it needs nobody.
+    pub(super) fn into_key(self) -> Result<PrivateKey, IdentityError> {
+        match self.secret {
+            Secret::Ready(key) => Ok(key),
+            Secret::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
+            Secret::Elsewhere(why) => Err(IdentityError::new(&self.path, why)),
+        }
+    }
+
     pub(super) fn sign(&self, algorithm: &str, data: &[u8]) -> Result<Vec<u8>, IdentityError> {
         match &self.secret {
             Secret::Ready(key) => key

@@ -10,7 +10,7 @@ mod traditional;
 
 use std::path::{Path, PathBuf};
 
-use ssh::key::PublicKey;
+use ssh::key::{PrivateKey, PublicKey};
 
 pub use error::IdentityError;
 
@@ -76,6 +76,15 @@ impl Offer {
         });
         names
     }
+}
+
+/// The private key in a file that needs no passphrase and that nobody else may read, such as a
+/// host key's.
+///
+/// # Errors
+/// There is no such key: one sentence with the file's name.
+pub fn read_private(path: &Path) -> Result<PrivateKey, IdentityError> {
+    KeyFile::find(path)?.into_key()
 }
 
 impl Identities {

@@ -10,4 +10,5 @@ mod place;
 mod syncs;
 
 pub(crate) use log::Log;
+pub use place::state_folder;
 pub(crate) use place::{Found, Place, boot_here};

@@ -171,8 +171,8 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// `$XDG_STATE_HOME/longhaul`, or under `~/.local/state`.
-fn state_folder() -> Option<PathBuf> {
+/// Where what outlives a run is kept: `$XDG_STATE_HOME/longhaul`, or under `~/.local/state`.
+pub fn state_folder() -> Option<PathBuf> {
     let absolute = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)

@@ -15,7 +15,6 @@ mod owed;
 mod raw;
 mod raw_connect;
 mod reconnect;
-mod segments;
 mod send_queue;
 mod telling;
 mod throttle;
@@ -43,7 +42,6 @@ pub use link::{
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
-pub use segments::Segments;
 pub use send_queue::SendQueue;
 
 /// Choices of a session.

@@ -9,9 +9,10 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sftp::Output;
+use sys::Segments;
 use wire::Pool;
 
-use super::{ChannelId, Link, LinkError, LinkEvent, Peer, Segments, SendQueue};
+use super::{ChannelId, Link, LinkError, LinkEvent, Peer, SendQueue};
 
 /// Bytes queued for the child, so that one writev fills its pipe.
 const QUEUE: usize = 1 << 20;

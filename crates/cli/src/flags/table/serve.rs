@@ -21,6 +21,57 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("listen"),
+        takes: Takes::Value("ADDR"),
+        help: "Be an SSH server at ADDR (HOST:PORT or :PORT) for the user it runs as",
+        doc: "Be an SSH server at ADDR, HOST:PORT or :PORT for all addresses of this machine. Port \
+              0 lets the system choose; the first line on standard output tells where it listens. \
+              Paths that are not absolute begin at home. \
+              Nobody but the user it runs as is let in, nothing but files is served. Logins, and \
+              what sessions have moved, are told on standard error.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.listen = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("authorized-keys"),
+        takes: Takes::Value("FILE"),
+        help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
+        doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys. It is read at each \
+              login, and must be writable by nobody else. Of its options from= and expiry-time= \
+              are honoured, and those that forbid what is not to be had here anyway (restrict, \
+              no-pty and the like); a key with any other option is refused.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.authorized_keys = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("host-key"),
+        takes: Takes::Values("FILE"),
+        help: "Be the host whose private key is in FILE; may be repeated",
+        doc: "Be the host whose private key is in FILE; may be repeated, once for each type of \
+              key. Without it the keys of /etc/ssh are used where they can be read, else one that \
+              is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.host_keys = given.values.into_iter().map(Into::into).collect();
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("root"),
         takes: Takes::Value("DIR"),
         help: "Serve what lies beneath DIR, which clients see as /",

@@ -32,6 +32,8 @@ impl SshLink {
                     return self.restart(events, "the server numbers its channels otherwise");
                 }
                 Event::Channel(event) => self.handle_channel(now, event, events),
+                // A server's connection has them.
+                Event::Login(_) => {}
             }
         }
         Ok(())

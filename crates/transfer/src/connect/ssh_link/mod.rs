@@ -3,7 +3,7 @@
 mod events;
 mod moving;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
-use ssh::transport::Sealed;
-use ssh::{Connection, ConnectionConfig};
+use ssh::{Connection, ConnectionConfig, SealedQueue};
+use sys::Segments;
 use tracing::info;
 use wire::Pool;
 
@@ -21,7 +21,7 @@ use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;
 use crate::agent::AgentSocket;
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, Segments};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
 /// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
 /// is gone, so that disk and loop wake each other once per megabyte and not once per write.
@@ -80,8 +80,7 @@ pub struct SshLink {
     conn: Connection,
     pool: Pool,
     segments: Segments,
-    sending: VecDeque<Sealed>,
-    sending_len: usize,
+    sending: SealedQueue,
     registered: Option<(Registry, Token)>,
     readable: bool,
     writable: bool,
@@ -142,8 +141,7 @@ impl SshLink {
             conn,
             pool,
             segments: Segments::default(),
-            sending: VecDeque::new(),
-            sending_len: 0,
+            sending: SealedQueue::default(),
             registered: None,
             readable: true,
             writable: true,
@@ -274,8 +272,7 @@ impl SshLink {
         let limit = self.segments.limit();
         self.segments = Segments::default();
         self.segments.set_limit(limit);
-        self.sending.clear();
-        self.sending_len = 0;
+        self.sending = SealedQueue::default();
         self.signed = None;
         self.other_method = false;
         self.ended = false;

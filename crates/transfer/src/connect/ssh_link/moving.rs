@@ -1,6 +1,6 @@
 //! Bytes between socket, engine and session.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::time::{Duration, Instant};
 
 use mio::{Registry, Token};
@@ -173,30 +173,17 @@ impl Link for SshLink {
         }
         let mut total = 0;
         while total < TURN {
-            while self.sending_len < BATCH {
-                let sealed = match self.conn.poll_output() {
-                    Ok(Some(output)) => output.seal(),
-                    Ok(None) => break,
-                    Err(e) => Err(e),
-                };
-                let sealed = sealed.map_err(|e| engine_error(&e))?;
-                self.sending_len += sealed.remaining().len();
-                self.sending.push_back(sealed);
-            }
+            let filled = self.sending.fill(&mut self.conn, BATCH);
+            filled.map_err(|e| engine_error(&e))?;
             if self.sending.is_empty() || !self.writable {
                 break;
             }
-            let slices: Vec<IoSlice<'_>> = self
-                .sending
-                .iter()
-                .take(64)
-                .map(|s| IoSlice::new(s.remaining()))
-                .collect();
+            let slices = self.sending.slices();
             match self.stream.write(&slices) {
                 Ok(n) => {
                     total += n;
                     self.sent_bytes += n as u64;
-                    self.sent(n);
+                    self.sending.written(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 // Why it broke may be in what is still to be read: a DISCONNECT.
@@ -292,16 +279,5 @@ impl SshLink {
             self.ask_rtt(now);
         }
         Ok(self.readable && !self.ended)
-    }
-
-    fn sent(&mut self, mut n: usize) {
-        self.sending_len -= n.min(self.sending_len);
-        while let Some(front) = self.sending.front_mut() {
-            n -= front.advance(n);
-            if !front.remaining().is_empty() {
-                return;
-            }
-            self.sending.pop_front();
-        }
     }
 }

@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 
 use bytes::BytesMut;
 
+use crate::read_spare;
+
 /// Large enough that one read takes all a socket has and slices are few; small enough that a
 /// slice held for long keeps little memory.
 const SEGMENT: usize = 1 << 20;
@@ -55,7 +57,7 @@ impl Segments {
             self.current.extend_from_slice(&part[..n]);
             return Ok(n);
         }
-        sys::read_spare(fd, &mut self.current)
+        read_spare(fd, &mut self.current)
     }
 
     /// Goes on in another segment, taking along what is incomplete.
@@ -79,7 +81,7 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::Write as _;
 
     #[test]
     fn bytes_stay_whole_over_segments_and_memory_is_used_again() -> io::Result<()> {

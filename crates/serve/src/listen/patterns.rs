@@ -1,0 +1,103 @@
+//! `from=` of authorized_keys: addresses, networks and wildcards, as sshd has it without DNS
+//! (UseDNS no), which is its default.
+
+use std::net::IpAddr;
+
+/// Whether the list of patterns takes the address: one of them fits, and none that begins with
+/// `!` does.
+pub(super) fn takes(list: &str, address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let mut taken = false;
+    for pattern in list.split(',').map(str::trim) {
+        match pattern.strip_prefix('!') {
+            Some(pattern) if fits(pattern, address) => return false,
+            Some(_) => {}
+            None => taken |= fits(pattern, address),
+        }
+    }
+    taken
+}
+
+fn fits(pattern: &str, address: IpAddr) -> bool {
+    match pattern.split_once('/') {
+        Some((network, bits)) => in_network(network, bits, address).unwrap_or(false),
+        None => match pattern.parse::<IpAddr>() {
+            Ok(one) => one.to_canonical() == address,
+            Err(_) => matches(pattern.as_bytes(), address.to_string().as_bytes()),
+        },
+    }
+}
+
+fn in_network(network: &str, bits: &str, address: IpAddr) -> Option<bool> {
+    let bits: u32 = bits.parse().ok()?;
+    let (a, b, all) = match (network.parse().ok()?, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits().into(), b.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return Some(false),
+    };
+    let differ: u128 = a ^ b;
+    // By 128 bits nothing can be shifted.
+    let host = all - u32::min(bits, all);
+    (bits <= all).then(|| differ.checked_shr(host).unwrap_or(0) == 0)
+}
+
+/// `*` and `?` (match.c, match_pattern). With one place to go back to, so that no pattern takes
+/// long.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p + 1, t));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((after, from)) => {
+                    star = Some((after, from + 1));
+                    (p, t) = (after, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_takes_what_sshd_takes() {
+        let v4 = IpAddr::from([192, 0, 2, 77]);
+        let mapped: IpAddr = "::ffff:192.0.2.77".parse().unwrap();
+        let v6: IpAddr = "2001:db8::1".parse().unwrap();
+        for (list, address, wanted) in [
+            ("192.0.2.77", v4, true),
+            ("192.0.2.77", mapped, true),
+            ("192.0.2.7", v4, false),
+            ("192.0.2.0/24", v4, true),
+            ("192.0.2.0/26", v4, false),
+            ("0.0.0.0/0", v4, true),
+            ("0.0.0.0/0", v6, false),
+            ("192.0.2.0/33", v4, false),
+            ("2001:db8::/32", v6, true),
+            ("2001:db9::/32", v6, false),
+            ("192.0.2.*", v4, true),
+            ("192.0.2.7?", v4, true),
+            ("192.0.2.?", v4, false),
+            ("*,!192.0.2.0/24", v4, false),
+            ("!192.0.2.0/24,*", v6, true),
+            ("!192.0.2.0/24", v6, false),
+            ("host.example", v4, false),
+            ("", v4, false),
+        ] {
+            assert_eq!(takes(list, address), wanted, "{list} {address}");
+        }
+    }
+}

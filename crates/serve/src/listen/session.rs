@@ -1,0 +1,157 @@
+//! A channel of a connection: an SFTP server, or a sentence about why there is nothing else.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rustix::process::{Resource, getrlimit};
+use ssh::channel::{ChannelId, Channels, Request};
+use tracing::{info, warn};
+use wire::Reader;
+
+use crate::{Export, Moved, Server};
+
+/// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
+const FILES_ONLY: &str =
+    "This server moves files only: there is no shell, and no command is run.\r\n";
+/// Answers that may wait for the client's window on one channel.
+const QUEUE: usize = 1 << 20;
+/// Requests carried out in a turn, so that no channel keeps the others waiting.
+const TURN: usize = 1 << 20;
+
+/// Handles of a session: a share of the descriptors there are, so that none takes those of others
+/// and of whoever wants to come.
+fn handles() -> usize {
+    const SHARES: u64 = 64;
+    const LEAST: usize = 64;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / SHARES).map_or(LEAST, |share| share.max(LEAST))
+}
+
+/// A session channel.
+pub(super) struct Session<'s> {
+    id: ChannelId,
+    server: Option<Server<'s>>,
+    /// Received and not carried out: as much as the window allows.
+    received: VecDeque<Bytes>,
+    /// The client sends no more.
+    ended: bool,
+    /// Nothing more is carried out.
+    over: bool,
+}
+
+impl<'s> Session<'s> {
+    pub(super) fn new(id: ChannelId) -> Self {
+        Self {
+            id,
+            server: None,
+            received: VecDeque::new(),
+            ended: false,
+            over: false,
+        }
+    }
+
+    /// A request of RFC 4254 section 6.
+    pub(super) fn request(
+        &mut self,
+        channels: &mut Channels,
+        export: &'s Export,
+        name: &[u8],
+        data: &[u8],
+        want_reply: bool,
+    ) {
+        let free = self.server.is_none() && !self.over;
+        let sftp = name == b"subsystem" && Reader::new(data).string() == Ok(b"sftp");
+        let program = matches!(name, b"exec" | b"shell");
+        let granted = free && (sftp || program);
+        if want_reply {
+            channels.answer(self.id, granted);
+        }
+        if granted && sftp {
+            self.server = Some(Server::with_handles(export, handles()));
+        } else if granted {
+            info!("refused to run a program");
+            self.end(channels, 1, Some(FILES_ONLY));
+        }
+    }
+
+    /// Data of the client.
+    pub(super) fn data(&mut self, bytes: Bytes) {
+        self.received.push_back(bytes);
+    }
+
+    /// The client has sent everything.
+    pub(super) fn eof(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether a transfer is under way, as far as can be seen: a file or directory is open, or
+    /// there is something to be said or to be done.
+    pub(super) fn is_busy(&self, channels: &Channels) -> bool {
+        let open = self.server.as_ref().is_some_and(Server::has_open);
+        open || !self.received.is_empty() || channels.queued(self.id) > 0
+    }
+
+    /// Whether [`Session::turn`] has something to do.
+    pub(super) fn has_work(&self, channels: &Channels) -> bool {
+        !self.received.is_empty() && channels.queued(self.id) < QUEUE
+    }
+
+    /// Carries out what was received, as far as the answers find room.
+    pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) {
+        let mut done = 0;
+        while done < TURN
+            && channels.queued(self.id) < QUEUE
+            && let Some(mut bytes) = self.received.pop_front()
+        {
+            let before = bytes.len();
+            let served = match (&mut self.server, self.over) {
+                (Some(server), false) => server.handle(&mut bytes),
+                // Before there is a server there is nobody to hear it.
+                _ => {
+                    bytes.clear();
+                    Ok(())
+                }
+            };
+            done += before - bytes.len();
+            channels.consumed(now, self.id, before - bytes.len());
+            if !bytes.is_empty() {
+                self.received.push_front(bytes);
+            }
+            if let Some(server) = &mut self.server {
+                let answers = server.answers();
+                channels.write(self.id, answers);
+                answers.clear();
+            }
+            if let Err(e) = served {
+                warn!("{e}");
+                self.end(channels, 1, Some(&format!("{e}\r\n")));
+            }
+        }
+        if self.ended && self.received.is_empty() && !self.over {
+            self.end(channels, 0, None);
+        }
+    }
+
+    /// Says what it has moved, once it is gone.
+    pub(super) fn tell(&self) {
+        if let Some(server) = &self.server {
+            let Moved {
+                files,
+                sent,
+                received,
+            } = server.moved();
+            info!(files, sent, received, "session over");
+        }
+    }
+
+    fn end(&mut self, channels: &mut Channels, status: u32, words: Option<&str>) {
+        self.over = true;
+        if let Some(words) = words {
+            channels.write_stderr(self.id, words);
+        }
+        channels.request(self.id, Request::ExitStatus(status), false);
+        channels.send_eof(self.id);
+        channels.close(self.id);
+    }
+}

@@ -1,0 +1,226 @@
+//! Directories, and what is asked by name rather than by handle.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use sftp::{Attrs, NameEntry, Names, StatusCode, Statvfs};
+use wire::{Field, Reader};
+
+use crate::accounts;
+use crate::answer::{Answer, LONGEST, Session};
+use crate::attributes::attributes;
+use crate::beneath::Place;
+use crate::error::Refused;
+use crate::handles::Open;
+use crate::longname::longname;
+use crate::reply::Reply;
+use crate::set::set_found;
+
+/// Entries and bytes of one answer to READDIR; sftp-server gives a hundred.
+const ENTRIES: usize = 512;
+const ENTRY_BYTES: usize = 128 * 1024;
+
+/// An entry of a listing: its name, its line for people, and what it is.
+type Entry = (Vec<u8>, Vec<u8>, Stat);
+
+impl Session<'_> {
+    pub(crate) fn opendir(&mut self, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd: OwnedFd = self.export.place.open(path, flags, Mode::empty())?;
+        let dir = Dir::read_from(&fd)?;
+        let handle = self.handles.insert(Open::Dir { dir, fd })?;
+        reply.handle(&handle);
+        Ok(())
+    }
+
+    pub(crate) fn readdir(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let Open::Dir { dir, fd } = self.handles.get_mut(handle)? else {
+            return Err(Errno::NOTDIR.into());
+        };
+        let beneath = matches!(self.export.place, Place::Beneath(_));
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut bytes = 0;
+        while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
+            let Some(entry) = dir.read() else { break };
+            let name = entry?.file_name().to_bytes().to_vec();
+            // Above a root there is nothing, as above `/`.
+            let looked = match name.as_slice() {
+                b".." if beneath => b".",
+                name => name,
+            };
+            // What vanished meanwhile is not there.
+            let Ok(stat) = fs::statat(fd.as_fd(), looked, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let line = longname(&name, &stat, &mut self.accounts, &self.zone);
+            bytes += name.len() + line.len();
+            entries.push((name, line, stat));
+        }
+        if entries.is_empty() {
+            return Err(Refused::end_of_file());
+        }
+        let names = entries.iter().map(|(name, line, stat)| NameEntry {
+            filename: name,
+            longname: line,
+            attrs: attributes(stat),
+        });
+        reply.names(Names(names.collect()));
+        Ok(())
+    }
+
+    pub(crate) fn stat(&self, path: &[u8], follow: bool, reply: &mut Reply<'_>) -> Answer {
+        let found = self.export.place.find(path, follow)?;
+        let stat = fs::fstat(&found)?;
+        // A drop box tells where one can put things, and of what one has put there.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            self.must_be_own(&stat)?;
+        }
+        reply.attributes(&stat);
+        Ok(())
+    }
+
+    pub(crate) fn set(&self, path: &[u8], follow: bool, attrs: &Attrs) -> Answer {
+        let found = self.export.place.find(path, follow)?;
+        self.must_be_own(&fs::fstat(&found)?)?;
+        Ok(set_found(&found, attrs)?)
+    }
+
+    pub(crate) fn mkdir(&mut self, path: &[u8], attrs: &Attrs) -> Answer {
+        let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o777) & 0o7777);
+        let place = &self.export.place;
+        place.at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
+        if self.is_drop_box() {
+            self.has_put(&fs::fstat(place.find(path, false)?)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, path: &[u8], flags: AtFlags) -> Answer {
+        self.name_must_be_own(path)?;
+        let place = &self.export.place;
+        Ok(place.at(path, |dir, name| fs::unlinkat(dir, name, flags))?)
+    }
+
+    pub(crate) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Answer {
+        self.name_must_be_own(from)?;
+        let replace = replace && (!self.is_drop_box() || self.is_own(to)?);
+        let place = &self.export.place;
+        place.at(from, |from_dir, from_name| {
+            place.at(to, |to_dir, to_name| {
+                if replace {
+                    return fs::renameat(from_dir, from_name, to_dir, to_name);
+                }
+                let keep = RenameFlags::NOREPLACE;
+                match fs::renameat_with(from_dir, from_name, to_dir, to_name, keep) {
+                    // A file system that cannot: a link fails where the name exists.
+                    Err(Errno::INVAL | Errno::NOSYS) => {
+                        let stat = fs::statat(from_dir, from_name, AtFlags::SYMLINK_NOFOLLOW)?;
+                        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                            return Err(Errno::OPNOTSUPP);
+                        }
+                        fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())?;
+                        fs::unlinkat(from_dir, from_name, AtFlags::empty())
+                    }
+                    other => other,
+                }
+            })
+        })?;
+        Ok(())
+    }
+
+    pub(crate) fn symlink(&self, says: &[u8], path: &[u8]) -> Answer {
+        let place = &self.export.place;
+        Ok(place.at(path, |dir, name| fs::symlinkat(says, dir, name))?)
+    }
+
+    pub(crate) fn hardlink(&self, from: &[u8], to: &[u8]) -> Answer {
+        let place = &self.export.place;
+        Ok(place.at(from, |from_dir, from_name| {
+            place.at(to, |to_dir, to_name| {
+                fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())
+            })
+        })?)
+    }
+
+    pub(crate) fn readlink(&self, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let place = &self.export.place;
+        let says = place.at(path, |dir, name| fs::readlinkat(dir, name, Vec::new()))?;
+        reply.path(says.to_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn realpath(&self, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+        reply.path(&self.export.place.canonical(path)?);
+        Ok(())
+    }
+
+    pub(crate) fn expand(&self, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let path = accounts::expand(path, |user| self.home(user))?;
+        self.realpath(&path, reply)
+    }
+
+    /// Where users of this export are at home.
+    pub(crate) fn home(&self, user: &[u8]) -> Result<Vec<u8>, Refused> {
+        match self.export.place {
+            Place::Everything => accounts::home(user)
+                .ok_or_else(|| Refused::new(StatusCode::NO_SUCH_FILE, "there is no such user")),
+            // There are no other directories than this.
+            Place::Beneath(_) => Ok(b"/".to_vec()),
+        }
+    }
+
+    pub(crate) fn space(&self, of: impl AsFd, reply: &mut Reply<'_>) -> Answer {
+        let space = fs::fstatvfs(of)?;
+        reply.extended(&Statvfs {
+            block: space.f_bsize,
+            fragment: space.f_frsize,
+            blocks: space.f_blocks,
+            blocks_free: space.f_bfree,
+            blocks_available: space.f_bavail,
+            files: space.f_files,
+            files_free: space.f_ffree,
+            files_available: space.f_favail,
+            id: space.f_fsid,
+            // SSH_FXE_STATVFS_ST_RDONLY and _NOSUID have the kernel's values.
+            flags: space.f_flag.bits() & 3,
+            name_max: space.f_namemax,
+        });
+        Ok(())
+    }
+
+    /// Names of users and groups: two strings of numbers in, two of strings out.
+    pub(crate) fn names_of_ids(
+        &mut self,
+        users: &[u8],
+        groups: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let users = names(users, |id, out| {
+            self.accounts.user(id).as_bytes().write(out)
+        })?;
+        let groups = names(groups, |id, out| {
+            self.accounts.group(id).as_bytes().write(out)
+        })?;
+        reply.extended(&(users.as_slice(), groups.as_slice()));
+        Ok(())
+    }
+}
+
+/// Strings for the numbers in `ids`, empty where there is no such account.
+fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>, Refused> {
+    let mut reader = Reader::new(ids);
+    let mut names = Vec::new();
+    while reader.left() > 0 {
+        let bad = |_| Refused::new(StatusCode::BAD_MESSAGE, "a number is cut short");
+        write(reader.u32().map_err(bad)?, &mut names);
+        // Both lists have to fit into a message.
+        if names.len() > LONGEST as usize / 4 {
+            return Err(Refused::new(
+                StatusCode::FAILURE,
+                "so many names do not fit into one answer",
+            ));
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,205 @@
+use std::sync::Arc;
+
+use super::super::{AuthConfig, Identity, Method, request};
+use super::*;
+use crate::key::PrivateKey;
+use wire::Rest;
+
+const SESSION: &[u8] = b"session";
+const HOST_KEY: &[u8] = b"host key";
+
+fn login() -> Login {
+    Login::new(Bytes::from_static(SESSION), Bytes::from_static(HOST_KEY))
+}
+
+/// A login whose service was asked for.
+fn begun() -> Login {
+    let mut login = login();
+    let ask = ServiceRequest { name: SERVICE };
+    login.handle(&ask.to_bytes().into()).unwrap();
+    let accept = login.poll_message().unwrap();
+    assert_eq!(ServiceAccept::decode(&accept).unwrap().name, SERVICE);
+    login
+}
+
+fn config(key: &PrivateKey, hostbound: bool) -> AuthConfig {
+    let public = key.public();
+    AuthConfig {
+        user: "bob".to_owned(),
+        methods: vec![Method::PublicKey],
+        identities: vec![Identity {
+            blob: public.blob().to_vec(),
+            algorithms: public
+                .algorithms()
+                .iter()
+                .map(|a| (*a).to_owned())
+                .collect(),
+            direct: true,
+        }],
+        session_id: Bytes::from_static(SESSION),
+        host_key: Bytes::from_static(HOST_KEY),
+        hostbound,
+        signature_algorithms: None,
+        max_prompts: 0,
+    }
+}
+
+/// A signed request, as the client of this crate makes it.
+fn signed(key: &PrivateKey, config: &AuthConfig) -> Bytes {
+    let identity = &config.identities[0];
+    let unsigned = request::public_key(config, identity, 0, true);
+    let covered = request::to_be_signed(config, &unsigned);
+    let signature = key.sign(&identity.algorithms[0], &covered).unwrap();
+    request::with_signature(unsigned, &signature).into()
+}
+
+fn plain(user: &[u8], service: &[u8], method: &[u8]) -> Bytes {
+    let data = Rest(b"");
+    let request = UserauthRequest {
+        user,
+        service,
+        method,
+        data,
+    };
+    request.to_bytes().into()
+}
+
+/// The number of the next message.
+fn says(login: &mut Login) -> Option<u8> {
+    login.poll_message().map(|m| m[0])
+}
+
+const FAILURE: Option<u8> = Some(UserauthFailure::NUMBER);
+const SUCCESS: Option<u8> = Some(UserauthSuccess::NUMBER);
+const PK_OK: Option<u8> = Some(UserauthPkOk::NUMBER);
+
+fn keys() -> Vec<Arc<PrivateKey>> {
+    let made = [
+        PrivateKey::generate_ed25519(),
+        PrivateKey::generate_ecdsa("nistp256"),
+        PrivateKey::generate_rsa(),
+    ];
+    made.map(|key| Arc::new(key.unwrap())).to_vec()
+}
+
+#[test]
+fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
+    for key in keys() {
+        for hostbound in [false, true] {
+            let config = config(&key, hostbound);
+            let mut login = begun();
+            let query = request::public_key(&config, &config.identities[0], 0, false);
+            login.handle(&query.into()).unwrap();
+            assert!(login.waits());
+            login.decide(true).unwrap();
+            assert_eq!(says(&mut login), PK_OK);
+            login.poll_event();
+
+            login.handle(&signed(&key, &config)).unwrap();
+            assert_eq!(says(&mut login), None, "before the owner has decided");
+            login.decide(true).unwrap();
+            assert_eq!(says(&mut login), SUCCESS);
+            let (user, public) = (b"bob".to_vec(), key.public().clone());
+            let (asked, over) = (login.poll_event(), login.poll_event());
+            assert_eq!(
+                asked,
+                Some(LoginEvent::Key {
+                    user: user.clone(),
+                    key: public.clone()
+                })
+            );
+            assert_eq!(over, Some(LoginEvent::Success { user, key: public }));
+        }
+    }
+}
+
+#[test]
+fn nobody_gets_in_without_the_owner_or_without_the_right_signature() {
+    let key = PrivateKey::generate_ed25519().unwrap();
+    let other = PrivateKey::generate_ed25519().unwrap();
+    let right = config(&key, false);
+    let with = |change: &dyn Fn(&mut AuthConfig)| {
+        let mut config = config(&key, true);
+        change(&mut config);
+        signed(&key, &config)
+    };
+    let mut cut = signed(&key, &right).to_vec();
+    let last = cut.len() - 1;
+    cut[last] ^= 1;
+    for (request, allowed) in [
+        (signed(&key, &right), false),
+        (signed(&other, &right), true),
+        (cut.into(), true),
+        (
+            with(&|c| c.session_id = Bytes::from_static(b"another")),
+            true,
+        ),
+    ] {
+        let mut login = begun();
+        login.handle(&request).unwrap();
+        login.decide(allowed).unwrap();
+        assert_eq!(says(&mut login), FAILURE);
+        let success = |e: &LoginEvent| matches!(e, LoginEvent::Success { .. });
+        assert!(!std::iter::from_fn(|| login.poll_event()).any(|e| success(&e)));
+    }
+    // The signature of a login at another host; no key at all; an algorithm of another key.
+    for request in [
+        with(&|c| c.host_key = Bytes::from_static(b"another")),
+        with(&|c| c.identities[0].blob = b"no key".to_vec()),
+        with(&|c| c.identities[0].blob = other_blob()),
+    ] {
+        let mut login = begun();
+        login.handle(&request).unwrap();
+        assert!(!login.waits(), "the owner is not even asked");
+        assert_eq!(says(&mut login), FAILURE);
+    }
+}
+
+fn other_blob() -> Vec<u8> {
+    let key = PrivateKey::generate_ecdsa("nistp256").unwrap();
+    key.public_blob().to_vec()
+}
+
+#[test]
+fn whoever_tries_too_often_is_out() {
+    let mut login = begun();
+    // Clients ask for the methods so, which costs nothing once.
+    login.handle(&plain(b"bob", CONNECTION, b"none")).unwrap();
+    assert_eq!(says(&mut login), FAILURE);
+    for n in 1..=MAX_TRIES {
+        let handled = login.handle(&plain(b"bob", CONNECTION, b"password"));
+        assert_eq!(handled.is_ok(), n < MAX_TRIES);
+    }
+}
+
+#[test]
+fn what_no_honest_client_sends_ends_the_connection() {
+    for (first, then) in [
+        (
+            plain(b"bob", CONNECTION, b"none"),
+            plain(b"eve", CONNECTION, b"none"),
+        ),
+        (
+            plain(b"bob", CONNECTION, b"none"),
+            plain(b"bob", b"ssh-shell", b"none"),
+        ),
+    ] {
+        let mut login = begun();
+        login.handle(&first).unwrap();
+        assert!(login.handle(&then).is_err());
+    }
+    for payload in [
+        UserauthSuccess {}.to_bytes(),
+        ServiceRequest { name: SERVICE }.to_bytes(),
+        vec![61, 0, 0, 0, 0],
+        vec![UserauthRequest::NUMBER],
+        plain(&[b'x'; 257], CONNECTION, b"none").to_vec(),
+    ] {
+        assert!(begun().handle(&payload.into()).is_err());
+    }
+    let shell = ServiceRequest {
+        name: b"ssh-connection",
+    };
+    assert!(login().handle(&shell.to_bytes().into()).is_err());
+    assert!(login().handle(&plain(b"bob", CONNECTION, b"none")).is_err());
+}

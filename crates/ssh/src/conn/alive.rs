@@ -1,0 +1,47 @@
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, PeerMisbehaved};
+
+/// ServerAliveInterval: silence is measured, not time.
+pub(super) struct Alive {
+    interval: Option<Duration>,
+    count: u32,
+    heard: Option<Instant>,
+    asked: Option<Instant>,
+    unanswered: u32,
+}
+
+impl Alive {
+    pub(super) fn new(interval: Option<Duration>, count: u32) -> Self {
+        Self {
+            interval,
+            count,
+            heard: None,
+            asked: None,
+            unanswered: 0,
+        }
+    }
+
+    pub(super) fn hear(&mut self, now: Instant) {
+        self.heard = Some(now);
+        self.asked = None;
+        self.unanswered = 0;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let from = self.asked.or(self.heard)?;
+        from.checked_add(self.interval.filter(|i| !i.is_zero())?)
+    }
+
+    pub(super) fn due(&mut self, now: Instant) -> Result<bool, Error> {
+        if self.deadline().is_none_or(|at| now < at) {
+            return Ok(false);
+        }
+        if self.unanswered >= self.count {
+            return Err(PeerMisbehaved::Silent.into());
+        }
+        self.unanswered += 1;
+        self.asked = Some(now);
+        Ok(true)
+    }
+}

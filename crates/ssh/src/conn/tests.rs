@@ -1,0 +1,271 @@
+//! A client and a server of this crate, back to back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use wire::Pool;
+
+use super::*;
+use crate::auth::{Identity, Method};
+use crate::channel::{ChannelEvent, ChannelId, Request};
+use crate::key::PrivateKey;
+use crate::transport::Proposal;
+
+struct Pair {
+    now: Instant,
+    key: Arc<PrivateKey>,
+    client: Connection,
+    server: Connection,
+    /// What the client has sent and the server not read yet.
+    up: BytesMut,
+    down: BytesMut,
+    /// The owner of the server lets the key in.
+    allowed: bool,
+    /// What the server received on channels.
+    received: Vec<u8>,
+    /// What the client received on channels, and what became of its requests.
+    told: Vec<u8>,
+    events: Vec<String>,
+}
+
+fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
+    let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
+    ConnectionConfig {
+        transport: TransportConfig {
+            software: "test".to_owned(),
+            proposal: Proposal {
+                kex: names(&["curve25519-sha256"]),
+                host_key: names(&["ssh-ed25519"]),
+                ciphers: names(&["aes128-gcm@openssh.com"]),
+                macs: names(&["hmac-sha2-256"]),
+                compress,
+            },
+            guess: false,
+            rekey_bytes: None,
+            rekey_time: None,
+            host_keys,
+        },
+        channels: ChannelsConfig::default(),
+        alive_interval: None,
+        alive_count: 0,
+    }
+}
+
+fn random() -> Random {
+    let mut next = 0_u8;
+    Box::new(move |to| {
+        for byte in to {
+            next = next.wrapping_add(17);
+            *byte = next;
+        }
+    })
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test needs some point in time to begin at"
+)]
+fn pair(compress: bool, change: impl Fn(&mut ConnectionConfig)) -> Pair {
+    let host_key = Arc::new(PrivateKey::generate_ed25519().unwrap());
+    let (ours, mut theirs) = (config(Vec::new(), compress), config(vec![host_key], false));
+    change(&mut theirs);
+    let pool = Pool::new(32 << 10, 4);
+    Pair {
+        now: Instant::now(),
+        key: Arc::new(PrivateKey::generate_ed25519().unwrap()),
+        client: Connection::client(ours, pool.clone(), random()).unwrap(),
+        server: Connection::server(theirs, pool, random()).unwrap(),
+        up: BytesMut::new(),
+        down: BytesMut::new(),
+        allowed: true,
+        received: Vec::new(),
+        told: Vec::new(),
+        events: Vec::new(),
+    }
+}
+
+fn flush(conn: &mut Connection, to: &mut BytesMut) -> bool {
+    let mut queue = SealedQueue::default();
+    queue.fill(conn, usize::MAX).unwrap();
+    let bytes: Vec<u8> = queue.slices().iter().flat_map(|s| s.to_vec()).collect();
+    queue.written(bytes.len());
+    to.extend_from_slice(&bytes);
+    !bytes.is_empty()
+}
+
+impl Pair {
+    /// Runs until neither has anything to say.
+    fn run(&mut self) -> Result<(), Error> {
+        loop {
+            let mut moved = flush(&mut self.client, &mut self.up);
+            moved |= self.turn_server()?;
+            moved |= flush(&mut self.server, &mut self.down);
+            moved |= self.turn_client()?;
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    fn turn_server(&mut self) -> Result<bool, Error> {
+        let before = self.up.len();
+        self.server.handle_input(self.now, &mut self.up)?;
+        let mut again = false;
+        while let Some(event) = self.server.poll_event() {
+            match event {
+                Event::Login(LoginEvent::Key { user, .. }) => {
+                    assert_eq!(user, b"bob");
+                    self.server.decide(self.allowed)?;
+                    again = true;
+                }
+                Event::Channel(ChannelEvent::SessionOpened(id)) => {
+                    self.server.channels().accept(id);
+                }
+                Event::Channel(ChannelEvent::Request { id, name, .. }) => {
+                    let channels = self.server.channels();
+                    channels.answer(id, name == b"subsystem");
+                    if name != b"subsystem" {
+                        channels.write_stderr(id, "no shell");
+                    }
+                }
+                Event::Channel(ChannelEvent::Data(id, bytes)) => {
+                    self.received.extend_from_slice(&bytes);
+                    let channels = self.server.channels();
+                    channels.consumed(self.now, id, bytes.len());
+                    channels.write(id, &bytes);
+                }
+                _ => {}
+            }
+        }
+        Ok(again || self.up.len() != before)
+    }
+
+    fn turn_client(&mut self) -> Result<bool, Error> {
+        let before = self.down.len();
+        self.client.handle_input(self.now, &mut self.down)?;
+        let mut again = false;
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Transport(TransportEvent::HostKey(_)) => {
+                    self.client.accept_host_key()?;
+                    self.start_auth();
+                    again = true;
+                }
+                Event::Auth(AuthEvent::Sign {
+                    algorithm, data, ..
+                }) => {
+                    let signature = self.key.sign(&algorithm, &data).unwrap();
+                    if let Some(auth) = self.client.auth() {
+                        auth.sign(Some(&signature));
+                    }
+                    again = true;
+                }
+                Event::Channel(ChannelEvent::Data(id, bytes)) => {
+                    self.client.channels().consumed(self.now, id, bytes.len());
+                    self.told.extend_from_slice(&bytes);
+                }
+                Event::Transport(TransportEvent::Keys { .. }) => self.events.push("keys".into()),
+                Event::Channel(other) => self.events.push(format!("{other:?}")),
+                _ => {}
+            }
+        }
+        Ok(again || self.down.len() != before)
+    }
+
+    fn start_auth(&mut self) {
+        let (session_id, host_key, _) = self.client.binding().unwrap();
+        let config = AuthConfig {
+            user: "bob".to_owned(),
+            methods: vec![Method::PublicKey],
+            identities: vec![Identity {
+                blob: self.key.public_blob().to_vec(),
+                algorithms: vec!["ssh-ed25519".to_owned()],
+                direct: true,
+            }],
+            session_id,
+            host_key,
+            hostbound: false,
+            signature_algorithms: None,
+            max_prompts: 0,
+        };
+        // Channels are opened in the flight of the request: early.
+        self.client.start_auth(config, true).unwrap();
+    }
+
+    fn open(&mut self) -> ChannelId {
+        let id = self.client.channels().open_session();
+        let subsystem = Request::Subsystem(b"sftp".to_vec());
+        self.client.channels().request(id, subsystem, true);
+        id
+    }
+}
+
+#[test]
+fn a_client_logs_in_and_its_data_come_back_through_new_keys() {
+    for compress in [false, true] {
+        let mut pair = pair(compress, |theirs| {
+            theirs.transport.rekey_bytes = Some(100_000)
+        });
+        let id = pair.open();
+        pair.run().unwrap();
+        assert!(pair.client.is_authenticated() && pair.server.is_authenticated());
+        let mut sent = Vec::new();
+        for n in 0..40_u8 {
+            let part: Vec<u8> = (0..30_000_u32).map(|i| (i % 251) as u8 ^ n).collect();
+            pair.client.channels().write(id, &part);
+            sent.extend(part);
+            pair.run().unwrap();
+        }
+        assert!(pair.received == sent && pair.told == sent);
+        let keys = pair.events.iter().filter(|e| *e == "keys").count();
+        // What zlib leaves of such data is little.
+        assert!(keys > 5 || compress, "{keys} key exchanges");
+    }
+}
+
+#[test]
+fn whoever_is_not_allowed_opens_nothing() {
+    let mut pair = pair(false, |_| {});
+    pair.allowed = false;
+    pair.open();
+    // The channel that was opened in the flight of the refused request is out of place.
+    let error = pair.run().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("CHANNEL_OPEN before authentication"),
+        "{error}"
+    );
+    assert!(!pair.server.is_authenticated() && !pair.client.is_authenticated());
+}
+
+#[test]
+fn standard_error_reaches_the_client() {
+    let mut pair = pair(false, |_| {});
+    let id = pair.open();
+    let exec = Request::Exec(b"ls".to_vec());
+    pair.client.channels().request(id, exec, true);
+    pair.run().unwrap();
+    let told = |what: &str| pair.events.iter().any(|e| e.contains(what));
+    assert!(
+        told("RequestSucceeded") && told("RequestFailed"),
+        "{:?}",
+        pair.events
+    );
+    assert!(
+        told("ExtendedData") && told("no shell"),
+        "{:?}",
+        pair.events
+    );
+}
+
+/// sshd does not begin a key exchange before authentication is done, and a client could not tell
+/// what came across it.
+#[test]
+fn a_server_begins_no_key_exchange_before_authentication() {
+    let mut pair = pair(false, |theirs| theirs.transport.rekey_bytes = Some(1));
+    pair.allowed = false;
+    let _ = pair.run();
+    assert_eq!(pair.events, ["keys"]);
+}

@@ -1,0 +1,380 @@
+//! A server against a client that sends well-formed messages whenever it likes, and others. The
+//! server may hang up at any time, but it never panics, lets nobody in who has not signed with the
+//! right key for this very connection, and tells of no channel before that.
+
+use std::time::{Duration, Instant};
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use bytes::BytesMut;
+use fuzz::peers::{config, drain, host_key, proposal, transport};
+use fuzz::{assert_shown_safely, operate, some_bytes};
+use ssh::auth::LoginEvent;
+use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
+use ssh::key::PrivateKey;
+use ssh::msg::*;
+use ssh::transport::{Transport, TransportEvent};
+use ssh::{Connection, ConnectionConfig, Event, Role};
+use wire::{Field, PacketBuf, Pool, Rest};
+
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum Op {
+    Service,
+    Ask {
+        hostbound: bool,
+    },
+    Enter {
+        key: bool,
+        session: bool,
+        hostbound: bool,
+    },
+    Method,
+    Open {
+        window: u32,
+        max_packet: u32,
+    },
+    Subsystem {
+        channel: u8,
+    },
+    Shell {
+        channel: u8,
+    },
+    Data {
+        channel: u8,
+        len: u16,
+    },
+    Adjust {
+        channel: u8,
+        bytes: u32,
+    },
+    Eof {
+        channel: u8,
+    },
+    Close {
+        channel: u8,
+    },
+    Raw {
+        number: u8,
+    },
+    Rekey {
+        client: bool,
+    },
+    Wait {
+        ms: u16,
+    },
+}
+
+struct World {
+    server: Connection,
+    client: Transport,
+    to_server: BytesMut,
+    to_client: BytesMut,
+    now: Instant,
+    right: PrivateKey,
+    wrong: PrivateKey,
+    /// A request was sent that may let the client in.
+    deserved: bool,
+    over: bool,
+}
+
+impl World {
+    fn new(u: &mut Unstructured<'_>) -> Result<Self> {
+        let offer = proposal(u)?;
+        let connection = ConnectionConfig {
+            transport: config(Role::Server, offer.clone()),
+            channels: ChannelsConfig::default(),
+            alive_interval: Some(Duration::from_secs(15)),
+            alive_count: 3,
+        };
+        let pool = Pool::new(32 * 1024, 8);
+        let server = Connection::server(connection, pool, Box::new(|to| to.fill(9)));
+        let key = |seed| PrivateKey::from_ed25519_seed(&[seed; 32]).expect("a key");
+        Ok(Self {
+            server: server.expect("sound settings"),
+            client: transport(Role::Client, config(Role::Client, offer)),
+            to_server: BytesMut::new(),
+            to_client: BytesMut::new(),
+            now: Instant::now(),
+            right: key(3),
+            wrong: key(4),
+            deserved: false,
+            over: false,
+        })
+    }
+
+    /// Sends whatever it is, whether or not the client may.
+    fn say(&mut self, payload: &[u8]) {
+        if self.client.send(PacketBuf::from_payload(payload)).is_err() {
+            self.over = true;
+        }
+        self.exchange();
+    }
+
+    /// Moves bytes both ways until nothing moves.
+    fn exchange(&mut self) {
+        for _ in 0..1000 {
+            if self.over {
+                return;
+            }
+            let up = drain(&mut self.client);
+            self.to_server.extend_from_slice(&up);
+            let mut decided = true;
+            while std::mem::take(&mut decided) && !self.over {
+                let handled = self.server.handle_input(self.now, &mut self.to_server);
+                while let Some(event) = self.server.poll_event() {
+                    decided |= self.event(event);
+                }
+                if let Err(error) = handled {
+                    assert_shown_safely(&error.to_string(), false);
+                    self.over = true;
+                }
+            }
+            let entered = self.server.is_authenticated();
+            assert!(!entered || self.deserved, "let in for nothing");
+            let down = self.output();
+            self.to_client.extend_from_slice(&down);
+            loop {
+                match self.client.next_payload(self.now, &mut self.to_client) {
+                    Ok(Some(payload)) => {
+                        if payload.first() == Some(&UserauthSuccess::NUMBER) {
+                            assert!(self.deserved, "told that it is in for nothing");
+                            self.client.set_authenticated();
+                        }
+                    }
+                    Ok(None) => break,
+                    // It has said so much nonsense that it lost track of its own keys.
+                    Err(_) => {
+                        self.over = true;
+                        return;
+                    }
+                }
+            }
+            while let Some(event) = self.client.poll_event() {
+                if matches!(event, TransportEvent::HostKey(_)) {
+                    self.over |= self.client.accept_host_key().is_err();
+                }
+            }
+            if up.is_empty() && down.is_empty() {
+                return;
+            }
+        }
+        panic!("the ends never stop talking");
+    }
+
+    fn output(&mut self) -> Vec<u8> {
+        let mut down = Vec::new();
+        loop {
+            match self.server.poll_output() {
+                Ok(Some(output)) => {
+                    let sealed = output.seal().expect("seals");
+                    down.extend_from_slice(sealed.remaining());
+                }
+                Ok(None) => return down,
+                Err(_) => {
+                    self.over = true;
+                    return down;
+                }
+            }
+        }
+    }
+
+    /// True when a key was decided about.
+    fn event(&mut self, event: Event) -> bool {
+        match event {
+            Event::Login(LoginEvent::Key { key, .. }) => {
+                let allowed = key.blob() == self.right.public_blob();
+                self.over |= self.server.decide(allowed).is_err();
+                return true;
+            }
+            Event::Login(LoginEvent::Success { key, .. }) => {
+                assert_eq!(key.blob(), self.right.public_blob());
+            }
+            Event::Login(LoginEvent::Refused { user, method }) => {
+                assert_shown_safely(&user, false);
+                assert_shown_safely(&method, false);
+            }
+            Event::Channel(event) => {
+                assert!(self.server.is_authenticated(), "{event:?} before the login");
+                self.channel(event);
+            }
+            Event::Auth(event) => panic!("a server proves nothing to a client: {event:?}"),
+            Event::Transport(_) => {}
+        }
+        false
+    }
+
+    fn channel(&mut self, event: ChannelEvent) {
+        let channels = self.server.channels();
+        match event {
+            ChannelEvent::SessionOpened(id) if id.0 % 5 == 4 => channels.reject(id, "no"),
+            ChannelEvent::SessionOpened(id) => channels.accept(id),
+            ChannelEvent::Request { id, name, .. } if name == b"subsystem" => {
+                channels.answer(id, true);
+            }
+            ChannelEvent::Request { id, .. } => {
+                channels.answer(id, false);
+                channels.write_stderr(id, "no shell");
+                channels.request(id, Request::ExitStatus(1), false);
+                channels.send_eof(id);
+                channels.close(id);
+            }
+            ChannelEvent::Data(id, data) => {
+                channels.consumed(self.now, id, data.len());
+                channels.write(id, &data);
+            }
+            ChannelEvent::ExtendedData(id, data) => channels.consumed(self.now, id, data.len()),
+            ChannelEvent::Eof(id) => channels.close(id),
+            ChannelEvent::AgentOpened(_) => panic!("a server has no agent"),
+            _ => {}
+        }
+    }
+
+    /// A request with a key; with a signature for this connection or for another one, or none.
+    fn enter(&mut self, right_key: bool, hostbound: bool, session: Option<bool>) {
+        let mut data = Vec::new();
+        session.is_some().write(&mut data);
+        b"ssh-ed25519".as_slice().write(&mut data);
+        let key = match right_key {
+            true => &self.right,
+            false => &self.wrong,
+        };
+        key.public_blob().write(&mut data);
+        if hostbound {
+            host_key().public_blob().write(&mut data);
+        }
+        let method: &[u8] = match hostbound {
+            true => b"publickey-hostbound-v00@openssh.com",
+            false => b"publickey",
+        };
+        if let Some(right_session) = session {
+            let id = match (right_session, self.client.session_id()) {
+                (true, Some(id)) => id.to_vec(),
+                _ => b"another".to_vec(),
+            };
+            let mut covered = Vec::new();
+            id.as_slice().write(&mut covered);
+            entry(method, &data).encode(&mut covered);
+            let signature = key.sign("ssh-ed25519", &covered).expect("signs");
+            signature.as_slice().write(&mut data);
+            self.deserved |= right_key && right_session;
+        }
+        let payload = entry(method, &data).to_bytes();
+        self.say(&payload);
+    }
+
+    fn step(&mut self, op: Op, u: &mut Unstructured<'_>) -> Result<()> {
+        let request = |channel: u8, name, data: &[u8]| {
+            let data = Rest(data);
+            ChannelRequest {
+                recipient: channel.into(),
+                name,
+                want_reply: true,
+                data,
+            }
+            .to_bytes()
+        };
+        let payload = match op {
+            Op::Ask { hostbound } => {
+                self.enter(true, hostbound, None);
+                return Ok(());
+            }
+            Op::Enter {
+                key,
+                session,
+                hostbound,
+            } => {
+                self.enter(key, hostbound, Some(session));
+                return Ok(());
+            }
+            Op::Rekey { client } => {
+                self.over |= match client {
+                    true => self.client.rekey().is_err(),
+                    false => self.server.rekey().is_err(),
+                };
+                self.exchange();
+                return Ok(());
+            }
+            Op::Wait { ms } => {
+                self.now += Duration::from_millis(ms.into());
+                self.over |= self.server.handle_timeout(self.now).is_err();
+                self.exchange();
+                return Ok(());
+            }
+            Op::Service => ServiceRequest {
+                name: b"ssh-userauth",
+            }
+            .to_bytes(),
+            Op::Method => {
+                let method = some_bytes(u)?;
+                entry(&method, &method).to_bytes()
+            }
+            Op::Open { window, max_packet } => ChannelOpen {
+                kind: b"session",
+                sender: u.int_in_range(0..=3)?,
+                window,
+                max_packet,
+                data: Rest(&[]),
+            }
+            .to_bytes(),
+            Op::Subsystem { channel } => request(channel % 6, b"subsystem", b"\0\0\0\x04sftp"),
+            Op::Shell { channel } => request(channel % 6, b"shell", &some_bytes(u)?),
+            Op::Data { channel, len } => ChannelData {
+                recipient: (channel % 6).into(),
+                data: &vec![b'd'; len.into()],
+            }
+            .to_bytes(),
+            Op::Adjust { channel, bytes } => ChannelWindowAdjust {
+                recipient: (channel % 6).into(),
+                bytes,
+            }
+            .to_bytes(),
+            Op::Eof { channel } => ChannelEof {
+                recipient: (channel % 6).into(),
+            }
+            .to_bytes(),
+            Op::Close { channel } => ChannelClose {
+                recipient: (channel % 6).into(),
+            }
+            .to_bytes(),
+            Op::Raw { number } => {
+                let mut payload = vec![number];
+                payload.extend(some_bytes(u)?);
+                payload
+            }
+        };
+        self.say(&payload);
+        Ok(())
+    }
+}
+
+/// A request to be let in.
+fn entry<'a>(method: &'a [u8], data: &'a [u8]) -> UserauthRequest<'a> {
+    UserauthRequest {
+        user: b"marvin",
+        service: b"ssh-connection",
+        method,
+        data: Rest(data),
+    }
+}
+
+#[test]
+fn a_server_bears_any_client() {
+    let mut entered = 0_u64;
+    operate(4096, |u| {
+        let mut world = World::new(u)?;
+        world.exchange();
+        // Half of them begin as they should, or few would come far.
+        if u.arbitrary()? {
+            world.step(Op::Service, u)?;
+            if u.arbitrary()? {
+                world.enter(true, false, Some(true));
+            }
+        }
+        while !u.is_empty() && !world.over {
+            let op = u.arbitrary()?;
+            world.step(op, u)?;
+        }
+        entered += u64::from(world.server.is_authenticated());
+        Ok(())
+    });
+    assert!(entered > 0, "none of them came as far as channels");
+}
