@@ -13,5 +13,6 @@ mod output;
 mod refused;
 mod resumed;
 mod serving;
+mod started_anew;
 mod stopped;
 mod verify;
