@@ -10,7 +10,7 @@ use plan::journal::{Record, Writer};
 use testkit::delay_proxy::Way;
 use testkit::missing;
 use testkit::tree::write_file;
-use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
+use testkit::{DelayProxy, Outcome, PeerKind, Run, Running, Seed};
 
 const MOST_AGAIN: u64 = 64 << 20;
 
@@ -94,6 +94,10 @@ struct Half {
 
 impl Half {
     fn new(up: bool) -> Option<Self> {
+        Self::stopped(up, Running::interrupt)
+    }
+
+    fn stopped(up: bool, stop: impl Fn(&Running)) -> Option<Self> {
         if is_scp() {
             return None;
         }
@@ -121,7 +125,7 @@ impl Half {
             running.until(|| half._proxy.carried(way) > 45_000_000),
             "too slow"
         );
-        running.interrupt();
+        stop(&running);
         half.said = running.wait().expect_code(130).err();
         assert!(
             half.said.contains("to go on where it ended: "),
@@ -379,16 +383,9 @@ fn a_copy_that_is_terminated_goes_on_as_well() {
     if is_scp() {
         return;
     }
-    let Some(half) = Half::new(true) else { return };
-    let before = half._proxy.carried(Way::Up);
-    let running = half.cp().spawn();
-    assert!(running.until(|| half._proxy.carried(Way::Up) > before + 3_000_000));
-    running.terminate();
-    let outcome = running.wait().expect_code(130);
-    assert!(
-        outcome.err().contains("to go on where it ended"),
-        "{outcome}"
-    );
+    let Some(half) = Half::stopped(true, Running::terminate) else {
+        return;
+    };
     half.ends(&[]);
 }
 

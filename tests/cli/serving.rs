@@ -189,6 +189,14 @@ fn a_drop_box_takes_new_files_and_tells_and_gives_nothing() {
         follow: true,
     };
     assert_same(&scene.path("tree"), &root.path().join("dir/tree"), follow);
+    // A server on each channel, which knows nothing of the others.
+    write_file(&scene.path("large"), &Seed::new(3).bytes(24 << 20));
+    let several = scene.client.cp().args(["--connections=2", "--channels=2"]);
+    let several = several.arg(scene.path("large")).arg("peer:/large").run();
+    let several = several.expect_code(0);
+    let there = fs::read(root.path().join("large")).expect("it is there");
+    let here = fs::read(scene.path("large")).expect("ours");
+    assert!(there == here, "{several}");
     // Neither what was there nor what another connection has put there is replaced.
     for name in ["theirs", "new"] {
         let before = fs::read(root.path().join(name)).expect("it");
@@ -212,7 +220,7 @@ fn a_drop_box_takes_new_files_and_tells_and_gives_nothing() {
     let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert!(!said.lines().any(|line| line.contains("tree")), "{said}");
     assert!(!Path::new(&got).exists());
-    assert_eq!(names_in(root.path()), ["dir", "new", "theirs"]);
+    assert_eq!(names_in(root.path()), ["dir", "large", "new", "theirs"]);
 }
 
 #[test]

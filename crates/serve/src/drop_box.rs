@@ -1,4 +1,8 @@
 //! What a client may do in a drop box: with what it has put there itself, and with nothing else.
+//!
+//! A client of several channels has a server behind each, which know nothing of one another, and
+//! writes one large file through all of them. So the name of a temporary tells as well whose it is:
+//! nobody can list it, and 50 random bits are not guessed.
 
 use std::collections::BTreeSet;
 
@@ -47,9 +51,11 @@ impl Session<'_> {
         }
     }
 
-    /// In a drop box only what this client has put there may be looked at or changed.
-    pub(crate) fn must_be_own(&self, stat: &Stat) -> Answer {
-        match self.is_drop_box() && !self.own.contains(stat) {
+    /// In a drop box only what this client has put there may be looked at or changed: what `path`
+    /// leads to.
+    pub(crate) fn must_be_own(&self, path: &[u8], stat: &Stat) -> Answer {
+        let own = is_temporary(path) || self.own.contains(stat);
+        match self.is_drop_box() && !own {
             true => Err(self.forbidden()),
             false => Ok(()),
         }
@@ -66,7 +72,7 @@ impl Session<'_> {
     /// Whether this client has put into the drop box what now has this name.
     pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, Refused> {
         match self.export.place.find(path, false) {
-            Ok(found) => Ok(self.own.contains(&fs::fstat(&found)?)),
+            Ok(found) => Ok(is_temporary(path) || self.own.contains(&fs::fstat(&found)?)),
             Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(e.into()),
         }
@@ -80,5 +86,40 @@ impl Session<'_> {
                 _ => "only new files can be put here: it is a drop box",
             },
         )
+    }
+}
+
+/// Whether it is a name that longhaul gives a file until it is whole: `.NAME.RANDOM.longhaul`, with
+/// ten characters of five bits.
+fn is_temporary(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let middle = name.strip_prefix(b".").unwrap_or_default();
+    let middle = middle.strip_suffix(b".longhaul").unwrap_or_default();
+    let random = middle.iter().rev().take_while(|byte| **byte != b'.');
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    middle.len() > 11 && random.clone().count() == 10 && random.clone().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_temporary;
+
+    #[test]
+    fn a_temporary_is_known_by_its_name() {
+        for name in ["a/.b.c.1111111111.longhaul", ".b.0123456xyz.longhaul"] {
+            assert!(is_temporary(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "b.1111111111.longhaul",
+            ".b.111111111.longhaul",
+            ".b.11111111111.longhaul",
+            ".b.111111111A.longhaul",
+            "..1111111111.longhaul/x",
+            ".1111111111.longhaul",
+            ".b.1111111111",
+            "",
+        ] {
+            assert!(!is_temporary(name.as_bytes()), "{name}");
+        }
     }
 }

@@ -74,7 +74,7 @@ impl Session<'_> {
         let stat = fs::fstat(&found)?;
         // A drop box tells where one can put things, and of what one has put there.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            self.must_be_own(&stat)?;
+            self.must_be_own(path, &stat)?;
         }
         reply.attributes(&stat);
         Ok(())
@@ -82,7 +82,12 @@ impl Session<'_> {
 
     pub(crate) fn set(&self, path: &[u8], follow: bool, attrs: &Attrs) -> Answer {
         let found = self.export.place.find(path, follow)?;
-        self.must_be_own(&fs::fstat(&found)?)?;
+        let stat = fs::fstat(&found)?;
+        if self.is_drop_box() && is_so_already(&stat, attrs) {
+            // A folder that this client has made on another channel: it has its mode since.
+            return Ok(());
+        }
+        self.must_be_own(path, &stat)?;
         Ok(set_found(&found, attrs)?)
     }
 
@@ -91,7 +96,13 @@ impl Session<'_> {
         let place = &self.export.place;
         place.at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
         if self.is_drop_box() {
-            self.has_put(&fs::fstat(place.find(path, false)?)?);
+            let made = place.find(path, false)?;
+            self.has_put(&fs::fstat(&made)?);
+            let mode = Attrs {
+                permissions: attrs.permissions,
+                ..Attrs::default()
+            };
+            set_found(&made, &mode)?;
         }
         Ok(())
     }
@@ -223,4 +234,15 @@ fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>
         }
     }
     Ok(names)
+}
+
+/// Whether these attributes of a folder are a mode, which it has.
+fn is_so_already(stat: &Stat, attrs: &Attrs) -> bool {
+    let mode = Attrs {
+        permissions: attrs.permissions,
+        ..Attrs::default()
+    };
+    let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let has = |mode: u32| (mode ^ stat.st_mode) & 0o7777 == 0;
+    folder && *attrs == mode && attrs.permissions.is_some_and(has)
 }
