@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::keys::KeySet;
 use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
-use super::{Transport, TransportEvent};
+use super::{Guess, Ident, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerMisbehaved};
@@ -82,7 +82,15 @@ impl Transport {
     /// Sends KEXINIT, and a guessed KEX_ECDH_INIT behind the first one when told to.
     pub(super) fn start_exchange(&mut self) -> Result<(), Error> {
         let first = self.session_id.is_none();
-        let guess = first && self.config.guess && self.role == Role::Client;
+        let usual = self.theirs.as_ref().and_then(Ident::usual_kex);
+        let guess = match self.guess() {
+            _ if !first => false,
+            Guess::Never => false,
+            Guess::Remembered => true,
+            Guess::ByVersion => {
+                usual.is_some() && usual == self.config.proposal.kex.first().map(String::as_str)
+            }
+        };
         let mut cookie = [0; 16];
         (self.random)(&mut cookie);
         let ours = self.config.proposal.encode(self.role, cookie, first, guess);

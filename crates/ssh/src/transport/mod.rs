@@ -52,9 +52,8 @@ pub struct TransportConfig {
     pub software: String,
     /// What we offer.
     pub proposal: Proposal,
-    /// Send a key exchange packet behind KEXINIT, since the peer preferred our first choice of
-    /// key exchange and host key when it was last seen.
-    pub guess: bool,
+    /// A client's.
+    pub guess: Guess,
     /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
     /// cipher's own limit.
     pub rekey_bytes: Option<u64>,
@@ -62,6 +61,22 @@ pub struct TransportConfig {
     pub rekey_time: Option<Duration>,
     /// A server's host keys.
     pub host_keys: Vec<Arc<PrivateKey>>,
+}
+
+/// Whether a key exchange packet follows the first KEXINIT before the peer's has come (RFC 4253
+/// section 7). It counts where both sides name the same key exchange and host key first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guess {
+    /// None does.
+    #[default]
+    Never,
+    /// Both leave at once: the peer preferred our first choices when it was last seen.
+    Remembered,
+    /// KEXINIT waits for the peer's identification, and where that is OpenSSH's, the key exchange
+    /// that its version prefers goes with it. Neither waits longer for that: sshd's KEXINIT
+    /// is held by Nagle's algorithm until its identification is acknowledged, so that it comes a
+    /// round trip after it, and what a wrong guess costs is a packet.
+    ByVersion,
 }
 
 /// What the transport tells its owner.
@@ -132,7 +147,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport that has its identification and KEXINIT ready to be sent.
+    /// A transport that has its identification and, but for [`Guess::ByVersion`], KEXINIT ready
+    /// to be sent.
     ///
     /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
     pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
@@ -163,7 +179,9 @@ impl Transport {
         };
         let line = format!("{}\r\n", transport.ours.as_str());
         transport.ready.push_back(Output::Raw(line.into_bytes()));
-        transport.start_exchange()?;
+        if transport.guess() != Guess::ByVersion {
+            transport.start_exchange()?;
+        }
         Ok(transport)
     }
 
@@ -181,7 +199,11 @@ impl Transport {
                 Some(ident) => {
                     self.events
                         .push_back(TransportEvent::Identified(ident.clone()));
+                    self.prefer_kex(ident.usual_kex());
                     self.theirs = Some(ident);
+                    if self.guess() == Guess::ByVersion {
+                        self.start_exchange()?;
+                    }
                 }
                 None => return Ok(None),
             }
@@ -195,6 +217,23 @@ impl Transport {
             }
         }
         Ok(None)
+    }
+
+    fn guess(&self) -> Guess {
+        match self.role {
+            Role::Client => self.config.guess,
+            Role::Server => Guess::Never,
+        }
+    }
+
+    /// All that is offered is good enough, so what the server prefers may as well stand first.
+    fn prefer_kex(&mut self, name: Option<&'static str>) {
+        let kex = &mut self.config.proposal.kex;
+        if self.config.guess == Guess::ByVersion
+            && let Some(at) = name.and_then(|name| kex.iter().position(|n| n == name))
+        {
+            kex[..=at].rotate_right(1);
+        }
     }
 
     /// Bytes that the packet arriving needs in all, so that the caller can make room for it in

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use ssh::channel::{ChannelId, Channels, ChannelsConfig};
-use ssh::transport::{Transport, TransportConfig, TransportEvent};
+use ssh::transport::{Guess, Transport, TransportConfig, TransportEvent};
 use ssh::{Error, PeerMisbehaved, Role};
 use wire::{PacketBuf, Pool};
 
@@ -42,7 +42,7 @@ impl SshdModel {
         let transport = TransportConfig {
             software: config.software.clone(),
             proposal: config.proposal.clone(),
-            guess: false,
+            guess: Guess::Never,
             rekey_bytes: config.rekey_bytes,
             rekey_time: None,
             host_keys: vec![config.host_key.clone()],

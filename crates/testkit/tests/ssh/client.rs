@@ -10,7 +10,7 @@ use sftp::{Output, ServerInfo};
 use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
-use ssh::transport::{Proposal, TransportConfig, TransportEvent};
+use ssh::transport::{Guess, Proposal, TransportConfig, TransportEvent};
 use ssh::{Connection, ConnectionConfig, Event};
 use testkit::sftp_model::Personality;
 use testkit::sim::Seeded;
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     pub(crate) password: Option<String>,
     pub(crate) answers: Option<Vec<String>>,
     pub(crate) proposal: Proposal,
-    pub(crate) guess: bool,
+    pub(crate) guess: Guess,
     /// The first key has worked on this host key before.
     pub(crate) proven: bool,
     /// The SFTP server is known.
@@ -46,7 +46,7 @@ impl Setup {
             password: None,
             answers: None,
             proposal,
-            guess: false,
+            guess: Guess::Never,
             proven: false,
             remembered: false,
             rekey_bytes: None,

@@ -13,7 +13,7 @@ use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
-use ssh::transport::{Proposal, TransportConfig};
+use ssh::transport::{Guess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
@@ -172,7 +172,7 @@ fn propose(
     config: &HostConfig,
     known: &KnownHosts,
     memory: Option<&HostMemory>,
-) -> Result<(Proposal, bool), String> {
+) -> Result<(Proposal, Guess), String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let ciphers = preferred_order(has_aes());
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
@@ -191,11 +191,23 @@ fn propose(
     // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
     // good enough, so the server's favourite may as well stand first, and of host keys any whose
     // type is known already.
-    let guess = memory.is_some_and(|m| {
-        let equal = known.equally_preferred(&HostGate::name(config), &offered);
-        let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
-        to_front(&mut kex, &m.kex, |_| true) && key
-    });
+    let equal = known.equally_preferred(&HostGate::name(config), &offered);
+    let guess = match memory {
+        Some(m) => {
+            let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
+            match to_front(&mut kex, &m.kex, |_| true) && key {
+                true => Guess::Remembered,
+                false => Guess::Never,
+            }
+        }
+        None => {
+            let first = HOST_KEYS_OF_SSHD.iter().find(|n| equal.iter().any(|e| e == *n));
+            if let Some(first) = first.filter(|_| equal.len() < offered.len()) {
+                to_front(&mut host_key, first, |_| true);
+            }
+            Guess::ByVersion
+        }
+    };
     let proposal = Proposal {
         kex,
         host_key,
@@ -205,6 +217,10 @@ fn propose(
     };
     Ok((proposal, guess))
 }
+
+/// The order in which sshd offers the host keys that it has, if nobody has changed that
+/// (servconf.c, fill_default_server_options; sshd.c, list_hostkey_types).
+const HOST_KEYS_OF_SSHD: [&str; 3] = ["rsa-sha2-512", "ecdsa-sha2-nistp256", "ssh-ed25519"];
 
 /// Moves `name` to the front if it is there and may stand there; whether it now does.
 fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
-use ssh::transport::Sealed;
+use ssh::transport::{Guess, Sealed};
 use ssh::{Connection, ConnectionConfig};
 use tracing::info;
 use wire::Pool;
@@ -232,8 +232,12 @@ impl SshLink {
             host_key: chosen.map(|n| n.host_key.clone()),
             cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
             method: self.conn.is_authenticated().then(|| method.to_owned()),
-            guessed: self.config.connection.transport.guess
-                && chosen.is_some_and(|n| n.guess_right),
+            guessed: chosen.is_some_and(|n| n.guess_right)
+                && match self.config.connection.transport.guess {
+                    Guess::Never => false,
+                    Guess::Remembered => true,
+                    Guess::ByVersion => self.conn.peer().is_some_and(|p| p.usual_kex().is_some()),
+                },
             person: self.other_method || self.gate.needs_person(),
             host_key_blob: self
                 .conn
