@@ -139,6 +139,8 @@ pub struct Transport {
     peer_takes_ext_info: bool,
     extensions: Extensions,
     authenticated: bool,
+    /// Messages that came too early for the peer, and of which it will say so.
+    forgiven: u32,
     keys_since: Option<Instant>,
     rekey_limit: u64,
     negotiated: Option<Negotiated>,
@@ -171,6 +173,7 @@ impl Transport {
             peer_takes_ext_info: false,
             extensions: Extensions::default(),
             authenticated: false,
+            forgiven: 0,
             keys_since: None,
             rekey_limit: u64::MAX,
             negotiated: None,
@@ -330,6 +333,12 @@ impl Transport {
     pub fn set_authenticated(&mut self) {
         self.authenticated = true;
         self.apply_compression();
+    }
+
+    /// So many of the messages that were sent will be answered with UNIMPLEMENTED, and that is
+    /// no harm.
+    pub fn forgive_unimplemented(&mut self, messages: u32) {
+        self.forgiven += messages;
     }
 
     fn apply_compression(&mut self) {

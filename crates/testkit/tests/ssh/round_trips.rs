@@ -45,6 +45,18 @@ fn first_contact_with_the_key_exchange_that_its_version_prefers() {
     assert!(guessed <= step_by_step - 0.9, "{guessed} {step_by_step}");
 }
 
+/// The subsystem's request makes sshd switch Nagle's algorithm off, so that the success is not held
+/// back either.
+#[test]
+fn first_contact_with_the_channel_opened_with_authentication() {
+    let setup = Setup {
+        guess: Guess::ByVersion,
+        opening: true,
+        ..setup()
+    };
+    assert!(measure("first contact, channel at once", setup, key()) <= 6.0);
+}
+
 /// Whoever has changed the preferences of an sshd waits no longer than before.
 #[test]
 fn first_contact_where_the_version_says_nothing_of_what_is_preferred() {

@@ -73,6 +73,7 @@ pub struct Beside {
 pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
+    link.set_for_session();
     establish(&mut link, &name, proven)?;
     Ok(link)
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use ssh::Event;
+use ssh::{Early, Event};
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel};
 use ssh::transport::{Extensions, TransportEvent};
@@ -32,6 +32,11 @@ impl SshLink {
                     return self.restart(events, "the server numbers its channels otherwise");
                 }
                 Event::Channel(event) => self.handle_channel(now, event, events),
+                Event::Retracted => {
+                    debug!("{}: the session waits for another login", self.config.name);
+                    self.opened_early = None;
+                    self.channels.clear();
+                }
             }
         }
         Ok(())
@@ -87,7 +92,12 @@ impl SshLink {
             signature: &signature,
         };
         let credentials = self.gate.credentials(binding).map_err(LinkError)?;
-        let early = credentials.proven && self.predicts();
+        let may_open = self.for_session && self.config.env.is_empty() && self.agents.is_none();
+        let early = match self.predicts() {
+            true if credentials.proven => Early::Everything,
+            true if may_open && credentials.is_likely() => Early::Opening(sftp::INIT.len() as u32),
+            _ => Early::Nothing,
+        };
         let peer = self.conn.peer();
         let mut extensions = self.conn.extensions().clone();
         // Behind a guess EXT_INFO is held by Nagle's algorithm until KEXINIT is acknowledged; an

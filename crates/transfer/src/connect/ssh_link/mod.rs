@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
+use ssh::channel::ChannelId as SshChannel;
 use ssh::transport::{Guess, Sealed};
 use ssh::{Connection, ConnectionConfig};
 use tracing::info;
@@ -102,6 +103,20 @@ pub struct SshLink {
     sent_bytes: u64,
     received_bytes: u64,
     agents: Option<AgentChannels>,
+    /// A session will be made of it: its first channel may be opened with authentication.
+    for_session: bool,
+    /// That channel.
+    opened_early: Option<OpenedEarly>,
+}
+
+/// A channel that was opened with authentication, until it is asked for.
+#[derive(Default)]
+struct OpenedEarly {
+    id: ChannelId,
+    /// The session has taken it, and its INIT, which has left already, is still to come.
+    taken: bool,
+    /// What came before the session could take it.
+    events: Vec<LinkEvent>,
 }
 
 /// The far end of a channel, as far as it is worth telling.
@@ -159,6 +174,8 @@ impl SshLink {
             sent_bytes: 0,
             received_bytes: 0,
             agents,
+            for_session: false,
+            opened_early: None,
         };
         link.nonblocking()?;
         Ok(link)
@@ -178,6 +195,7 @@ impl SshLink {
                 return Ok(());
             }
             let now = Instant::now();
+            self.open_early();
             self.flush(now)?;
             if self.conn.is_authenticated() {
                 return Ok(());
@@ -204,9 +222,46 @@ impl SshLink {
                 if let LinkEvent::Says(text) = event {
                     self.gate
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
+                } else if let Some(opened) = &mut self.opened_early {
+                    opened.events.push(event);
                 }
             }
         }
+    }
+
+    /// A session will be made of it, with an SFTP server on its first channel.
+    pub(super) fn set_for_session(&mut self) {
+        self.for_session = true;
+    }
+
+    /// Opens the first channel where that may leave with authentication.
+    fn open_early(&mut self) {
+        if self.conn.is_opening()
+            && self.opened_early.is_none()
+            && let Some(id) = self.open_channel()
+        {
+            self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
+            self.opened_early = Some(OpenedEarly {
+                id,
+                ..OpenedEarly::default()
+            });
+        }
+    }
+
+    /// The channel that was opened with authentication, if this is the first that is asked for.
+    fn take_opened_early(&mut self) -> Option<ChannelId> {
+        let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
+        opened.taken = true;
+        Some(opened.id)
+    }
+
+    /// What is left of the channel's first bytes, of which INIT has left already.
+    fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(opened) = self.opened_early.take_if(|opened| opened.id == channel) else {
+            return bytes;
+        };
+        debug_assert!(opened.events.is_empty(), "they were told first");
+        bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
     }
 
     /// It fails where it would be begun anew without predictions.
@@ -281,6 +336,7 @@ impl SshLink {
         self.sending.clear();
         self.sending_len = 0;
         self.signed = None;
+        self.opened_early = None;
         self.other_method = false;
         self.ended = false;
         self.readable = true;
