@@ -177,6 +177,11 @@ impl Connection {
         }
     }
 
+    /// Does what takes long while the peer is waited for; see [`Transport::prepare`].
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        self.transport.prepare()
+    }
+
     /// What happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.drain_events();

@@ -42,6 +42,15 @@ struct Started {
     public: Vec<u8>,
 }
 
+/// A client's ephemeral key that has not been used.
+pub(super) struct Prepared {
+    exchange: ClientExchange,
+    public: Vec<u8>,
+}
+
+/// The method whose ephemeral key takes long.
+const SLOW: &str = "sntrup761x25519-sha512";
+
 pub(super) struct AwaitReply {
     chosen: Negotiated,
     ours: Vec<u8>,
@@ -91,8 +100,10 @@ impl Transport {
                 usual.is_some() && usual == self.config.proposal.kex.first().map(String::as_str)
             }
         };
-        let mut cookie = [0; 16];
-        (self.random)(&mut cookie);
+        let mut cookie = std::mem::take(&mut self.cookie);
+        if !first {
+            (self.random)(&mut cookie);
+        }
         let ours = self.config.proposal.encode(self.role, cookie, first, guess);
         self.send_message(&ours)?;
         let guess = match guess {
@@ -114,9 +125,26 @@ impl Transport {
         Ok(())
     }
 
-    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+    pub(super) fn prepare_kex(&mut self) -> Result<Option<Prepared>, Error> {
+        let mut offered = self.config.proposal.kex.iter();
+        let Some(method) = offered.find(|n| n.starts_with(SLOW)).and_then(|n| kex::method(n))
+        else {
+            return Ok(None);
+        };
         let (exchange, public) =
             ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
+        Ok(Some(Prepared { exchange, public }))
+    }
+
+    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+        let prepared = self.prepared.take().and_then(|prepared| {
+            let exchange = prepared.exchange.renamed(method)?;
+            Some((exchange, prepared.public))
+        });
+        let (exchange, public) = match prepared {
+            Some(prepared) => prepared,
+            None => ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?,
+        };
         self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
         Ok(Started {
             method,

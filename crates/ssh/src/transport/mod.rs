@@ -35,7 +35,7 @@ use crate::Role;
 use crate::error::Error;
 use crate::key::PrivateKey;
 use crate::msg::{Disconnect, Ping};
-use exchange::Exchange;
+use exchange::{Exchange, Prepared};
 use open::Inbound;
 use seal::Outbound;
 
@@ -130,6 +130,10 @@ pub struct Transport {
     outbound: Outbound,
     inbound: Inbound,
     exchange: Exchange,
+    /// Of the first KEXINIT.
+    cookie: [u8; 16],
+    /// The part of a guess that takes long, made while the peer is waited for.
+    prepared: Option<Prepared>,
     /// The exchange hash of the first key exchange.
     session_id: Option<Bytes>,
     /// Signature over the first exchange hash, for the agent's session-bind.
@@ -166,6 +170,8 @@ impl Transport {
             outbound: Outbound::new(),
             inbound: Inbound::new(),
             exchange: Exchange::Idle,
+            cookie: [0; 16],
+            prepared: None,
             session_id: None,
             host_signature: None,
             host_key: None,
@@ -180,6 +186,9 @@ impl Transport {
             ready: VecDeque::new(),
             events: VecDeque::new(),
         };
+        // The first random bytes may take long (the system's entropy is gathered), and there is
+        // time for it now.
+        (transport.random)(&mut transport.cookie);
         let line = format!("{}\r\n", transport.ours.as_str());
         transport.ready.push_back(Output::Raw(line.into_bytes()));
         if transport.guess() != Guess::ByVersion {
@@ -220,6 +229,16 @@ impl Transport {
             }
         }
         Ok(None)
+    }
+
+    /// Does what takes long and will probably be needed, while the peer's identification is on its
+    /// way: the ephemeral key of sntrup761, which takes 12 ms and is what OpenSSH 9 prefers.
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        let waits = self.theirs.is_none() && self.guess() == Guess::ByVersion;
+        if waits && self.prepared.is_none() {
+            self.prepared = self.prepare_kex()?;
+        }
+        Ok(())
     }
 
     fn guess(&self) -> Guess {

@@ -101,6 +101,14 @@ impl Engine<'_> {
         let real = JobKind::RealPath {
             path: RemotePath(root.path.clone()),
         };
+        // What is no directory answers with an error, of which nobody is told.
+        if self.options.recursive || self.options.archive {
+            let path = RemotePath(root.path.clone());
+            let list = JobKind::List { path };
+            if self.submit(End::Source, list, Purpose::Listing(id)).is_some() {
+                self.walks.list_ahead(id);
+            }
+        }
         let mut asked = 0;
         for kind in [stat, real] {
             if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
@@ -140,6 +148,10 @@ impl Engine<'_> {
             return;
         };
         let name = self.shown(End::Source, &root.path);
+        let is_directory = attributes.is_some_and(|a| a.kind() == EntryKind::Directory);
+        if !is_directory {
+            self.walks.forget_listing(id);
+        }
         let Some(attributes) = attributes else {
             let what = fault.unwrap_or_else(|| "the server told nothing of it".to_owned());
             return self.fail(None, name, what);
@@ -150,9 +162,7 @@ impl Engine<'_> {
                 let follow = !self.options.archive;
                 let avoid = self.walks.avoid_for(&root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                self.walks
-                    .remote
-                    .insert(id, Remote::Walking(Box::new(walk), target));
+                self.walks.begin_walk(id, walk, target);
             }
             EntryKind::Directory => {}
             EntryKind::File => self.begin_root_file(root, attributes),

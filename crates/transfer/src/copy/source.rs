@@ -50,6 +50,8 @@ pub(super) struct Walks {
     next: u64,
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
+    /// Listings of roots that were asked for together with what the root is.
+    ahead: BTreeMap<WalkId, Ahead>,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
 }
@@ -76,6 +78,15 @@ pub(super) enum Remote {
     Walking(Box<RemoteWalk>, Vec<u8>),
 }
 
+/// A listing that was begun before its walk.
+#[derive(Debug)]
+enum Ahead {
+    /// What it has brought.
+    Held(Vec<Answer>),
+    /// It answers this question of the walk.
+    Asked(u64),
+}
+
 impl Walks {
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
@@ -94,6 +105,7 @@ impl Walks {
     pub(super) fn clear(&mut self) {
         self.local = None;
         self.remote.clear();
+        self.ahead.clear();
     }
 
     fn is_empty(&self) -> bool {
@@ -104,6 +116,48 @@ impl Walks {
         if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.handle(tag, answer);
         }
+    }
+
+    /// The listing of this root was asked for.
+    pub(super) fn list_ahead(&mut self, id: WalkId) {
+        self.ahead.insert(id, Ahead::Held(Vec::new()));
+    }
+
+    /// What comes of that.
+    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: Answer) {
+        let over = matches!(answer, Answer::Done | Answer::Failed(_));
+        match self.ahead.get_mut(&id) {
+            Some(Ahead::Held(answers)) => answers.push(answer),
+            Some(Ahead::Asked(tag)) => {
+                let tag = *tag;
+                if over {
+                    self.ahead.remove(&id);
+                }
+                self.handle(id, tag, answer);
+            }
+            None => {}
+        }
+    }
+
+    /// The root is a directory, which `walk` begins with: what was asked before is not asked again.
+    pub(super) fn begin_walk(&mut self, id: WalkId, mut walk: RemoteWalk, target: Vec<u8>) {
+        let held = match self.ahead.remove(&id) {
+            Some(Ahead::Held(answers)) => walk.poll_request().map(|asks| (asks.tag, answers)),
+            _ => None,
+        };
+        let walking = Remote::Walking(Box::new(walk), target);
+        self.remote.insert(id, walking);
+        if let Some((tag, answers)) = held {
+            self.ahead.insert(id, Ahead::Asked(tag));
+            for answer in answers {
+                self.listed_ahead(id, answer);
+            }
+        }
+    }
+
+    /// The root is no directory.
+    pub(super) fn forget_listing(&mut self, id: WalkId) {
+        self.ahead.remove(&id);
     }
 
     pub(super) fn root_is(&mut self, id: WalkId, is: Attributes) {

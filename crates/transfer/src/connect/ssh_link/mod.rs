@@ -207,6 +207,7 @@ impl SshLink {
                 return Err(error("no answer in time (ConnectTimeout)"));
             }
             self.stream.acknowledge_at_once();
+            self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
             let timeout = left.and_then(|l| Timespec::try_from(l).ok());
