@@ -348,7 +348,11 @@ mod tests {
             depth.on_answered(start + rtt, first);
             for step in 0..80 {
                 // Six of seven parts in one eighth of the round trip.
-                let amount = if step % 8 == offset { 6 * CHUNK } else { CHUNK / 7 };
+                let amount = if step % 8 == offset {
+                    6 * CHUNK
+                } else {
+                    CHUNK / 7
+                };
                 let at = start + rtt + rtt / 8 * step;
                 let stamp = depth.on_sent(at - rtt, amount);
                 depth.on_answered(at, stamp);

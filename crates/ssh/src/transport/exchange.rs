@@ -127,7 +127,9 @@ impl Transport {
 
     pub(super) fn prepare_kex(&mut self) -> Result<Option<Prepared>, Error> {
         let mut offered = self.config.proposal.kex.iter();
-        let Some(method) = offered.find(|n| n.starts_with(SLOW)).and_then(|n| kex::method(n))
+        let Some(method) = offered
+            .find(|n| n.starts_with(SLOW))
+            .and_then(|n| kex::method(n))
         else {
             return Ok(None);
         };

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use wire::{PacketBuf, Reader};
 
 use super::{Opened, Output, Transport, TransportEvent};
-use crate::error::{Error, PeerMisbehaved};
 use crate::Role;
+use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
 
 /// Packets that may wait to be written while the peer causes more.

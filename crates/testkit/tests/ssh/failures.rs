@@ -79,7 +79,13 @@ fn nothing_of_the_users_leaves_with_an_authentication_that_may_fail() {
     world.client.put(bytes(100_000, 3), "file");
     assert!(matches!(world.run(), Err(End::Denied(_))));
     let log = world.server.log();
-    assert_eq!(log.iter().filter(|n| **n >= 80).copied().collect::<Vec<_>>(), [90, 98, 94]);
+    assert_eq!(
+        log.iter()
+            .filter(|n| **n >= 80)
+            .copied()
+            .collect::<Vec<_>>(),
+        [90, 98, 94]
+    );
     assert_eq!(world.server.early_data(), sftp::INIT);
 }
 

@@ -202,7 +202,9 @@ fn propose(
             }
         }
         None => {
-            let first = HOST_KEYS_OF_SSHD.iter().find(|n| equal.iter().any(|e| e == *n));
+            let first = HOST_KEYS_OF_SSHD
+                .iter()
+                .find(|n| equal.iter().any(|e| e == *n));
             if let Some(first) = first.filter(|_| equal.len() < offered.len()) {
                 to_front(&mut host_key, first, |_| true);
             }

@@ -105,7 +105,10 @@ impl Engine<'_> {
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
             let list = JobKind::List { path };
-            if self.submit(End::Source, list, Purpose::Listing(id)).is_some() {
+            if self
+                .submit(End::Source, list, Purpose::Listing(id))
+                .is_some()
+            {
                 self.walks.list_ahead(id);
             }
         }

@@ -301,3 +301,79 @@ impl Engine<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plan::JobKind;
+
+    use super::*;
+
+    fn of_mode(mode: u32) -> Attributes {
+        Attributes {
+            mode: Some(mode),
+            ..Attributes::default()
+        }
+    }
+
+    fn walk() -> RemoteWalk {
+        RemoteWalk::new(b"top".to_vec(), None, of_mode(0o040_755), true, None)
+    }
+
+    fn asked(walks: &mut Walks, id: WalkId) -> Vec<Vec<u8>> {
+        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+            panic!("no walk");
+        };
+        let mut asked = Vec::new();
+        while let Some(request) = walk.poll_request() {
+            if let JobKind::List { path } = request.kind {
+                asked.push(path.0);
+            }
+        }
+        asked
+    }
+
+    fn found(walks: &mut Walks, id: WalkId) -> usize {
+        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+            panic!("no walk");
+        };
+        std::iter::from_fn(|| walk.poll_found()).count()
+    }
+
+    #[test]
+    fn a_root_that_was_listed_ahead_is_not_listed_again() {
+        for before in 0..3 {
+            let mut answers = vec![
+                Answer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
+                Answer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
+                Answer::Done,
+            ];
+            let late = answers.split_off(before);
+            let mut walks = Walks::default();
+            let id = walks.next_id();
+            walks.list_ahead(id);
+            for answer in answers {
+                walks.listed_ahead(id, answer);
+            }
+            walks.begin_walk(id, walk(), b"to".to_vec());
+            for answer in late {
+                walks.listed_ahead(id, answer);
+            }
+            assert_eq!(asked(&mut walks, id), [b"top/below".to_vec()], "{before}");
+            // The root, what is in it, and that this was all.
+            assert_eq!(found(&mut walks, id), 4, "{before}");
+            assert!(walks.ahead.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_directory_was_listed_for_nothing() {
+        let mut walks = Walks::default();
+        let id = walks.next_id();
+        walks.list_ahead(id);
+        walks.forget_listing(id);
+        walks.listed_ahead(id, Answer::Failed("no directory".to_owned()));
+        assert!(walks.ahead.is_empty());
+        walks.begin_walk(id, walk(), b"to".to_vec());
+        assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
+    }
+}

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use ssh::{Early, Event};
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel};
 use ssh::transport::{Extensions, TransportEvent};
+use ssh::{Early, Event};
 use tracing::{debug, info};
 
 use super::{Far, SshLink, engine_error};

@@ -113,8 +113,10 @@ pub struct SshLink {
 #[derive(Default)]
 struct OpenedEarly {
     id: ChannelId,
-    /// The session has taken it, and its INIT, which has left already, is still to come.
+    /// The session has taken it.
     taken: bool,
+    /// The session has sent its INIT, which had left already.
+    greeted: bool,
     /// What came before the session could take it.
     events: Vec<LinkEvent>,
 }
@@ -223,8 +225,6 @@ impl SshLink {
                 if let LinkEvent::Says(text) = event {
                     self.gate
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
-                } else if let Some(opened) = &mut self.opened_early {
-                    opened.events.push(event);
                 }
             }
         }
@@ -249,6 +249,19 @@ impl SshLink {
         }
     }
 
+    /// Whether the server was told more than a server takes that is not OpenSSH.
+    pub(super) fn says_much_early(&self) -> bool {
+        self.conn.is_early() || self.conn.is_opening() && self.opened_early.is_some()
+    }
+
+    /// What came on the channel that was opened with authentication waits until it is taken.
+    pub(super) fn keep_for_session(&mut self, events: &mut Vec<LinkEvent>) {
+        if let Some(opened) = self.opened_early.as_mut().filter(|opened| !opened.taken) {
+            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
+            opened.events.extend(events.extract_if(.., keeps));
+        }
+    }
+
     /// The channel that was opened with authentication, if this is the first that is asked for.
     fn take_opened_early(&mut self) -> Option<ChannelId> {
         let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
@@ -258,11 +271,14 @@ impl SshLink {
 
     /// What is left of the channel's first bytes, of which INIT has left already.
     fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
-        let Some(opened) = self.opened_early.take_if(|opened| opened.id == channel) else {
-            return bytes;
-        };
-        debug_assert!(opened.events.is_empty(), "they were told first");
-        bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
+        let first = |opened: &&mut OpenedEarly| opened.id == channel && !opened.greeted;
+        match self.opened_early.as_mut().filter(first) {
+            Some(opened) => {
+                opened.greeted = true;
+                bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
+            }
+            None => bytes,
+        }
     }
 
     /// It fails where it would be begun anew without predictions.

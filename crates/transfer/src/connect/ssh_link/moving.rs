@@ -119,11 +119,14 @@ impl Link for SshLink {
         match self.read(now, events) {
             // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
             // away, ends a connection that says too much too early.
-            Err(e) if self.conn.is_early() && !self.only_once => {
+            Err(e) if self.says_much_early() && !self.only_once => {
                 self.restart(events, &e.0)?;
                 Ok(true)
             }
-            done => done,
+            done => {
+                self.keep_for_session(events);
+                done
+            }
         }
     }
 
