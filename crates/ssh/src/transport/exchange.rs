@@ -125,7 +125,7 @@ impl Transport {
         Ok(())
     }
 
-    pub(super) fn prepare_kex(&mut self) -> Result<Option<Prepared>, Error> {
+    pub(super) fn prepare_kex(&self) -> Result<Option<Prepared>, Error> {
         let mut offered = self.config.proposal.kex.iter();
         let Some(method) = offered
             .find(|n| n.starts_with(SLOW))
