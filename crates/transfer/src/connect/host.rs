@@ -12,7 +12,7 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::kex::KEX_METHODS;
-use ssh::key::HOST_KEY_ALGORITHMS;
+use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use ssh::transport::{Guess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
@@ -117,7 +117,18 @@ pub(super) fn start(
         let (host, port, user) = memory_name(&config);
         m.load(host, port, user, SystemTime::now())
     });
-    let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    let (mut proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
+        && let Ok(key) = PublicKey::from_blob(&beside.host_key)
+    {
+        // A host has keys of several types, and the first connection's must come again.
+        let plain_type = |name: &String| {
+            let row = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name);
+            row.map(|a| a.plain_type)
+        };
+        let other = |name: &String| plain_type(name) != Some(key.key_type());
+        proposal.host_key.sort_by_key(other);
+    }
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
     let link = LinkConfig {
         name: escape::name(config.host.as_bytes()).to_string(),
@@ -201,15 +212,7 @@ fn propose(
                 false => Guess::Never,
             }
         }
-        None => {
-            let first = HOST_KEYS_OF_SSHD
-                .iter()
-                .find(|n| equal.iter().any(|e| e == *n));
-            if let Some(first) = first.filter(|_| equal.len() < offered.len()) {
-                to_front(&mut host_key, first, |_| true);
-            }
-            Guess::ByVersion
-        }
+        None => Guess::ByVersion,
     };
     let proposal = Proposal {
         kex,
@@ -220,10 +223,6 @@ fn propose(
     };
     Ok((proposal, guess))
 }
-
-/// The order in which sshd offers the host keys that it has, if nobody has changed that
-/// (servconf.c, fill_default_server_options; sshd.c, list_hostkey_types).
-const HOST_KEYS_OF_SSHD: [&str; 3] = ["rsa-sha2-512", "ecdsa-sha2-nistp256", "ssh-ed25519"];
 
 /// Moves `name` to the front if it is there and may stand there; whether it now does.
 fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {

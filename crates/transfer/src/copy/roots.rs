@@ -164,6 +164,12 @@ impl Engine<'_> {
                 let target = root.onto.target(&root.path);
                 let follow = !self.options.archive;
                 let avoid = self.walks.avoid_for(&root.path);
+                // A listing that was read before the target was made does not have it, and nobody
+                // would be told that it is left out.
+                let within = |real: &Vec<u8>| avoid.as_ref().is_some_and(|a| a.starts_with(real));
+                if real.as_ref().is_some_and(within) {
+                    self.walks.forget_listing(id);
+                }
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
                 self.walks.begin_walk(id, walk, target);
             }
