@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use ssh::Role;
 use ssh::cipher::{CIPHERS, MACS};
 use ssh::key::PrivateKey;
-use ssh::transport::{Proposal, Transport, TransportConfig};
+use ssh::transport::{Guess, Proposal, Transport, TransportConfig};
 
 /// A host key, made once.
 pub fn host_key() -> Arc<PrivateKey> {
@@ -37,7 +37,7 @@ pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_fuzz".into(),
         proposal,
-        guess: false,
+        guess: Guess::Never,
         rekey_bytes: None,
         rekey_time: None,
         host_keys: match role {

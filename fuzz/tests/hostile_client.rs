@@ -196,6 +196,7 @@ impl World {
                 assert!(self.server.is_authenticated(), "{event:?} before the login");
                 self.channel(event);
             }
+            Event::Retracted => panic!("a server retracts nothing"),
             Event::Auth(event) => panic!("a server proves nothing to a client: {event:?}"),
             Event::Transport(_) => {}
         }

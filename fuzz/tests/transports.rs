@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use fuzz::operate;
 use fuzz::peers::{config, drain, proposal, transport};
 use ssh::Role;
-use ssh::transport::{Transport, TransportEvent};
+use ssh::transport::{Guess, Transport, TransportEvent};
 use wire::PacketBuf;
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -57,7 +57,10 @@ struct End {
 impl End {
     fn new(role: Role, u: &mut Unstructured<'_>, offer: &ssh::transport::Proposal) -> Result<Self> {
         let mut config = config(role, offer.clone());
-        config.guess = role == Role::Client && u.arbitrary()?;
+        if role == Role::Client {
+            let guesses = [Guess::Never, Guess::Remembered, Guess::ByVersion];
+            config.guess = *u.choose(&guesses)?;
+        }
         config.rekey_bytes = match u.ratio(1, 3)? {
             true => Some(u.int_in_range(2000..=200_000)?),
             false => None,

@@ -25,9 +25,7 @@ pub struct Depth {
     /// The lowest latency of the whole session. It never expires: under a load of twice the
     /// product every later sample holds queueing, and believing it would double the queue.
     latency: Option<Duration>,
-    /// Since when the present round trip is counted, what was answered in it and in the one before.
-    trip: Option<Instant>,
-    answered: [u64; 2],
+    trips: Trips,
     round: u64,
     round_end: u64,
     /// The sender ran into the target in this round or the last, so the path was offered all it
@@ -58,6 +56,43 @@ pub struct Stamp {
 
 const RATE_WINDOW: u64 = 10;
 const GAIN: f64 = 2.0;
+/// What a path is offered beyond what it brings, to see whether it takes more.
+const LEVEL: f64 = 1.125;
+
+/// What was answered of late, in parts of a round trip: counted from one instant to the next, a
+/// burst would fall into one trip or the other, and look like growth.
+#[derive(Debug, Default)]
+struct Trips {
+    /// When the first of `parts` began.
+    since: Option<Instant>,
+    /// The latest first.
+    parts: [u64; 2 * PARTS],
+}
+
+const PARTS: usize = 8;
+
+impl Trips {
+    fn note(&mut self, now: Instant, trip: Duration, amount: u64) {
+        let since = *self.since.get_or_insert(now);
+        let part = (trip / PARTS as u32).max(Duration::from_nanos(1));
+        let over = now.saturating_duration_since(since);
+        let passed = over.as_nanos() / part.as_nanos();
+        if passed > 0 {
+            let shift = usize::try_from(passed).unwrap_or(usize::MAX);
+            let shift = shift.min(self.parts.len());
+            self.parts.rotate_right(shift);
+            self.parts[..shift].fill(0);
+            self.since = u32::try_from(passed).map_or(Some(now), |n| Some(since + part * n));
+        }
+        self.parts[0] += amount;
+    }
+
+    /// The last round trip and the one before.
+    fn last_two(&self) -> [u64; 2] {
+        let (last, before) = self.parts.split_at(PARTS);
+        [last.iter().sum(), before.iter().sum()]
+    }
+}
 
 impl Depth {
     /// Nothing is known of the path yet.
@@ -71,8 +106,7 @@ impl Depth {
             answered_sent_at: None,
             rates: VecDeque::new(),
             latency: None,
-            trip: None,
-            answered: [0; 2],
+            trips: Trips::default(),
             round: 0,
             round_end: 0,
             blocked: [false; 2],
@@ -96,7 +130,16 @@ impl Depth {
     /// server for several of them, as they do while TCP starts slowly, tell the mean rate of all
     /// that time; in slow start that was a third of the present one.
     pub fn lately(&self) -> u64 {
-        self.answered.into_iter().max().unwrap_or(0)
+        let [last, before] = self.trips.last_two();
+        last.max(before)
+    }
+
+    /// What the next round trip may bring, going by the last two: twice as much while TCP starts
+    /// slowly, and a little more than the last one when that is over.
+    pub fn soon(&self) -> u64 {
+        let [last, before] = self.trips.last_two();
+        let growth = last as f64 / before.max(1) as f64;
+        (self.lately() as f64 * growth.clamp(LEVEL, GAIN)) as u64
     }
 
     /// What is in flight.
@@ -147,7 +190,8 @@ impl Depth {
         self.delivered_at = Some(now);
         let latency = now.saturating_duration_since(stamp.sent_at);
         self.latency = Some(self.latency.map_or(latency, |l| l.min(latency)));
-        self.note_trip(now, stamp.amount);
+        let latency = self.latency.unwrap_or_default();
+        self.trips.note(now, latency, stamp.amount);
         self.answered_sent_at = Some(stamp.sent_at);
         // Answers that were held up arrive in a burst; what was sent meanwhile bounds the rate
         // (draft-cheng-iccrg-delivery-rate-estimation section 3.3).
@@ -162,21 +206,6 @@ impl Depth {
         if self.was_blocked() {
             self.target = self.product().clamp(self.limits.min, self.limits.max);
         }
-    }
-
-    fn note_trip(&mut self, now: Instant, amount: u64) {
-        let latency = self.latency.unwrap_or_default();
-        let over = now.saturating_duration_since(*self.trip.get_or_insert(now));
-        if over >= latency {
-            let before = if over < 2 * latency {
-                self.answered[0]
-            } else {
-                0
-            };
-            self.answered = [0, before];
-            self.trip = Some(now);
-        }
-        self.answered[0] += amount;
     }
 
     fn was_blocked(&self) -> bool {
@@ -301,10 +330,36 @@ mod tests {
             }
         }
         assert_eq!(depth.lately(), answered * 4096);
+        assert_eq!(depth.soon(), 2 * answered * 4096);
         assert!(depth.target_of(1.0) < answered * 4096 * 3 / 4, "the mean");
         // Long after, it is not lately any more.
         depth.on_answered(start + rtt * 30, queue.pop_front().unwrap());
         assert_eq!(depth.lately(), 4096);
+    }
+
+    /// However they lie in it.
+    #[test]
+    fn a_level_rate_that_comes_in_bursts_is_level() {
+        let start = testkit::sftp_model::epoch();
+        let rtt = Duration::from_millis(96);
+        for offset in 0..8 {
+            let mut depth = Depth::new(LIMITS);
+            let first = depth.on_sent(start, 4096);
+            depth.on_answered(start + rtt, first);
+            for step in 0..80 {
+                // Six of seven parts in one eighth of the round trip.
+                let amount = if step % 8 == offset {
+                    6 * CHUNK
+                } else {
+                    CHUNK / 7
+                };
+                let at = start + rtt + rtt / 8 * step;
+                let stamp = depth.on_sent(at - rtt, amount);
+                depth.on_answered(at, stamp);
+                let whole = 6 * CHUNK + CHUNK;
+                assert!(step < 24 || depth.soon() < whole * 5 / 4, "{step} {offset}");
+            }
+        }
     }
 
     /// A stalled receiver, or a thread that slept: answers of many milliseconds within one.

@@ -62,6 +62,9 @@ impl Output {
     }
 }
 
+/// The first message of a client, framed: INIT of version 3, which is the same for everybody.
+pub const INIT: [u8; 9] = [0, 0, 0, 5, 1, 0, 0, 0, 3];
+
 /// The client side of an SFTP session, without I/O.
 ///
 /// After [`Client::handle_input`], drain [`Client::poll_reply`]; after any call, drain

@@ -18,7 +18,7 @@ mod splitter;
 mod status;
 
 pub use attrs::Attrs;
-pub use client::{Client, MAX_MESSAGE, Options, Output, SymlinkOrder};
+pub use client::{Client, INIT, MAX_MESSAGE, Options, Output, SymlinkOrder};
 pub use error::Error;
 pub use ids::{OpenFlags, RequestId};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};

@@ -12,7 +12,7 @@ pub mod msg;
 mod text;
 pub mod transport;
 
-pub use conn::{Connection, ConnectionConfig, Event, SealedQueue};
+pub use conn::{Connection, ConnectionConfig, Early, Event, SealedQueue};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
 /// Which end of a connection.

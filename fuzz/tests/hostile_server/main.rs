@@ -16,7 +16,7 @@ use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Error, Event, PeerMisbehaved, Role};
+use ssh::{Connection, ConnectionConfig, Early, Error, Event, PeerMisbehaved, Role};
 use wire::{PacketBuf, Pool, Reader};
 use zeroize::Zeroizing;
 
@@ -76,7 +76,7 @@ struct World {
     now: Instant,
     key: PrivateKey,
     auth: AuthConfig,
-    early: bool,
+    early: Early,
     approved: bool,
     key_shown: bool,
     service_accepted: bool,
@@ -126,7 +126,12 @@ impl World {
             now: Instant::now(),
             key,
             auth,
-            early: u.ratio(1, 4)?,
+            early: *u.choose(&[
+                Early::Nothing,
+                Early::Nothing,
+                Early::Opening(9),
+                Early::Everything,
+            ])?,
             approved: false,
             key_shown: false,
             service_accepted: false,
@@ -192,7 +197,7 @@ impl World {
                     Ok(None) => break,
                     // It has said so much nonsense that it lost track of its own keys.
                     Err(error) => {
-                        let early = self.client.is_early();
+                        let early = self.early != Early::Nothing;
                         assert!(
                             early || self.let_in || !is_of_channels(&error),
                             "{error} before it was let in"
@@ -252,7 +257,7 @@ impl World {
             UserauthInfoResponse::NUMBER => self.asked = Asked::Entry,
             80.. if number < 192 => {
                 assert!(
-                    self.let_in || self.client.is_early(),
+                    self.let_in || self.early != Early::Nothing,
                     "message {number} before it was let in"
                 );
             }
@@ -295,7 +300,7 @@ impl World {
             Event::Channel(ChannelEvent::SessionOpened(_) | ChannelEvent::Request { .. }) => {
                 panic!("a client serves no sessions")
             }
-            Event::Channel(_) => {}
+            Event::Channel(_) | Event::Retracted => {}
         }
     }
 

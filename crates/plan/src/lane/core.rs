@@ -244,11 +244,9 @@ impl Core {
             return false;
         }
         let small = flying < self.requests.in_flight() * SMALL;
-        // What the path held at its best, and as much again: in slow start it is that soon.
+        // What the path held at its best, or will in the next round trip.
         let holds = match self.bytes.latency() {
-            Some(latency) if latency >= LONG => {
-                self.bytes.target_of(2.0).max(2 * self.bytes.lately())
-            }
+            Some(latency) if latency >= LONG => self.bytes.target_of(1.0).max(self.bytes.soon()),
             // What comes in one burst is many round trips of it.
             _ => self.bytes.target_of(2.0),
         };

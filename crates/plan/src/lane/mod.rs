@@ -392,19 +392,21 @@ impl Lane {
     /// What every SFTP server understands needs no VERSION: OpenSSH's takes INIT first and the
     /// rest after it, and whether a target is a directory is known a round trip sooner.
     fn pump_questions(&mut self) {
+        let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
         while self.core.config.openssh
-            && let Some(job) = self.waiting.pop_front()
+            && let Some(at) = self.waiting.iter().position(|job| !lists(job))
         {
-            let question = match &job.kind {
+            let question = match &self.waiting[at].kind {
                 JobKind::Stat { .. } => true,
                 JobKind::RealPath { path } => path.0.first() != Some(&b'~'),
                 _ => false,
             };
             if !question {
-                self.waiting.push_front(job);
                 return;
             }
-            self.begin(job);
+            if let Some(job) = self.waiting.remove(at) {
+                self.begin(job);
+            }
         }
     }
 

@@ -198,6 +198,29 @@ fn what_is_asked_before_version_is_answered_with_it() {
     assert!(w.now - w.start < 2 * RTT, "{:?}", w.now - w.start);
 }
 
+/// A listing cannot leave before VERSION has come, and nobody waits for it.
+#[test]
+fn a_listing_that_waits_for_version_keeps_no_question() {
+    let mut w = World::new(Mode::Predicting);
+    w.model.fs.place("dir", Kind::Dir, 0o755);
+    let list = w.job(JobKind::List {
+        path: remote("dir"),
+    });
+    let stat = w.job(JobKind::Stat {
+        path: remote("dir"),
+        follow: true,
+    });
+    w.run();
+    assert!(w.done(list) && w.done(stat));
+    let at = |job| {
+        w.events
+            .iter()
+            .position(|(_, e)| *e == LaneEvent::Done(job))
+    };
+    assert!(at(stat) < at(list), "{:?}", w.events);
+    assert!(w.now - w.start < 3 * RTT, "{:?}", w.now - w.start);
+}
+
 #[test]
 fn directories_links_and_attributes() {
     for server in [Personality::openssh(), Personality::other()] {

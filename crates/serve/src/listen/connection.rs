@@ -11,7 +11,7 @@ use ssh::auth::LoginEvent;
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig};
 use ssh::cipher::{MACS, preferred_order};
 use ssh::kex::KEX_METHODS;
-use ssh::transport::{Proposal, TransportConfig, TransportEvent};
+use ssh::transport::{Guess, Proposal, TransportConfig, TransportEvent};
 use ssh::{ConnectionConfig, Event, PeerMisbehaved, SealedQueue};
 use sys::{Segments, Tuning};
 use tracing::{debug, info};
@@ -278,7 +278,7 @@ impl<'s> Connection<'s> {
             }
             Event::Channel(event) => self.handle_channel(event),
             // The client's side has authentication of that kind.
-            Event::Transport(_) | Event::Auth(_) => {}
+            Event::Transport(_) | Event::Auth(_) | Event::Retracted => {}
         }
         Ok(false)
     }
@@ -379,7 +379,7 @@ fn engine(settings: &Settings) -> ConnectionConfig {
                 macs: owned(&macs),
                 compress: false,
             },
-            guess: false,
+            guess: Guess::Never,
             rekey_bytes: None,
             rekey_time: Some(REKEY_TIME),
             host_keys: settings.host_keys.clone(),

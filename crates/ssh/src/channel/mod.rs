@@ -67,6 +67,8 @@ pub struct Channels {
     next: u32,
     /// The number the peer gives the next channel, while it can be known.
     expected: Option<u32>,
+    /// The window that is counted on before the peer has confirmed a channel.
+    assumed: u32,
     /// Whose turn it is.
     turn: u32,
     control: VecDeque<Vec<u8>>,
@@ -87,6 +89,7 @@ impl Channels {
             channels: BTreeMap::new(),
             next: 0,
             expected: Some(0),
+            assumed: ASSUMED_WINDOW,
             turn: 0,
             control: VecDeque::new(),
             asked: 0,
@@ -103,6 +106,26 @@ impl Channels {
     /// Most bytes the windows of this connection may grow to.
     pub fn set_max_window(&mut self, bytes: u32) {
         self.config.max_window = bytes.max(self.config.window);
+    }
+
+    /// Counts on no more than so many bytes of window in channels of which nothing has left,
+    /// until they are confirmed; `None` is what sshd is known to give.
+    pub(crate) fn set_assumed(&mut self, bytes: Option<u32>) {
+        self.assumed = bytes.unwrap_or(ASSUMED_WINDOW);
+        for channel in self.channels.values_mut() {
+            if bytes.is_some() && channel.predicted {
+                channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
+            }
+        }
+    }
+
+    /// The peer has taken nothing of what was sent: no channel was ever opened.
+    pub(crate) fn retract(&mut self) {
+        self.channels.clear();
+        self.control.clear();
+        self.next = 0;
+        self.expected = Some(0);
+        self.set_assumed(None);
     }
 
     /// Opens a session.
@@ -145,7 +168,7 @@ impl Channels {
         let mut channel = Channel::new(expected.filter(|_| predict), receive);
         if channel.remote.is_some() {
             channel.predicted = true;
-            channel.send = SendWindow::assumed(ASSUMED_WINDOW, MAX_DATA);
+            channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
         }
         self.channels.insert(id, channel);
         ChannelId(id)

@@ -18,6 +18,7 @@ pub use sealed::SealedQueue;
 use crate::auth::{AuthConfig, AuthEvent, AuthMessage, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
+use crate::msg::UserauthFailure;
 use crate::transport::{
     Extensions, Ident, Negotiated, Output, Random, Transport, TransportConfig, TransportEvent,
 };
@@ -46,6 +47,25 @@ pub enum Event {
     Login(LoginEvent),
     /// A channel's.
     Channel(ChannelEvent),
+    /// Authentication was not what the channel that was opened with it had hoped for: there is
+    /// no such channel, and its events were the last.
+    Retracted,
+}
+
+/// What leaves before authentication has succeeded. Never anything with compression, whose start
+/// both ends tie to the success.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Early {
+    /// Authentication.
+    #[default]
+    Nothing,
+    /// What opens a channel, and so many bytes of its data that they are a greeting and nothing of
+    /// the user's. After a refusal sshd answers each message with UNIMPLEMENTED (auth2.c,
+    /// dispatch_protocol_error), and authentication goes on: [`Event::Retracted`].
+    Opening(u32),
+    /// Everything. Only for a key that has worked on this host key before: a refusal then ends the
+    /// connection, and the owner connects again without.
+    Everything,
 }
 
 /// One side of an SSH connection, without I/O and without a clock.
@@ -69,7 +89,9 @@ pub struct Connection {
     auth: Authentication,
     channels: Channels,
     authenticated: bool,
-    early: bool,
+    early: Early,
+    /// Messages of channels that left before authentication had succeeded.
+    sent_early: u32,
     alive: Alive,
     events: VecDeque<Event>,
 }
@@ -113,7 +135,8 @@ impl Connection {
             auth: Authentication::Unbegun,
             channels: Channels::new(role, config.channels, pool),
             authenticated: false,
-            early: false,
+            early: Early::Nothing,
+            sent_early: 0,
             alive: Alive::new(config.alive_interval, config.alive_count),
             events: VecDeque::new(),
         })
@@ -148,6 +171,9 @@ impl Connection {
         match (number, &mut self.auth) {
             (0..=79, Authentication::Ours(auth)) => {
                 auth.handle(&payload)?;
+                if number == UserauthFailure::NUMBER {
+                    self.retract();
+                }
                 self.drain_auth();
                 Ok(())
             }
@@ -155,7 +181,7 @@ impl Connection {
                 let handled = login.handle(&payload);
                 self.drain_login(handled)
             }
-            (80..=127, _) => self.channels.handle(now, payload),
+            (80..=127, _) if self.authenticated => self.channels.handle(now, payload),
             _ => Err(PeerMisbehaved::Unexpected(number).into()),
         }
     }
@@ -209,10 +235,22 @@ impl Connection {
         self.auth()?.poll_message()
     }
 
+    /// What was sent on the hope that this request would be the last was for nothing.
+    fn retract(&mut self) {
+        if let Early::Opening(_) = self.early {
+            self.early = Early::Nothing;
+            self.transport
+                .forgive_unimplemented(std::mem::take(&mut self.sent_early));
+            self.channels.retract();
+            self.events.push_back(Event::Retracted);
+        }
+    }
+
     fn drain_auth(&mut self) {
         while let Some(event) = self.poll_auth_event() {
             if matches!(event, AuthEvent::Success) {
                 self.authenticated = true;
+                self.channels.set_assumed(None);
                 self.transport.set_authenticated();
             }
             self.events.push_back(Event::Auth(event));
@@ -233,6 +271,11 @@ impl Connection {
         while let Some(event) = self.channels.poll_event() {
             self.events.push_back(Event::Channel(event));
         }
+    }
+
+    /// Does what takes long while the peer is waited for; see [`Transport::prepare`].
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        self.transport.prepare()
     }
 
     /// What happened.
@@ -260,11 +303,14 @@ impl Connection {
                 }
                 continue;
             }
-            if !(self.authenticated || self.early) {
+            if !self.authenticated && self.early == Early::Nothing {
                 return Ok(None);
             }
             match self.channels.poll_packet() {
-                Some(packet) => self.transport.send(packet)?,
+                Some(packet) => {
+                    self.sent_early += u32::from(!self.authenticated);
+                    self.transport.send(packet)?;
+                }
                 None => return Ok(None),
             }
         }
@@ -294,11 +340,7 @@ impl Connection {
     }
 
     /// Starts authentication; the host key must have been accepted.
-    ///
-    /// With `early`, channel messages do not wait for its success. Only for a key that has worked
-    /// on this host key before: a refusal then ends the connection, and the owner connects again
-    /// without. Never with compression, whose start both ends tie to the success.
-    pub fn start_auth(&mut self, config: AuthConfig, early: bool) -> Result<(), Error> {
+    pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
         auth.start();
         self.auth = Authentication::Ours(auth);
@@ -306,14 +348,24 @@ impl Connection {
             .transport
             .negotiated()
             .is_some_and(|n| n.c2s.compress || n.s2c.compress);
-        self.early = early && !compress;
+        if !compress {
+            self.early = early;
+        }
+        if let Early::Opening(bytes) = self.early {
+            self.channels.set_assumed(Some(bytes));
+        }
         self.drain_auth();
         Ok(())
     }
 
-    /// Whether channel messages go out before authentication has succeeded.
+    /// Whether everything goes out before authentication has succeeded.
     pub fn is_early(&self) -> bool {
-        self.early && !self.authenticated
+        self.early == Early::Everything && !self.authenticated
+    }
+
+    /// Whether a channel may be opened before authentication has succeeded, and no more.
+    pub fn is_opening(&self) -> bool {
+        matches!(self.early, Early::Opening(_)) && !self.authenticated
     }
 
     /// A client's authentication, to answer its events.

@@ -10,7 +10,7 @@ use super::*;
 use crate::auth::{Identity, Method};
 use crate::channel::{ChannelEvent, ChannelId, Request};
 use crate::key::PrivateKey;
-use crate::transport::Proposal;
+use crate::transport::{Guess, Proposal};
 
 struct Pair {
     now: Instant,
@@ -41,7 +41,7 @@ fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
                 macs: names(&["hmac-sha2-256"]),
                 compress,
             },
-            guess: false,
+            guess: Guess::Never,
             rekey_bytes: None,
             rekey_time: None,
             host_keys,
@@ -190,7 +190,7 @@ impl Pair {
             max_prompts: 0,
         };
         // Channels are opened in the flight of the request: early.
-        self.client.start_auth(config, true).unwrap();
+        self.client.start_auth(config, Early::Everything).unwrap();
     }
 
     fn open(&mut self) -> ChannelId {

@@ -35,6 +35,16 @@ impl ClientExchange {
         Ok((Self { method, half }, init))
     }
 
+    /// The same for a method that differs from its own by name alone.
+    pub fn renamed(self, method: &'static KexMethod) -> Option<Self> {
+        let same = match (&self.method.agreement, &method.agreement) {
+            (Agreement::Hybrid(kem), Agreement::Hybrid(other)) => kem == other,
+            _ => false,
+        };
+        let half = self.half;
+        (same && self.method.hash == method.hash).then_some(Self { method, half })
+    }
+
     /// The method.
     pub fn method(&self) -> &'static KexMethod {
         self.method

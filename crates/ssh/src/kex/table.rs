@@ -26,7 +26,7 @@ pub(super) struct Curve {
 }
 
 /// The post-quantum half of a hybrid method. The other half is X25519.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kem {
     MlKem768,
     Sntrup761,

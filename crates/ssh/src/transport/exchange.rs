@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::keys::KeySet;
 use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
-use super::{Transport, TransportEvent};
+use super::{Guess, Ident, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerMisbehaved};
@@ -41,6 +41,15 @@ struct Started {
     exchange: ClientExchange,
     public: Vec<u8>,
 }
+
+/// A client's ephemeral key that has not been used.
+pub(super) struct Prepared {
+    exchange: ClientExchange,
+    public: Vec<u8>,
+}
+
+/// The method whose ephemeral key takes long.
+const SLOW: &str = "sntrup761x25519-sha512";
 
 pub(super) struct AwaitReply {
     chosen: Negotiated,
@@ -82,9 +91,19 @@ impl Transport {
     /// Sends KEXINIT, and a guessed KEX_ECDH_INIT behind the first one when told to.
     pub(super) fn start_exchange(&mut self) -> Result<(), Error> {
         let first = self.session_id.is_none();
-        let guess = first && self.config.guess && self.role == Role::Client;
-        let mut cookie = [0; 16];
-        (self.random)(&mut cookie);
+        let usual = self.theirs.as_ref().and_then(Ident::usual_kex);
+        let guess = match self.guess() {
+            _ if !first => false,
+            Guess::Never => false,
+            Guess::Remembered => true,
+            Guess::ByVersion => {
+                usual.is_some() && usual == self.config.proposal.kex.first().map(String::as_str)
+            }
+        };
+        let mut cookie = std::mem::take(&mut self.cookie);
+        if !first {
+            (self.random)(&mut cookie);
+        }
         let ours = self.config.proposal.encode(self.role, cookie, first, guess);
         self.send_message(&ours)?;
         let guess = match guess {
@@ -106,9 +125,28 @@ impl Transport {
         Ok(())
     }
 
-    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+    pub(super) fn prepare_kex(&self) -> Result<Option<Prepared>, Error> {
+        let mut offered = self.config.proposal.kex.iter();
+        let Some(method) = offered
+            .find(|n| n.starts_with(SLOW))
+            .and_then(|n| kex::method(n))
+        else {
+            return Ok(None);
+        };
         let (exchange, public) =
             ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
+        Ok(Some(Prepared { exchange, public }))
+    }
+
+    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+        let prepared = self.prepared.take().and_then(|prepared| {
+            let exchange = prepared.exchange.renamed(method)?;
+            Some((exchange, prepared.public))
+        });
+        let (exchange, public) = match prepared {
+            Some(prepared) => prepared,
+            None => ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?,
+        };
         self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
         Ok(Started {
             method,

@@ -35,7 +35,7 @@ use crate::Role;
 use crate::error::Error;
 use crate::key::PrivateKey;
 use crate::msg::{Disconnect, Ping};
-use exchange::Exchange;
+use exchange::{Exchange, Prepared};
 use open::Inbound;
 use seal::Outbound;
 
@@ -52,9 +52,8 @@ pub struct TransportConfig {
     pub software: String,
     /// What we offer.
     pub proposal: Proposal,
-    /// Send a key exchange packet behind KEXINIT, since the peer preferred our first choice of
-    /// key exchange and host key when it was last seen.
-    pub guess: bool,
+    /// A client's.
+    pub guess: Guess,
     /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
     /// cipher's own limit.
     pub rekey_bytes: Option<u64>,
@@ -62,6 +61,22 @@ pub struct TransportConfig {
     pub rekey_time: Option<Duration>,
     /// A server's host keys.
     pub host_keys: Vec<Arc<PrivateKey>>,
+}
+
+/// Whether a key exchange packet follows the first KEXINIT before the peer's has come (RFC 4253
+/// section 7). It counts where both sides name the same key exchange and host key first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guess {
+    /// None does.
+    #[default]
+    Never,
+    /// Both leave at once: the peer preferred our first choices when it was last seen.
+    Remembered,
+    /// KEXINIT waits for the peer's identification, and where that is OpenSSH's, the key exchange
+    /// that its version prefers goes with it. Neither waits longer for that: sshd's KEXINIT
+    /// is held by Nagle's algorithm until its identification is acknowledged, so that it comes a
+    /// round trip after it, and what a wrong guess costs is a packet.
+    ByVersion,
 }
 
 /// What the transport tells its owner.
@@ -115,6 +130,10 @@ pub struct Transport {
     outbound: Outbound,
     inbound: Inbound,
     exchange: Exchange,
+    /// Of the first KEXINIT.
+    cookie: [u8; 16],
+    /// The part of a guess that takes long, made while the peer is waited for.
+    prepared: Option<Prepared>,
     /// The exchange hash of the first key exchange.
     session_id: Option<Bytes>,
     /// Signature over the first exchange hash, for the agent's session-bind.
@@ -124,6 +143,9 @@ pub struct Transport {
     peer_takes_ext_info: bool,
     extensions: Extensions,
     authenticated: bool,
+    /// Messages that came too early for the peer, and of which it will say so.
+    forgiven: u32,
+    hears_early: bool,
     keys_since: Option<Instant>,
     rekey_limit: u64,
     negotiated: Option<Negotiated>,
@@ -132,7 +154,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport that has its identification and KEXINIT ready to be sent.
+    /// A transport that has its identification and, but for [`Guess::ByVersion`], KEXINIT ready
+    /// to be sent.
     ///
     /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
     pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
@@ -148,6 +171,8 @@ impl Transport {
             outbound: Outbound::new(),
             inbound: Inbound::new(),
             exchange: Exchange::Idle,
+            cookie: [0; 16],
+            prepared: None,
             session_id: None,
             host_signature: None,
             host_key: None,
@@ -155,15 +180,22 @@ impl Transport {
             peer_takes_ext_info: false,
             extensions: Extensions::default(),
             authenticated: false,
+            forgiven: 0,
+            hears_early: false,
             keys_since: None,
             rekey_limit: u64::MAX,
             negotiated: None,
             ready: VecDeque::new(),
             events: VecDeque::new(),
         };
+        // The first random bytes may take long (the system's entropy is gathered), and there is
+        // time for it now.
+        (transport.random)(&mut transport.cookie);
         let line = format!("{}\r\n", transport.ours.as_str());
         transport.ready.push_back(Output::Raw(line.into_bytes()));
-        transport.start_exchange()?;
+        if transport.guess() != Guess::ByVersion {
+            transport.start_exchange()?;
+        }
         Ok(transport)
     }
 
@@ -181,7 +213,11 @@ impl Transport {
                 Some(ident) => {
                     self.events
                         .push_back(TransportEvent::Identified(ident.clone()));
+                    self.prefer_kex(ident.usual_kex());
                     self.theirs = Some(ident);
+                    if self.guess() == Guess::ByVersion {
+                        self.start_exchange()?;
+                    }
                 }
                 None => return Ok(None),
             }
@@ -195,6 +231,33 @@ impl Transport {
             }
         }
         Ok(None)
+    }
+
+    /// Does what takes long and will probably be needed, while the peer's identification is on its
+    /// way: the ephemeral key of sntrup761, which takes 12 ms and is what OpenSSH 9 prefers.
+    pub fn prepare(&mut self) -> Result<(), Error> {
+        let waits = self.theirs.is_none() && self.guess() == Guess::ByVersion;
+        if waits && self.prepared.is_none() {
+            self.prepared = self.prepare_kex()?;
+        }
+        Ok(())
+    }
+
+    fn guess(&self) -> Guess {
+        match self.role {
+            Role::Client => self.config.guess,
+            Role::Server => Guess::Never,
+        }
+    }
+
+    /// All that is offered is good enough, so what the server prefers may as well stand first.
+    fn prefer_kex(&mut self, name: Option<&'static str>) {
+        let kex = &mut self.config.proposal.kex;
+        if self.config.guess == Guess::ByVersion
+            && let Some(at) = name.and_then(|name| kex.iter().position(|n| n == name))
+        {
+            kex[..=at].rotate_right(1);
+        }
     }
 
     /// Bytes that the packet arriving needs in all, so that the caller can make room for it in
@@ -291,6 +354,19 @@ impl Transport {
     pub fn set_authenticated(&mut self) {
         self.authenticated = true;
         self.apply_compression();
+    }
+
+    /// Hands out what a client says of channels before it has authenticated, to be refused as
+    /// OpenSSH does (auth2.c, dispatch_protocol_error). Only for whoever carries none of it out:
+    /// CVE-2018-10933 and CVE-2025-32433 were servers that did.
+    pub fn hear_early(&mut self) {
+        self.hears_early = self.role == Role::Server;
+    }
+
+    /// So many of the messages that were sent will be answered with UNIMPLEMENTED, and that is
+    /// no harm.
+    pub fn forgive_unimplemented(&mut self, messages: u32) {
+        self.forgiven += messages;
     }
 
     fn apply_compression(&mut self) {

@@ -43,6 +43,24 @@ impl Ident {
             parts.next().and_then(|m| m.parse().ok()).unwrap_or(0),
         ))
     }
+
+    /// The key exchange that an OpenSSH server of this version names first, if nobody has changed
+    /// that (myproposal.h, KEX_SERVER); `None` for other software.
+    pub fn usual_kex(&self) -> Option<&'static str> {
+        Some(match self.openssh()? {
+            (10.., _) => "mlkem768x25519-sha256",
+            (9, 9..) => "sntrup761x25519-sha512",
+            // Debian 12 has named it first since 1:9.2p1-2+deb12u4.
+            (9, _) if self.debian_12_update().is_some_and(|n| n >= 4) => "sntrup761x25519-sha512",
+            (9, _) => "sntrup761x25519-sha512@openssh.com",
+            (7.., _) => "curve25519-sha256",
+            _ => "curve25519-sha256@libssh.org",
+        })
+    }
+
+    fn debian_12_update(&self) -> Option<u32> {
+        self.0.split_once("+deb12u")?.1.parse().ok()
+    }
 }
 
 /// Takes the peer's identification from the front of `buf` once it is all there; lines before it

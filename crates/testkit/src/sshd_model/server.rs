@@ -3,7 +3,8 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use ssh::channel::{ChannelId, Channels, ChannelsConfig};
-use ssh::transport::{Transport, TransportConfig, TransportEvent};
+use ssh::msg::{ChannelData, Unimplemented};
+use ssh::transport::{Guess, Transport, TransportConfig, TransportEvent};
 use ssh::{Error, PeerMisbehaved, Role};
 use wire::{PacketBuf, Pool};
 
@@ -33,6 +34,7 @@ pub struct SshdModel {
     writes: VecDeque<Vec<u8>>,
     error: Option<Error>,
     log: Vec<u8>,
+    early_data: Vec<u8>,
 }
 
 impl SshdModel {
@@ -42,14 +44,15 @@ impl SshdModel {
         let transport = TransportConfig {
             software: config.software.clone(),
             proposal: config.proposal.clone(),
-            guess: false,
+            guess: Guess::Never,
             rekey_bytes: config.rekey_bytes,
             rekey_time: None,
             host_keys: vec![config.host_key.clone()],
         };
         let mut rng = Seeded::new(seed);
         let random = Box::new(move |to: &mut [u8]| rng.fill(to));
-        let transport = Transport::new(Role::Server, transport, random).expect("a sound setup");
+        let mut transport = Transport::new(Role::Server, transport, random).expect("a sound setup");
+        transport.hear_early();
         let pool = Pool::new(32 << 10, 64);
         let mut model = Self {
             transport,
@@ -67,6 +70,7 @@ impl SshdModel {
             writes: VecDeque::new(),
             error: None,
             log: Vec::new(),
+            early_data: Vec::new(),
             config,
         };
         model.take_output();
@@ -105,6 +109,11 @@ impl SshdModel {
     /// Numbers of the messages of the upper layers that have come.
     pub fn log(&self) -> &[u8] {
         &self.log
+    }
+
+    /// Data of channels that came before anybody had authenticated.
+    pub fn early_data(&self) -> &[u8] {
+        &self.early_data
     }
 
     /// Key exchanges that are through.
@@ -155,6 +164,15 @@ impl SshdModel {
                 5 | 50..=79 => self.handle_auth(&payload)?,
                 // Our refusals of what was slipped in.
                 92 => {}
+                // auth2.c, dispatch_protocol_error.
+                80..=127 if !self.auth.done => {
+                    if let Ok(data) = ChannelData::decode(&payload) {
+                        self.early_data.extend_from_slice(data.data);
+                    }
+                    let answer = Unimplemented { sequence: 0 };
+                    self.transport
+                        .send(PacketBuf::from_payload(&answer.to_bytes()))?;
+                }
                 80..=127 => {
                     let payload = self.renumber(payload);
                     self.channels.handle(now, payload)?;

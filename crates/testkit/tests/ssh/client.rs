@@ -10,8 +10,8 @@ use sftp::{Output, ServerInfo};
 use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
-use ssh::transport::{Proposal, TransportConfig, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Event};
+use ssh::transport::{Guess, Proposal, TransportConfig, TransportEvent};
+use ssh::{Connection, ConnectionConfig, Early, Event};
 use testkit::sftp_model::Personality;
 use testkit::sim::Seeded;
 use wire::Pool;
@@ -30,9 +30,11 @@ pub(crate) struct Setup {
     pub(crate) password: Option<String>,
     pub(crate) answers: Option<Vec<String>>,
     pub(crate) proposal: Proposal,
-    pub(crate) guess: bool,
+    pub(crate) guess: Guess,
     /// The first key has worked on this host key before.
     pub(crate) proven: bool,
+    /// A channel is opened with authentication, whatever becomes of that.
+    pub(crate) opening: bool,
     /// The SFTP server is known.
     pub(crate) remembered: bool,
     pub(crate) rekey_bytes: Option<u64>,
@@ -46,8 +48,9 @@ impl Setup {
             password: None,
             answers: None,
             proposal,
-            guess: false,
+            guess: Guess::Never,
             proven: false,
+            opening: false,
             remembered: false,
             rekey_bytes: None,
         }
@@ -145,6 +148,13 @@ impl Client {
         })
     }
 
+    pub(crate) fn stat(&mut self, path: &str) -> JobId {
+        self.job(JobKind::Stat {
+            path: RemotePath(path.as_bytes().to_vec()),
+            follow: true,
+        })
+    }
+
     pub(crate) fn get(&mut self, source: &str) -> JobId {
         self.job(JobKind::Get {
             source: RemotePath(source.as_bytes().to_vec()),
@@ -170,6 +180,10 @@ impl Client {
         self.seed += 100;
         self.conn = engine(&self.setup, &self.pool, self.seed);
         self.received.clear();
+        self.lose_lane();
+    }
+
+    fn lose_lane(&mut self) {
         self.channel = None;
         if let Some(lane) = self.lane.take() {
             let left = lane.into_unfinished();
@@ -215,6 +229,7 @@ impl Client {
                 Event::Auth(event) => self.handle_auth(event)?,
                 Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
                 Event::Channel(event) => self.handle_channel(now, event)?,
+                Event::Retracted => self.lose_lane(),
             }
         }
         Ok(())
@@ -229,7 +244,11 @@ impl Client {
             return Ok(());
         };
         let openssh = self.conn.peer().is_some_and(|p| p.openssh().is_some());
-        let early = self.setup.proven && openssh && !self.step_by_step;
+        let early = match openssh && !self.step_by_step {
+            true if self.setup.proven => Early::Everything,
+            true if self.setup.opening => Early::Opening(sftp::INIT.len() as u32),
+            _ => Early::Nothing,
+        };
         let identities = self.setup.keys.iter().map(|key| Identity {
             blob: key.public_blob().to_vec(),
             algorithms: vec!["ssh-ed25519".to_owned()],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ssh::transport::Proposal;
+use ssh::transport::{Guess, Proposal};
 use testkit::sim::Path;
 use testkit::sshd_model::{SshdConfig, Way};
 
@@ -25,7 +25,7 @@ fn a_wrong_guess_goes_on() {
             ..setup().proposal
         };
         let setup = Setup {
-            guess: true,
+            guess: Guess::Remembered,
             proposal,
             ..known()
         };
@@ -33,6 +33,60 @@ fn a_wrong_guess_goes_on() {
         put(&mut world);
         assert_eq!(world.restarts, 0);
     }
+}
+
+/// The session that was opened with the first key is none; the login goes on where it is.
+#[test]
+fn a_channel_opened_with_an_authentication_that_is_refused_is_opened_again() {
+    let [_, old, new] = keys();
+    let ways = |ways| SshdConfig { ways, ..sshd() };
+    let new_key = || Way::Key(new.public_blob().to_vec());
+    let old_key = || Way::Key(old.public_blob().to_vec());
+    let password = || Way::Password("secret".to_owned());
+    for ways in [
+        ways(vec![new_key()]),
+        ways(vec![old_key(), password()]),
+        ways(vec![password()]),
+    ] {
+        let setup = Setup {
+            keys: vec![Arc::clone(old), Arc::clone(new)],
+            password: Some("secret".to_owned()),
+            opening: true,
+            ..setup()
+        };
+        let mut world = World::new(setup, ways);
+        put(&mut world);
+        assert_eq!(world.restarts, 0);
+        // CHANNEL_OPEN, the subsystem, INIT: once for nothing, and then again.
+        let early = |of: u8| world.server.log().iter().filter(|n| **n == of).count();
+        assert_eq!((early(90), early(98)), (2, 2));
+    }
+}
+
+/// Whatever there is to do, it waits for the success.
+#[test]
+fn nothing_of_the_users_leaves_with_an_authentication_that_may_fail() {
+    let config = SshdConfig {
+        ways: vec![Way::Key(keys()[2].public_blob().to_vec())],
+        ..sshd()
+    };
+    let setup = Setup {
+        opening: true,
+        ..setup()
+    };
+    let mut world = World::new(setup, config);
+    world.client.stat("a name");
+    world.client.put(bytes(100_000, 3), "file");
+    assert!(matches!(world.run(), Err(End::Denied(_))));
+    let log = world.server.log();
+    assert_eq!(
+        log.iter()
+            .filter(|n| **n >= 80)
+            .copied()
+            .collect::<Vec<_>>(),
+        [90, 98, 94]
+    );
+    assert_eq!(world.server.early_data(), sftp::INIT);
 }
 
 #[test]

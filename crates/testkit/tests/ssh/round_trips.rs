@@ -1,14 +1,17 @@
 //! A file of 1 KiB from connect() to its confirmed final name, counted in round trips.
 
-use ssh::transport::Proposal;
-use testkit::sshd_model::Way;
+use ssh::transport::{Guess, Proposal};
+use testkit::sshd_model::{SshdConfig, Way};
 
 use crate::client::Setup;
 use crate::world::{RTT, World, bytes, keys, known, setup, sshd};
 
 /// Round trips until the file is confirmed.
 fn measure(what: &str, setup: Setup, ways: Vec<Way>) -> f64 {
-    let config = testkit::sshd_model::SshdConfig { ways, ..sshd() };
+    measure_with(what, setup, SshdConfig { ways, ..sshd() })
+}
+
+fn measure_with(what: &str, setup: Setup, config: SshdConfig) -> f64 {
     let mut world = World::new(setup, config);
     let data = bytes(1024, 5);
     let job = world.client.put(data.clone(), "file");
@@ -28,6 +31,46 @@ fn key() -> Vec<Way> {
 #[test]
 fn first_contact() {
     assert!(measure("first contact, key", setup(), key()) <= 11.5);
+}
+
+/// sshd's KEXINIT comes a round trip after its identification, which tells enough to go on.
+#[test]
+fn first_contact_with_the_key_exchange_that_its_version_prefers() {
+    let setup = Setup {
+        guess: Guess::ByVersion,
+        ..setup()
+    };
+    let step_by_step = measure("first contact, key", self::setup(), key());
+    let guessed = measure("first contact, guessed by version", setup, key());
+    assert!(guessed <= step_by_step - 0.9, "{guessed} {step_by_step}");
+}
+
+/// The subsystem's request makes sshd switch Nagle's algorithm off, so that the success is not held
+/// back either.
+#[test]
+fn first_contact_with_the_channel_opened_with_authentication() {
+    let setup = Setup {
+        guess: Guess::ByVersion,
+        opening: true,
+        ..setup()
+    };
+    assert!(measure("first contact, channel at once", setup, key()) <= 6.0);
+}
+
+/// Whoever has changed the preferences of an sshd waits no longer than before.
+#[test]
+fn first_contact_where_the_version_says_nothing_of_what_is_preferred() {
+    let config = SshdConfig {
+        software: "OpenSSH_8.9p1".to_owned(),
+        ..sshd()
+    };
+    let wrong = Setup {
+        guess: Guess::ByVersion,
+        ..setup()
+    };
+    let plain = measure_with("first contact, key", setup(), config.clone());
+    let wrong = measure_with("first contact, guessed wrong", wrong, config);
+    assert!(wrong <= plain + 0.05, "{wrong} {plain}");
 }
 
 #[test]
@@ -58,7 +101,7 @@ fn where_host_and_key_worked_before() {
 #[test]
 fn with_a_right_guess() {
     let setup = Setup {
-        guess: true,
+        guess: Guess::Remembered,
         ..known()
     };
     assert!(measure("host and key known, right guess", setup, key()) <= 5.8);
@@ -71,7 +114,7 @@ fn a_wrong_guess_costs_no_more_than_none() {
         ..setup().proposal
     };
     let setup = Setup {
-        guess: true,
+        guess: Guess::Remembered,
         proposal,
         ..known()
     };

@@ -93,6 +93,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
+    /// There is one key, and it is at hand: a session may be opened on the hope that it is taken.
+    pub(super) fn is_likely(&self) -> bool {
+        let key = self.methods.first() == Some(&Method::PublicKey);
+        key && matches!(self.identities.as_slice(), [only] if only.direct)
+    }
+
     /// As the engine takes it.
     pub(super) fn config(
         self,

@@ -12,8 +12,8 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::kex::KEX_METHODS;
-use ssh::key::HOST_KEY_ALGORITHMS;
-use ssh::transport::{Proposal, TransportConfig};
+use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
+use ssh::transport::{Guess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
@@ -73,6 +73,7 @@ pub struct Beside {
 pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
+    link.set_for_session();
     establish(&mut link, &name, proven)?;
     Ok(link)
 }
@@ -116,7 +117,18 @@ pub(super) fn start(
         let (host, port, user) = memory_name(&config);
         m.load(host, port, user, SystemTime::now())
     });
-    let (proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    let (mut proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
+        && let Ok(key) = PublicKey::from_blob(&beside.host_key)
+    {
+        // A host has keys of several types, and the first connection's must come again.
+        let plain_type = |name: &String| {
+            let row = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name);
+            row.map(|a| a.plain_type)
+        };
+        let other = |name: &String| plain_type(name) != Some(key.key_type());
+        proposal.host_key.sort_by_key(other);
+    }
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
     let link = LinkConfig {
         name: escape::name(config.host.as_bytes()).to_string(),
@@ -172,7 +184,7 @@ fn propose(
     config: &HostConfig,
     known: &KnownHosts,
     memory: Option<&HostMemory>,
-) -> Result<(Proposal, bool), String> {
+) -> Result<(Proposal, Guess), String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let ciphers = preferred_order(has_aes());
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
@@ -191,11 +203,17 @@ fn propose(
     // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
     // good enough, so the server's favourite may as well stand first, and of host keys any whose
     // type is known already.
-    let guess = memory.is_some_and(|m| {
-        let equal = known.equally_preferred(&HostGate::name(config), &offered);
-        let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
-        to_front(&mut kex, &m.kex, |_| true) && key
-    });
+    let equal = known.equally_preferred(&HostGate::name(config), &offered);
+    let guess = match memory {
+        Some(m) => {
+            let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
+            match to_front(&mut kex, &m.kex, |_| true) && key {
+                true => Guess::Remembered,
+                false => Guess::Never,
+            }
+        }
+        None => Guess::ByVersion,
+    };
     let proposal = Proposal {
         kex,
         host_key,

@@ -35,6 +35,11 @@ impl Engine<'_> {
                     self.announce_listed(&entries);
                     self.walks.handle(walk, tag, Answer::Entries(entries));
                 }
+                Some((_, Purpose::Listing(walk))) => {
+                    let walk = *walk;
+                    self.announce_listed(&entries);
+                    self.walks.listed_ahead(walk, Answer::Entries(entries));
+                }
                 _ => {
                     if let Some(asked) = self.asks.get_mut(&id) {
                         asked.entries.extend(entries);
@@ -123,13 +128,8 @@ impl Engine<'_> {
                 }
             }
             Purpose::Root(walk) => self.on_root(walk, said),
-            Purpose::Walk(walk, tag) => {
-                let answer = match said {
-                    Ok(()) => Answer::Done,
-                    Err(what) => Answer::Failed(what),
-                };
-                self.walks.handle(walk, tag, answer);
-            }
+            Purpose::Listing(walk) => self.walks.listed_ahead(walk, Answer::end(said)),
+            Purpose::Walk(walk, tag) => self.walks.handle(walk, tag, Answer::end(said)),
             Purpose::MakeDir(dir) => self.on_made(dir, said),
             Purpose::FinishDir(dir) => self.on_finished(dir, said),
             Purpose::DirMode(name) => {

@@ -58,6 +58,8 @@ pub(super) enum Purpose {
     Ask,
     /// What a root is, or its canonical path.
     Root(WalkId),
+    /// The listing of a root of which it is not known yet that it is a directory.
+    Listing(WalkId),
     /// A question of a walk.
     Walk(WalkId, u64),
     MakeDir(DirKey),

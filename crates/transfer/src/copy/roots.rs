@@ -101,6 +101,17 @@ impl Engine<'_> {
         let real = JobKind::RealPath {
             path: RemotePath(root.path.clone()),
         };
+        // What is no directory answers with an error, of which nobody is told.
+        if self.options.recursive || self.options.archive {
+            let path = RemotePath(root.path.clone());
+            let list = JobKind::List { path };
+            if self
+                .submit(End::Source, list, Purpose::Listing(id))
+                .is_some()
+            {
+                self.walks.list_ahead(id);
+            }
+        }
         let mut asked = 0;
         for kind in [stat, real] {
             if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
@@ -140,6 +151,10 @@ impl Engine<'_> {
             return;
         };
         let name = self.shown(End::Source, &root.path);
+        let is_directory = attributes.is_some_and(|a| a.kind() == EntryKind::Directory);
+        if !is_directory {
+            self.walks.forget_listing(id);
+        }
         let Some(attributes) = attributes else {
             let what = fault.unwrap_or_else(|| "the server told nothing of it".to_owned());
             return self.fail(None, name, what);
@@ -149,10 +164,14 @@ impl Engine<'_> {
                 let target = root.onto.target(&root.path);
                 let follow = !self.options.archive;
                 let avoid = self.walks.avoid_for(&root.path);
+                // A listing that was read before the target was made does not have it, and nobody
+                // would be told that it is left out.
+                let within = |real: &Vec<u8>| avoid.as_ref().is_some_and(|a| a.starts_with(real));
+                if real.as_ref().is_some_and(within) {
+                    self.walks.forget_listing(id);
+                }
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                self.walks
-                    .remote
-                    .insert(id, Remote::Walking(Box::new(walk), target));
+                self.walks.begin_walk(id, walk, target);
             }
             EntryKind::Directory => {}
             EntryKind::File => self.begin_root_file(root, attributes),

@@ -50,6 +50,8 @@ pub(super) struct Walks {
     next: u64,
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
+    /// Listings of roots that were asked for together with what the root is.
+    ahead: BTreeMap<WalkId, Ahead>,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
 }
@@ -76,6 +78,15 @@ pub(super) enum Remote {
     Walking(Box<RemoteWalk>, Vec<u8>),
 }
 
+/// A listing that was begun before its walk.
+#[derive(Debug)]
+enum Ahead {
+    /// What it has brought.
+    Held(Vec<Answer>),
+    /// It answers this question of the walk.
+    Asked(u64),
+}
+
 impl Walks {
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
@@ -94,6 +105,7 @@ impl Walks {
     pub(super) fn clear(&mut self) {
         self.local = None;
         self.remote.clear();
+        self.ahead.clear();
     }
 
     fn is_empty(&self) -> bool {
@@ -104,6 +116,48 @@ impl Walks {
         if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.handle(tag, answer);
         }
+    }
+
+    /// The listing of this root was asked for.
+    pub(super) fn list_ahead(&mut self, id: WalkId) {
+        self.ahead.insert(id, Ahead::Held(Vec::new()));
+    }
+
+    /// What comes of that.
+    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: Answer) {
+        let over = matches!(answer, Answer::Done | Answer::Failed(_));
+        match self.ahead.get_mut(&id) {
+            Some(Ahead::Held(answers)) => answers.push(answer),
+            Some(Ahead::Asked(tag)) => {
+                let tag = *tag;
+                if over {
+                    self.ahead.remove(&id);
+                }
+                self.handle(id, tag, answer);
+            }
+            None => {}
+        }
+    }
+
+    /// The root is a directory, which `walk` begins with: what was asked before is not asked again.
+    pub(super) fn begin_walk(&mut self, id: WalkId, mut walk: RemoteWalk, target: Vec<u8>) {
+        let held = match self.ahead.remove(&id) {
+            Some(Ahead::Held(answers)) => walk.poll_request().map(|asks| (asks.tag, answers)),
+            _ => None,
+        };
+        let walking = Remote::Walking(Box::new(walk), target);
+        self.remote.insert(id, walking);
+        if let Some((tag, answers)) = held {
+            self.ahead.insert(id, Ahead::Asked(tag));
+            for answer in answers {
+                self.listed_ahead(id, answer);
+            }
+        }
+    }
+
+    /// The root is no directory.
+    pub(super) fn forget_listing(&mut self, id: WalkId) {
+        self.ahead.remove(&id);
     }
 
     pub(super) fn root_is(&mut self, id: WalkId, is: Attributes) {
@@ -245,5 +299,81 @@ impl Engine<'_> {
             }
             None => Some(root.to_vec()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::JobKind;
+
+    use super::*;
+
+    fn of_mode(mode: u32) -> Attributes {
+        Attributes {
+            mode: Some(mode),
+            ..Attributes::default()
+        }
+    }
+
+    fn walk() -> RemoteWalk {
+        RemoteWalk::new(b"top".to_vec(), None, of_mode(0o040_755), true, None)
+    }
+
+    fn asked(walks: &mut Walks, id: WalkId) -> Vec<Vec<u8>> {
+        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+            panic!("no walk");
+        };
+        let mut asked = Vec::new();
+        while let Some(request) = walk.poll_request() {
+            if let JobKind::List { path } = request.kind {
+                asked.push(path.0);
+            }
+        }
+        asked
+    }
+
+    fn found(walks: &mut Walks, id: WalkId) -> usize {
+        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+            panic!("no walk");
+        };
+        std::iter::from_fn(|| walk.poll_found()).count()
+    }
+
+    #[test]
+    fn a_root_that_was_listed_ahead_is_not_listed_again() {
+        for before in 0..3 {
+            let mut answers = vec![
+                Answer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
+                Answer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
+                Answer::Done,
+            ];
+            let late = answers.split_off(before);
+            let mut walks = Walks::default();
+            let id = walks.next_id();
+            walks.list_ahead(id);
+            for answer in answers {
+                walks.listed_ahead(id, answer);
+            }
+            walks.begin_walk(id, walk(), b"to".to_vec());
+            for answer in late {
+                walks.listed_ahead(id, answer);
+            }
+            assert_eq!(asked(&mut walks, id), [b"top/below".to_vec()], "{before}");
+            // The root, what is in it, and that this was all.
+            assert_eq!(found(&mut walks, id), 4, "{before}");
+            assert!(walks.ahead.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_directory_was_listed_for_nothing() {
+        let mut walks = Walks::default();
+        let id = walks.next_id();
+        walks.list_ahead(id);
+        walks.forget_listing(id);
+        walks.listed_ahead(id, Answer::Failed("no directory".to_owned()));
+        assert!(walks.ahead.is_empty());
+        walks.begin_walk(id, walk(), b"to".to_vec());
+        assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }
 }

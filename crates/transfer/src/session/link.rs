@@ -9,7 +9,7 @@ use sftp::{Output, ServerInfo};
 use wire::Pool;
 
 /// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId(pub u32);
 
 /// What is known of the server before it has said anything on a channel.

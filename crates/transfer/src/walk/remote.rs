@@ -99,6 +99,15 @@ pub enum Answer {
     Failed(String),
 }
 
+impl Answer {
+    pub(crate) fn end(result: Result<(), String>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(what) => Self::Failed(what),
+        }
+    }
+}
+
 impl RemoteWalk {
     /// A walk of the directory `root`, whose canonical path is `real`, that follows symlinks or
     /// keeps them. It does not walk into the directory whose canonical path is `avoid`, and says

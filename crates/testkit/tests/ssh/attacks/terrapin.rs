@@ -1,7 +1,7 @@
 //! CVE-2023-48795 and its relatives: packets slipped in before the keys, cut out behind them.
 
 use ssh::msg::{ExtInfo, Ignore, ServiceAccept, UserauthBanner, UserauthSuccess};
-use ssh::transport::Proposal;
+use ssh::transport::{Guess, Proposal};
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{Edit, SshdConfig, plain_packet};
 use wire::Rest;
@@ -43,7 +43,7 @@ fn attacked(setup: Setup, config: SshdConfig) -> Error {
 fn slipped_in(payload: &[u8]) {
     // In front of KEXINIT, KEX_ECDH_REPLY, NEWKEYS.
     for at in 1..=3 {
-        for guess in [false, true] {
+        for guess in [Guess::Never, Guess::Remembered, Guess::ByVersion] {
             let setup = Setup { guess, ..setup() };
             let config = sshd().edit(at, Edit::Before(plain_packet(payload)));
             let error = attacked(setup, config);

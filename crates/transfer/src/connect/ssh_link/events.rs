@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use ssh::Event;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel};
-use ssh::transport::TransportEvent;
+use ssh::transport::{Extensions, TransportEvent};
+use ssh::{Early, Event};
 use tracing::{debug, info};
 
 use super::{Far, SshLink, engine_error};
@@ -34,6 +34,11 @@ impl SshLink {
                 Event::Channel(event) => self.handle_channel(now, event, events),
                 // A server's connection has them.
                 Event::Login(_) => {}
+                Event::Retracted => {
+                    debug!("{}: the session waits for another login", self.config.name);
+                    self.opened_early = None;
+                    self.channels.clear();
+                }
             }
         }
         Ok(())
@@ -89,9 +94,20 @@ impl SshLink {
             signature: &signature,
         };
         let credentials = self.gate.credentials(binding).map_err(LinkError)?;
-        let early = credentials.proven && self.predicts();
-        let mut config = credentials.config(binding, self.conn.extensions());
+        let may_open = self.for_session && self.config.env.is_empty() && self.agents.is_none();
+        let early = match self.predicts() {
+            true if credentials.proven => Early::Everything,
+            true if may_open && credentials.is_likely() => Early::Opening(sftp::INIT.len() as u32),
+            _ => Early::Nothing,
+        };
         let peer = self.conn.peer();
+        let mut extensions = self.conn.extensions().clone();
+        // Behind a guess EXT_INFO is held by Nagle's algorithm until KEXINIT is acknowledged; an
+        // agent's constrained keys sign nothing but this.
+        let unheard = extensions == Extensions::default();
+        let since_8_9 = peer.and_then(|p| p.openssh()).is_some_and(|v| v >= (8, 9));
+        extensions.hostbound |= unheard && since_8_9;
+        let mut config = credentials.config(binding, &extensions);
         if peer.is_some_and(|p| p.software().starts_with("libssh")) {
             // Servers around libssh 0.10 look whether the key exchange is over only between reads
             // of the socket (server.c, ssh_server_kex_termination). An authentication that

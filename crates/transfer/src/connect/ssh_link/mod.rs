@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
+use ssh::channel::ChannelId as SshChannel;
+use ssh::transport::Guess;
 use ssh::{Connection, ConnectionConfig, SealedQueue};
 use sys::Segments;
 use tracing::info;
@@ -101,6 +103,22 @@ pub struct SshLink {
     sent_bytes: u64,
     received_bytes: u64,
     agents: Option<AgentChannels>,
+    /// A session will be made of it: its first channel may be opened with authentication.
+    for_session: bool,
+    /// That channel.
+    opened_early: Option<OpenedEarly>,
+}
+
+/// A channel that was opened with authentication, until it is asked for.
+#[derive(Default)]
+struct OpenedEarly {
+    id: ChannelId,
+    /// The session has taken it.
+    taken: bool,
+    /// The session has sent its INIT, which had left already.
+    greeted: bool,
+    /// What came before the session could take it.
+    events: Vec<LinkEvent>,
 }
 
 /// The far end of a channel, as far as it is worth telling.
@@ -157,6 +175,8 @@ impl SshLink {
             sent_bytes: 0,
             received_bytes: 0,
             agents,
+            for_session: false,
+            opened_early: None,
         };
         link.nonblocking()?;
         Ok(link)
@@ -176,6 +196,7 @@ impl SshLink {
                 return Ok(());
             }
             let now = Instant::now();
+            self.open_early();
             self.flush(now)?;
             if self.conn.is_authenticated() {
                 return Ok(());
@@ -187,6 +208,7 @@ impl SshLink {
                 return Err(error("no answer in time (ConnectTimeout)"));
             }
             self.stream.acknowledge_at_once();
+            self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
             let timeout = left.and_then(|l| Timespec::try_from(l).ok());
@@ -204,6 +226,57 @@ impl SshLink {
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
             }
+        }
+    }
+
+    /// A session will be made of it, with an SFTP server on its first channel.
+    pub(super) fn set_for_session(&mut self) {
+        self.for_session = true;
+    }
+
+    /// Opens the first channel where that may leave with authentication.
+    fn open_early(&mut self) {
+        if self.conn.is_opening()
+            && self.opened_early.is_none()
+            && let Some(id) = self.open_channel()
+        {
+            self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
+            self.opened_early = Some(OpenedEarly {
+                id,
+                ..OpenedEarly::default()
+            });
+        }
+    }
+
+    /// Whether the server was told more than a server takes that is not OpenSSH.
+    pub(super) fn says_much_early(&self) -> bool {
+        self.conn.is_early() || self.conn.is_opening() && self.opened_early.is_some()
+    }
+
+    /// What came on the channel that was opened with authentication waits until it is taken.
+    pub(super) fn keep_for_session(&mut self, events: &mut Vec<LinkEvent>) {
+        if let Some(opened) = self.opened_early.as_mut().filter(|opened| !opened.taken) {
+            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
+            opened.events.extend(events.extract_if(.., keeps));
+        }
+    }
+
+    /// The channel that was opened with authentication, if this is the first that is asked for.
+    fn take_opened_early(&mut self) -> Option<ChannelId> {
+        let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
+        opened.taken = true;
+        Some(opened.id)
+    }
+
+    /// What is left of the channel's first bytes, of which INIT has left already.
+    fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
+        let first = |opened: &&mut OpenedEarly| opened.id == channel && !opened.greeted;
+        match self.opened_early.as_mut().filter(first) {
+            Some(opened) => {
+                opened.greeted = true;
+                bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
+            }
+            None => bytes,
         }
     }
 
@@ -230,8 +303,12 @@ impl SshLink {
             host_key: chosen.map(|n| n.host_key.clone()),
             cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
             method: self.conn.is_authenticated().then(|| method.to_owned()),
-            guessed: self.config.connection.transport.guess
-                && chosen.is_some_and(|n| n.guess_right),
+            guessed: chosen.is_some_and(|n| n.guess_right)
+                && match self.config.connection.transport.guess {
+                    Guess::Never => false,
+                    Guess::Remembered => true,
+                    Guess::ByVersion => self.conn.peer().is_some_and(|p| p.usual_kex().is_some()),
+                },
             person: self.other_method || self.gate.needs_person(),
             host_key_blob: self
                 .conn
@@ -274,6 +351,7 @@ impl SshLink {
         self.segments.set_limit(limit);
         self.sending = SealedQueue::default();
         self.signed = None;
+        self.opened_early = None;
         self.other_method = false;
         self.ended = false;
         self.readable = true;

@@ -56,6 +56,9 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
+        if let Some(id) = self.take_opened_early() {
+            return Some(id);
+        }
         let id = self.open_session();
         let channels = self.conn.channels();
         if self.agents.is_some() && self.gate.may_forward() {
@@ -110,14 +113,20 @@ impl Link for SshLink {
     }
 
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
+        if let Some(opened) = self.opened_early.as_mut().filter(|opened| opened.taken) {
+            events.append(&mut opened.events);
+        }
         match self.read(now, events) {
             // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
             // away, ends a connection that says too much too early.
-            Err(e) if self.conn.is_early() && !self.only_once => {
+            Err(e) if self.says_much_early() && !self.only_once => {
                 self.restart(events, &e.0)?;
                 Ok(true)
             }
-            done => done,
+            done => {
+                self.keep_for_session(events);
+                done
+            }
         }
     }
 
@@ -162,7 +171,10 @@ impl Link for SshLink {
     fn send(&mut self, channel: ChannelId, output: Output) {
         let id = SshChannel(channel.0);
         match output {
-            Output::Bytes(bytes) => self.conn.channels().write(id, &bytes),
+            Output::Bytes(bytes) => {
+                let bytes = self.without_init(channel, &bytes);
+                self.conn.channels().write(id, bytes);
+            }
             Output::Block(block) => self.conn.channels().write_block(id, block),
         }
     }
