@@ -4,6 +4,12 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# What a shell starts in the background ignores SIGINT for good, which the tests send.
+if [ -z "${LONGHAUL_SIGNALS-}" ] && env --default-signal true 2>/dev/null; then
+    export LONGHAUL_SIGNALS=default
+    exec env --default-signal scripts/test.sh "$@"
+fi
+
 failed=()
 step() {
     local name=$1 begun=$SECONDS
