@@ -41,7 +41,12 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
             .arg("mount --bind \"$0/passwd\" /etc/passwd && exec \"$@\"")
             .arg(folder)
             .arg(&dropbear)
-            .args(["-F", "-E", "-m", "-s", "-j", "-k", "-P", "/dev/null", "-p"])
+            .args(["-F", "-E", "-m", "-s", "-j", "-k"])
+            // It removes it when it is told to end: /dev/null was gone after `make test` as root
+            // had been stopped.
+            .arg("-P")
+            .arg(folder.join("dropbear.pid"))
+            .arg("-p")
             .arg(format!("127.0.0.1:{port}"));
         for key in &host_keys {
             command.arg("-r").arg(key);
