@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
-use testkit::tree::{Tree, assert_same, write_file};
+use testkit::tree::write_file;
 use testkit::{KeyKind, KeyPair, Run, Seed, missing};
 
-use crate::serving::{ALL, openssh, sftp};
+use crate::serving::{a_tree_there_and_back, openssh, sftp};
 
 fn builder(flags: &[&str]) -> PeerBuilder {
     PeerBuilder::longhaul(longhaul(), flags.iter().copied())
@@ -36,12 +36,7 @@ fn our_own_client_copies_trees_and_files_with_several_connections() {
     if scene.client.is_scp() {
         return;
     }
-    Tree::full(1).make(&scene.path("tree"));
-    scene.copies(&["-a"], scene.path("tree"), scene.remote("up"));
-    scene.copies(&["-a"], scene.remote("up"), scene.path("down"));
-    for name in ["up", "down"] {
-        assert_same(&scene.path("tree"), &scene.path(name), ALL);
-    }
+    a_tree_there_and_back(&scene);
     let content = Seed::new(1).bytes(60_000_000);
     write_file(&scene.path("file"), &content);
     let logins = || scene.peer.log().matches("logged in").count();

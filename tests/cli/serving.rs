@@ -41,7 +41,7 @@ pub(crate) fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
 }
 
 /// Everything that `-a` keeps.
-pub(crate) const ALL: Compare = Compare {
+const ALL: Compare = Compare {
     modes: true,
     times: true,
     follow: false,
@@ -50,6 +50,12 @@ pub(crate) const ALL: Compare = Compare {
 #[test]
 fn trees_go_there_and_come_back_as_they_are() {
     let Some(scene) = served("") else { return };
+    a_tree_there_and_back(&scene);
+}
+
+/// With all that `-a` keeps.
+#[track_caller]
+pub(crate) fn a_tree_there_and_back(scene: &Scene) {
     Tree::full(1).make(&scene.path("tree"));
     scene.copies(&["-a"], scene.path("tree"), scene.remote("up"));
     scene.copies(&["-a"], scene.remote("up"), scene.path("down"));

@@ -1,7 +1,7 @@
 //! Authentication (RFC 4252, RFC 4256), without I/O: a client's, and a server's [`Login`].
 //!
-//! Of a client, keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for them one at
-//! a time, and what was not asked for is never offered.
+//! Of a client, keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for
+//! them one at a time, and what was not asked for is never offered.
 
 mod choice;
 mod event;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::Pool;
 
-use crate::Role;
-use alive::Alive;
 pub use sealed::SealedQueue;
 
-use crate::auth::{AuthConfig, AuthEvent, AuthMessage, Login, LoginEvent, UserAuth};
+use self::alive::Alive;
+use crate::Role;
+use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::UserauthFailure;
@@ -227,14 +227,6 @@ impl Connection {
         }
     }
 
-    fn poll_auth_event(&mut self) -> Option<AuthEvent> {
-        self.auth()?.poll_event()
-    }
-
-    fn poll_auth_message(&mut self) -> Option<AuthMessage> {
-        self.auth()?.poll_message()
-    }
-
     /// What was sent on the hope that this request would be the last was for nothing.
     fn retract(&mut self) {
         if let Early::Opening(_) = self.early {
@@ -247,7 +239,7 @@ impl Connection {
     }
 
     fn drain_auth(&mut self) {
-        while let Some(event) = self.poll_auth_event() {
+        while let Some(event) = self.auth().and_then(UserAuth::poll_event) {
             if matches!(event, AuthEvent::Success) {
                 self.authenticated = true;
                 self.channels.set_assumed(None);
@@ -294,7 +286,7 @@ impl Connection {
             if !self.transport.may_send() {
                 return Ok(None);
             }
-            if let Some(message) = self.poll_auth_message() {
+            if let Some(message) = self.auth().and_then(UserAuth::poll_message) {
                 match message.is_secret() {
                     true => self.transport.send_hidden(&message)?,
                     false => self

@@ -36,7 +36,7 @@ pub(super) fn execute_on_files(
                 sums.add(0, payloads(&first));
             }
             if !eof {
-                source.advise_sequential();
+                source.expect_more();
             }
             let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
             Ok((

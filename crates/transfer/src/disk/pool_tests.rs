@@ -85,12 +85,17 @@ fn requests_sent_without_waiting_run_in_order() -> io::Result<()> {
     Ok(())
 }
 
+fn source_of_200_000() -> io::Result<(tempfile::TempDir, Vec<u8>)> {
+    let dir = tempfile::tempdir()?;
+    let content: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
+    fs::write(dir.path().join("f"), &content)?;
+    Ok((dir, content))
+}
+
 #[test]
 fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
-    let dir = tempfile::tempdir()?;
+    let (dir, content) = source_of_200_000()?;
     let path = dir.path().join("f");
-    let content: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
-    fs::write(&path, &content)?;
     let (pool, told) = pool();
     let job = JobId(1);
     let first = block(70_000);
@@ -125,10 +130,8 @@ fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
 /// it was.
 #[test]
 fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
-    let dir = tempfile::tempdir()?;
+    let (dir, content) = source_of_200_000()?;
     let path = dir.path().join("f");
-    let content: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
-    fs::write(&path, &content)?;
     let (pool, told) = pool();
     let job = JobId(1);
     let read = |offset| DiskRequest::Read {

@@ -26,7 +26,7 @@ pub(crate) struct Source {
     pub(super) sums: Option<Arc<FileSums>>,
     /// What was asked for at once was not in memory: the rest is not looked for there.
     cold: AtomicBool,
-    /// It is on a file system that is memory.
+    /// It is known to be on a file system that is memory.
     in_memory: bool,
 }
 
@@ -50,10 +50,10 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         stream: meta.len() == 0,
     };
     let source = Source {
-        in_memory: is_in_memory(&file),
         file,
         sums: None,
         cold: AtomicBool::new(false),
+        in_memory: false,
     };
     Ok((source, meta))
 }
@@ -95,8 +95,10 @@ impl Source {
         all
     }
 
-    /// There is more to read than the first block: let the kernel read further ahead.
-    pub(crate) fn advise_sequential(&self) {
+    /// There is more to read than the first block: lets the kernel read further ahead, and looks
+    /// where that may be. A small file needs neither call.
+    pub(crate) fn expect_more(&mut self) {
+        self.in_memory = is_in_memory(&self.file);
         let _ = fadvise(&self.file, 0, None, Advice::Sequential);
     }
 }
