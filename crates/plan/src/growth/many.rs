@@ -15,7 +15,8 @@ const MANY: u64 = 32 << 20;
 /// So many connections there are then.
 const CONNECTIONS: u32 = 4;
 /// What a channel's window holds (OpenSSH), and how much of it one channel is enough for: in slow
-/// start the window is full before a second channel that is asked for then is there.
+/// start the window is full before a second channel that is asked for then is there. On loopback
+/// two sftp-servers make 10,000 files in 0.55 s and one in 0.62 (medians of seven); four take 0.59.
 const WINDOW: u64 = 2 << 20;
 const ENOUGH: u64 = 2 * WINDOW;
 /// Where a login takes no time worth saving, its processor time counts.
@@ -41,7 +42,7 @@ impl Growth {
     pub(super) fn plan_for_many(&mut self) {
         self.planned.0 = self.planned.0.max(self.for_many());
         let up = self.config.direction == Direction::Up;
-        if up && self.expected > ENOUGH && self.is_long() && self.config.channels.is_none() {
+        if up && self.expected > ENOUGH && self.config.channels.is_none() {
             self.planned.1 = self.planned.1.max(2);
         }
     }
