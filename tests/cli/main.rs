@@ -1,5 +1,6 @@
 //! The command line, as a person or a script meets it.
 
+mod accounts;
 mod far;
 mod files;
 mod json;

@@ -8,10 +8,14 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
 use std::path;
+use std::process::ExitCode;
 
 use serve::Export;
-use serve::listen::{Server, Settings, Users, stopping};
-use tracing::{Level, info, warn};
+use serve::listen::{
+    AccountProcess, Entrance, Log, Role, Rules, Served, Server, Settings, preauth, stopping,
+};
+use tracing::{Level, Metadata, info, warn};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -20,21 +24,85 @@ use crate::{failed, signals};
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
     log(args);
-    let served = export(args).and_then(|export| match &args.listen {
-        Some(address) => listen(args, address, export),
-        None => stdio(&export),
-    });
+    let served = match &args.listen {
+        Some(address) => listen(args, address),
+        None => export(args).and_then(|export| stdio(&export)),
+    };
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
     }
 }
 
-fn export(args: &ServeArgs) -> Result<Export, String> {
-    match &args.root {
-        Some(root) => Export::beneath(root, args.access).map_err(|e| e.to_string()),
-        None => Ok(Export::everything(args.access)),
+/// A process that the server has started for one connection.
+pub(crate) fn inside(role: Role) -> ExitCode {
+    match role {
+        Role::Preauth => preauth(),
+        Role::Account => account().unwrap_or(ExitCode::FAILURE),
     }
+}
+
+/// Its lines go to the server, which writes them down.
+fn account() -> io::Result<ExitCode> {
+    let process = AccountProcess::inherited()?;
+    let log = Lines(process.log());
+    tracing_subscriber::fmt()
+        .with_max_level(Level::TRACE)
+        .with_target(false)
+        .with_ansi(false)
+        .with_level(false)
+        .without_time()
+        .with_writer(log)
+        .init();
+    let (running, stopping) = stopping()?;
+    signals::watch(move || drop(running), || {})?;
+    Ok(process.run(&stopping))
+}
+
+/// Makes each line a message.
+struct Lines(Log);
+
+struct Line(Log, u8);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line(self.0.clone(), 1)
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
+        let level = match *meta.level() {
+            Level::ERROR | Level::WARN => 0,
+            Level::INFO => 1,
+            Level::DEBUG => 2,
+            Level::TRACE => 3,
+        };
+        Line(self.0.clone(), level)
+    }
+}
+
+impl io::Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.tell(self.1, line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn served(args: &ServeArgs) -> Result<Served, String> {
+    let root = args.root.as_ref().map(path::absolute).transpose();
+    Ok(Served {
+        root: root.map_err(|e| e.to_string())?,
+        access: args.access,
+    })
+}
+
+fn export(args: &ServeArgs) -> Result<Export, String> {
+    served(args)?.open().map_err(|e| e.to_string())
 }
 
 fn stdio(export: &Export) -> Result<(), String> {
@@ -50,12 +118,14 @@ fn streams() -> io::Result<(File, File)> {
     Ok((input.into(), output.into()))
 }
 
-fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String> {
+fn listen(args: &ServeArgs, address: &str) -> Result<(), String> {
+    // It is opened again for each login; what is wrong already is told now.
+    drop(export(args)?);
     let keys = args.authorized_keys.as_ref().map(path::absolute);
     let keys = keys.transpose().map_err(|e| e.to_string())?;
     let settings = Settings {
-        export,
-        users: Users::this(keys).map_err(|e| e.to_string())?,
+        served: served(args)?,
+        entrance: Entrance::open(keys, Rules::default()).map_err(|e| e.to_string())?,
         host_keys: host_keys::load(&args.host_keys)?,
     };
     for key in &settings.host_keys {
@@ -63,8 +133,10 @@ fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String>
         info!("host key {} {}", public.key_type(), public.fingerprint());
     }
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
-    if let Err(e) = env::set_current_dir(settings.users.home()) {
-        warn!("{}: {e}", settings.users.home().display());
+    if let Some(home) = settings.entrance.home()
+        && let Err(e) = env::set_current_dir(home)
+    {
+        warn!("{}: {e}", home.display());
     }
     let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
     let server = Server::bind(&resolve(address).map_err(wrong)?, settings).map_err(wrong)?;

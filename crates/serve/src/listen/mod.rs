@@ -1,17 +1,32 @@
-//! An SSH server for file transfers: it listens, lets the user of this process in with the keys of
+//! An SSH server for file transfers: it listens, lets users in with the keys of their
 //! authorized_keys, and serves nothing but the SFTP subsystem.
 //!
-//! Each connection has a thread of its own with a blocking loop: how many there may be is bounded,
-//! and file systems block anyway.
+//! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
+//! the login by a process of the account ([`account`]), or by a thread of this one, where that has
+//! no more rights. Between them stands a [`monitor`]: docs/design/0007-accounts.md.
+//!
+//! Each connection has a thread of its own: how many there may be is bounded, and file systems
+//! block anyway.
 
+mod account;
+mod accounts;
 mod authorized;
+mod confine;
 mod connection;
 mod crowd;
+mod engine;
 mod expiry;
 mod host_key;
+mod keys;
+mod link;
+mod message;
+mod monitor;
 mod patterns;
+mod preauth;
+mod process;
+mod rules;
+mod served;
 mod session;
-mod users;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,14 +39,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
-use tracing::{info, info_span, warn};
+use sys::Tuning;
+use tracing::{field, info, info_span, warn};
 
-use crate::Export;
-use connection::Connection;
+use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
+use monitor::Monitor;
 
+pub use account::{AccountProcess, Log};
+pub use accounts::Entrance;
 pub use host_key::generate;
-pub use users::Users;
+pub use preauth::main as preauth;
+pub use process::Role;
+pub use rules::Rules;
+pub use served::Served;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -40,11 +61,18 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Settings {
     /// What whoever has logged in is served.
-    pub export: Export,
+    pub served: Served,
     /// Who may log in.
-    pub users: Users,
+    pub entrance: Entrance,
     /// What proves that it is this host, one of each type; the preferred first.
     pub host_keys: Vec<Arc<PrivateKey>>,
+}
+
+impl Settings {
+    fn host_key_blobs(&self) -> Vec<Vec<u8>> {
+        let keys = self.host_keys.iter();
+        keys.map(|key| key.public_blob().to_vec()).collect()
+    }
 }
 
 /// A server that listens.
@@ -160,9 +188,13 @@ fn serve(
     place: Place,
     stopping: &Stopping,
 ) {
-    let _span = info_span!("connection", %peer).entered();
-    match Connection::new(settings, stream, peer, place).and_then(|c| c.run(stopping)) {
-        Ok(()) => info!("gone"),
+    let _span = info_span!("connection", %peer, user = field::Empty).entered();
+    if let Err(e) = Tuning::default().accepted(&stream) {
+        warn!("ended: the connection broke: {e}");
+        return;
+    }
+    match Monitor::new(settings, stream, peer).run(place, stopping) {
+        Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
     }
 }

@@ -134,14 +134,9 @@ impl<'s> Session<'s> {
     }
 
     /// Says what it has moved, once it is gone.
-    pub(super) fn tell(&self) {
+    pub(super) fn tell(&self, over: &dyn Fn(Moved)) {
         if let Some(server) = &self.server {
-            let Moved {
-                files,
-                sent,
-                received,
-            } = server.moved();
-            info!(files, sent, received, "session over");
+            over(server.moved());
         }
     }
 
