@@ -35,6 +35,8 @@ pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
 /// What no process that reads what clients send may: be looked into by others of its user, survive
 /// the monitor, leave a core with keys in it, or gain rights by what it starts.
 pub(super) fn seal_off() -> io::Result<()> {
+    // Or it would be called "exe".
+    rustix::thread::set_name(c"longhaul")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     no_more(Resource::Core)?;
@@ -229,10 +231,19 @@ mod filters {
         );
         let not_run = SeccompRule::new(vec![not_run.map_err(io::Error::other)?]);
         let not_run = not_run.map_err(io::Error::other)?;
+        // What a debug build of the standard library asks before it closes a descriptor.
+        let asked = SeccompCondition::new(
+            1,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            libc::F_GETFD as u64,
+        );
+        let asked = SeccompRule::new(vec![asked.map_err(io::Error::other)?]);
+        let asked = (libc::SYS_fcntl, vec![asked.map_err(io::Error::other)?]);
         let always = PREAUTH.iter().map(|call| (*call, Vec::new()));
         let memory = MEMORY.iter().map(|call| (*call, vec![not_run.clone()]));
         filter(
-            always.chain(memory).collect(),
+            always.chain(memory).chain([asked]).collect(),
             SeccompAction::KillProcess,
             SeccompAction::Allow,
         )

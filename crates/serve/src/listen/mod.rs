@@ -109,6 +109,8 @@ impl Server {
     /// # Errors
     /// The port is taken, or is not this user's to listen at.
     pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
+        // Processes of connections get what they are given. An old kernel has no way to say so.
+        let _ = sys::keep_descriptors();
         let listener = TcpListener::bind(addresses)?;
         listener.set_nonblocking(true)?;
         let mut limit = getrlimit(Resource::Nofile);
