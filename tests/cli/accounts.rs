@@ -40,6 +40,11 @@ struct Machine {
 impl Machine {
     /// `None`, after saying so, where accounts cannot be made up.
     fn start(flags: &[&str]) -> Option<Self> {
+        Self::start_as(None, flags)
+    }
+
+    /// The same, where the server is an ordinary user's.
+    fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             missing::not_here("only root lets other accounts in");
             return None;
@@ -61,7 +66,19 @@ impl Machine {
                       done; exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-        command.arg(folder.path()).arg(longhaul());
+        command.arg(folder.path());
+        if let Some(user) = user {
+            command.args([
+                "setpriv",
+                "--reuid",
+                user,
+                "--regid",
+                user,
+                "--clear-groups",
+            ]);
+            chown(&host.private, Some(54_001), Some(54_001)).expect("root may");
+        }
+        command.arg(longhaul());
         command.args(["serve", "--listen", "127.0.0.1:0", "-v", "--host-key"]);
         command.arg(&host.private).args(flags);
         let log = folder.path().join("log");
@@ -88,7 +105,14 @@ impl Machine {
     }
 
     fn sftp_with(&self, key: &KeyPair, user: &str, options: &[&str]) -> Run {
-        let run = Run::new("sftp").args(["-q", "-F", "none", "-P", &self.port.to_string()]);
+        let run = Run::new("sftp").args([
+            "-o",
+            "LogLevel=ERROR",
+            "-F",
+            "none",
+            "-P",
+            &self.port.to_string(),
+        ]);
         let known = format!("UserKnownHostsFile={}", self.path("known").display());
         let run = run.arg("-i").arg(&key.private).args(["-o", &known]);
         run.args(["-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes"])
@@ -322,11 +346,12 @@ fn a_root_is_opened_for_each_account_and_nothing_leads_out() {
     fs::remove_dir_all(&root).expect("ours");
     let outcome = machine.sftp("alice", &["pwd"]);
     assert!(!outcome.success(), "{outcome}");
-    assert!(
-        machine.daemon.log().contains("cannot be served"),
-        "{}",
-        machine.daemon.log()
-    );
+    let told = || machine.daemon.log().contains("cannot be served");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !told() {
+        assert!(Instant::now() < until, "{}", machine.daemon.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -373,7 +398,7 @@ fn new_keys_in_a_session_are_signed_for_by_the_monitor() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
-    let content = Seed::new(7).bytes(3_000_000);
+    let content = Seed::new(7).bytes(700_000);
     write_file(&machine.path("file"), &content);
     let back = machine.path("back");
     let commands = format!(
@@ -419,4 +444,36 @@ fn sessions_of_accounts_are_served_to_the_end() {
     running.wait().expect_code(0);
     assert!(fs::read(&back).expect("it") == content);
     assert_eq!(machine.daemon.ends_within(Duration::from_secs(20)), Some(0));
+}
+
+/// Before the login it is as confined as root's, but for another user and another root; behind it
+/// there is no process more.
+#[test]
+fn an_ordinary_users_server_is_confined_before_a_login_too() {
+    let Some(machine) = Machine::start_as(Some("alice"), &[]) else {
+        return;
+    };
+    let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
+    let mut line = [0; 8];
+    stranger.read_exact(&mut line).expect("its identification");
+    let all = machine.daemon.descendants();
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(fact(all[0], "Seccomp"), Some(vec!["2".to_owned()]));
+    assert_eq!(fact(all[0], "NoNewPrivs"), Some(vec!["1".to_owned()]));
+    drop(stranger);
+    let session = machine
+        .sftp_with(&machine.key, "alice", &[])
+        .in_terminal()
+        .spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    let until = Instant::now() + Duration::from_secs(20);
+    while !machine.daemon.descendants().is_empty() {
+        assert!(Instant::now() < until, "{:?}", machine.daemon.descendants());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(session);
+    let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
+    let outcome = run.stdin("").run().expect_code(255);
+    outcome.expect_err(&["Permission denied (publickey)"]);
+    assert!(machine.daemon.log().contains("alice's alone"));
 }

@@ -1,36 +1,58 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+mod config;
 mod host_keys;
+pub(crate) mod options;
+mod settled;
+mod systemd;
 
 use std::env;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
-use std::path;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    AccountProcess, Entrance, Log, Role, Rules, Served, Server, Settings, preauth, stopping,
+    AccountProcess, Current, Log, Role, Server, Settings, preauth, stopping, tell_metrics,
 };
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
 use crate::{failed, signals};
 
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
+    if let Some(file) = &args.check {
+        return check(file);
+    }
     log(args);
-    let served = match &args.listen {
-        Some(address) => listen(args, address),
-        None => export(args).and_then(|export| stdio(&export)),
+    let served = match args.stdio {
+        true => Settled::of(args)
+            .and_then(|settled| settled.export())
+            .and_then(|e| stdio(&e)),
+        false => listen(args),
     };
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
+    }
+}
+
+/// `longhaul serve check FILE`.
+fn check(file: &Path) -> Exit {
+    match config::read(file) {
+        Ok(_) => Exit::Done,
+        Err(why) => {
+            // Lines of FILE:LINE, as compilers have them.
+            drop(writeln!(io::stderr(), "{why}"));
+            Exit::SomeFailed
+        }
     }
 }
 
@@ -93,18 +115,6 @@ impl io::Write for Line {
     }
 }
 
-fn served(args: &ServeArgs) -> Result<Served, String> {
-    let root = args.root.as_ref().map(path::absolute).transpose();
-    Ok(Served {
-        root: root.map_err(|e| e.to_string())?,
-        access: args.access,
-    })
-}
-
-fn export(args: &ServeArgs) -> Result<Export, String> {
-    served(args)?.open().map_err(|e| e.to_string())
-}
-
 fn stdio(export: &Export) -> Result<(), String> {
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
     let (input, output) = streams?;
@@ -118,38 +128,85 @@ fn streams() -> io::Result<(File, File)> {
     Ok((input.into(), output.into()))
 }
 
-fn listen(args: &ServeArgs, address: &str) -> Result<(), String> {
+fn listen(args: &ServeArgs) -> Result<(), String> {
+    let settled = Settled::of(args)?;
     // It is opened again for each login; what is wrong already is told now.
-    drop(export(args)?);
-    let keys = args.authorized_keys.as_ref().map(path::absolute);
-    let keys = keys.transpose().map_err(|e| e.to_string())?;
-    let settings = Settings {
-        served: served(args)?,
-        entrance: Entrance::open(keys, Rules::default()).map_err(|e| e.to_string())?,
-        host_keys: host_keys::load(&args.host_keys)?,
-    };
-    for key in &settings.host_keys {
-        let public = key.public();
-        info!("host key {} {}", public.key_type(), public.fingerprint());
+    if !settled.root_is_a_pattern() {
+        drop(settled.export()?);
     }
+    let settings = settled.settings()?;
+    tell_keys(&settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
     if let Some(home) = settings.entrance.home()
         && let Err(e) = env::set_current_dir(home)
     {
         warn!("{}: {e}", home.display());
     }
-    let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
-    let server = Server::bind(&resolve(address).map_err(wrong)?, settings).map_err(wrong)?;
+    let handed_on = systemd::listener().map_err(|e| format!("the socket of systemd: {e}"))?;
+    let (server, at) = match (handed_on, &settled.listen) {
+        (Some(listener), _) => {
+            let wrong = |e: io::Error| format!("the socket of systemd: {e}");
+            let server = Server::with_listener(listener, settings).map_err(wrong)?;
+            (server, "the socket of systemd".to_owned())
+        }
+        (None, Some(address)) => {
+            let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
+            let addresses = resolve(address).map_err(wrong)?;
+            (
+                Server::bind(&addresses, settings).map_err(wrong)?,
+                address.clone(),
+            )
+        }
+        (None, None) => {
+            return Err("where to listen is not said: --listen, or listen in the file".to_owned());
+        }
+    };
+    let wrong = |e: io::Error| format!("{at} cannot be listened at: {e}");
+    if let Some(address) = &settled.metrics {
+        let told = tell_metrics(address, server.metrics());
+        told.map_err(|e| format!("figures cannot be told: {e}"))?;
+    }
     let (running, stopping) = stopping().map_err(wrong)?;
+    let (current, again) = (server.settings(), args.clone());
     // The second signal ends what is still being transferred.
-    signals::watch(move || drop(running), || {}).map_err(wrong)?;
+    signals::watch_and_reload(
+        move || {
+            systemd::notify("STOPPING=1");
+            drop(running);
+        },
+        || {},
+        move || reload(&again, &current),
+    )
+    .map_err(wrong)?;
     let told = writeln!(
         io::stdout(),
         "listening at {}",
         server.address().map_err(wrong)?
     );
     told.map_err(|e| format!("standard output: {e}"))?;
+    systemd::notify("READY=1");
     server.run(&stopping).map_err(wrong)
+}
+
+/// Whoever comes from now on meets what the files say now, if they make sense.
+fn reload(args: &ServeArgs, current: &Current) {
+    systemd::reloading();
+    match Settled::of(args).and_then(|settled| settled.settings()) {
+        Ok(settings) => {
+            tell_keys(&settings);
+            current.replace(settings);
+            info!("configuration and host keys were read again");
+        }
+        Err(why) => warn!("everything stays as it was: {why}"),
+    }
+    systemd::notify("READY=1");
+}
+
+fn tell_keys(settings: &Settings) {
+    for key in &settings.host_keys {
+        let public = key.public();
+        info!("host key {} {}", public.key_type(), public.fingerprint());
+    }
 }
 
 /// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
@@ -166,10 +223,10 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn log(args: &ServeArgs) {
-    let level = match (args.verbose, &args.listen) {
-        (0, None) => return,
+    let level = match (args.verbose, args.stdio) {
+        (0, true) => return,
         // Who comes and goes nobody else would say.
-        (0, Some(_)) => Level::INFO,
+        (0, false) => Level::INFO,
         (1, _) => Level::DEBUG,
         _ => Level::TRACE,
     };

@@ -93,6 +93,10 @@ pub(crate) enum ConnectionError {
     Stopped,
     /// Nobody has logged in in time.
     LoginTime,
+    /// Nothing was under way for long.
+    Idle,
+    /// The client takes nothing of what it is sent.
+    Slow,
     /// The process that logs the client in is gone without a word.
     Preauth,
     /// It has ended, and said why.
@@ -113,6 +117,8 @@ impl fmt::Display for ConnectionError {
             Self::Gone => f.write_str("the client has closed the connection"),
             Self::Stopped => f.write_str("this server ends"),
             Self::LoginTime => f.write_str("nobody has logged in in time"),
+            Self::Idle => f.write_str("nothing was under way for long"),
+            Self::Slow => f.write_str("the client takes nothing of what it has asked for"),
             Self::Preauth => {
                 f.write_str("the process before the login was ended: it did what it may not do")
             }

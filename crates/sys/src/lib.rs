@@ -19,7 +19,7 @@ mod umask;
 mod usage;
 
 #[cfg(target_os = "linux")]
-pub use descriptors::keep_descriptors;
+pub use descriptors::{handed_on, keep_descriptors};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serve::listen::Algorithms;
 
 use super::options::Options;
 
@@ -79,6 +80,34 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
             wrong(name, 0, format!("{name} is between a second and a year"));
         }
     }
+    let all = Algorithms::default();
+    for (name, algorithms) in [
+        (
+            "key-exchange",
+            options.key_exchange.clone().map(|key_exchange| Algorithms {
+                key_exchange,
+                ..all.clone()
+            }),
+        ),
+        (
+            "ciphers",
+            options.ciphers.clone().map(|ciphers| Algorithms {
+                ciphers,
+                ..all.clone()
+            }),
+        ),
+        (
+            "macs",
+            options.macs.clone().map(|macs| Algorithms {
+                macs,
+                ..all.clone()
+            }),
+        ),
+    ] {
+        if let Some(Err(what)) = algorithms.map(|algorithms| algorithms.check()) {
+            wrong(name, 0, what);
+        }
+    }
     let relative = |path: &PathBuf| path.is_relative();
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
@@ -135,7 +164,8 @@ mod tests {
     fn wrongs(text: &str) -> Vec<(usize, String)> {
         let wrongs = parse(text).expect_err(text);
         let told = wrongs.into_iter();
-        told.map(|wrong| (line_of(text, wrong.at), wrong.what)).collect()
+        told.map(|wrong| (line_of(text, wrong.at), wrong.what))
+            .collect()
     }
 
     #[test]
@@ -165,13 +195,27 @@ mod tests {
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
             ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
             ("strangers = 0\n", 1, "let nobody in"),
-            ("\nstrangers-per-source = 0\nstrangers = 1\n", 2, "let nobody in"),
+            (
+                "\nstrangers-per-source = 0\nstrangers = 1\n",
+                2,
+                "let nobody in",
+            ),
             ("idle-time = 0\n", 1, "between a second and a year"),
-            ("login-time = 99999999999\n", 1, "between a second and a year"),
+            (
+                "login-time = 99999999999\n",
+                1,
+                "between a second and a year",
+            ),
             ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
             ("root = \"srv\"\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
             ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
+            (
+                "\nciphers = [\"3des-cbc\"]\n",
+                2,
+                "3des-cbc is not a cipher known here",
+            ),
+            ("macs = []\n", 1, "no MAC is left to offer"),
             ("connections = -1\n", 1, "invalid value"),
         ] {
             let found = wrongs(text);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serve::Access;
+use serve::listen::Algorithms;
 
 /// An option as it is documented.
 pub(crate) struct Row {
@@ -57,6 +58,14 @@ options! {
         nologin_shells("nologin-shells"): bool = "true or false",
             "Let in accounts whose shell is nologin or false: accounts for transfers alone. \
              Without it they are refused.";
+        key_exchange("key-exchange"): Vec<String> = "list of names",
+            "Key exchange methods to offer, the preferred first. Without it all there are: \
+             mlkem768x25519-sha256, sntrup761x25519-sha512 and those of elliptic curves alone, for \
+             clients that have nothing better.";
+        ciphers("ciphers"): Vec<String> = "list of names",
+            "Ciphers to offer. Without it all there are.";
+        macs("macs"): Vec<String> = "list of names",
+            "MACs to offer, for ciphers without one of their own. Without it all there are.";
         connections("connections"): usize = "number",
             "Connections at once. Without it 1024.";
         strangers("strangers"): usize = "number",
@@ -94,6 +103,18 @@ options! {
     }
 }
 
+impl Options {
+    /// What is offered to clients.
+    pub(crate) fn algorithms(&self) -> Algorithms {
+        let all = Algorithms::default();
+        Algorithms {
+            key_exchange: self.key_exchange.clone().unwrap_or(all.key_exchange),
+            ciphers: self.ciphers.clone().unwrap_or(all.ciphers),
+            macs: self.macs.clone().unwrap_or(all.macs),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,8 +122,16 @@ mod tests {
     #[test]
     fn every_row_says_what_it_is() {
         for row in Options::ROWS.iter().chain(KeyOptions::ROWS) {
-            assert!(row.doc.ends_with('.') && !row.takes.is_empty(), "{}", row.name);
-            assert!(row.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'));
+            assert!(
+                row.doc.ends_with('.') && !row.takes.is_empty(),
+                "{}",
+                row.name
+            );
+            assert!(
+                row.name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b == b'-')
+            );
         }
     }
 }

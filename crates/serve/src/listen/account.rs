@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::connection::{self, Handed};
+use super::engine::Algorithms;
 use super::keys::{Keys, Question};
 use super::link::{Link, nonsense};
 use super::message::{Answer, Begin, Check, Over, Tell};
@@ -31,6 +32,7 @@ pub(super) struct AccountTask {
     pub(super) from: IpAddr,
     /// Blobs of the host keys, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
+    pub(super) algorithms: Algorithms,
     /// It stands for an account that does not exist.
     pub(super) nobody: bool,
 }
@@ -149,6 +151,7 @@ fn serve(
     };
     let handed = Handed {
         host_keys,
+        algorithms: &task.algorithms,
         state: begin.state,
         unread: begin.unread,
     };

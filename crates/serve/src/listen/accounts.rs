@@ -53,7 +53,7 @@ impl Entrance {
     /// The user of this process has no name; nobody is there, as root, to be before a login.
     pub fn open(authorized_keys: Option<PathBuf>, rules: Rules) -> Result<Self, ListenError> {
         let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
-        let whom = match Uid::effective().is_root() {
+        let whom = match is_root_of_all() {
             true => Whom::All {
                 rules,
                 preauth: preauth_user().ok_or(ListenError::NoPreauthUser)?,
@@ -100,7 +100,7 @@ impl Entrance {
                 return Ok(Judge::Here(Box::new(Here {
                     keys,
                     from: peer.ip(),
-                    user: account.name.clone().into_bytes(),
+                    account: account.clone(),
                     wrong: (user != account.name.as_bytes()).then_some(wrong),
                 })));
             }
@@ -125,22 +125,35 @@ impl Entrance {
         };
         let process = Process::start(Role::Account, client)?;
         process.link().send_task(&AccountTask {
-            name: account.name,
+            name: account.name.clone(),
             uid: account.uid,
             gid: account.gid,
-            home: account.home,
+            home: account.home.clone(),
             authorized_keys,
             from: peer.ip(),
             host_keys: settings.host_key_blobs(),
+            algorithms: settings.algorithms.clone(),
             nobody: wrong.is_some(),
         })?;
-        Ok(Judge::Process(AccountJudge { process, wrong }))
+        Ok(Judge::Process(AccountJudge {
+            process,
+            account,
+            wrong,
+        }))
     }
 
     fn keys_of(&self, account: &Account) -> PathBuf {
         let expanded = expand(&self.authorized_keys, account);
         account.home.join(expanded)
     }
+}
+
+/// Root in a user namespace that maps root alone is root by name: it can become nobody else.
+fn is_root_of_all() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let groups = std::fs::read_to_string("/proc/self/setgroups").unwrap_or_default();
+    let one = map.split_whitespace().nth(2) == Some("1") && map.lines().count() == 1;
+    Uid::effective().is_root() && !one && groups.trim() != "deny"
 }
 
 /// With %h, %u and %% replaced (sshd_config(5), TOKENS).
@@ -210,7 +223,7 @@ pub(super) enum Judge {
 #[derive(Debug)]
 pub(super) struct Here {
     keys: Keys,
-    user: Vec<u8>,
+    account: Account,
     from: IpAddr,
     wrong: Option<String>,
 }
@@ -218,11 +231,20 @@ pub(super) struct Here {
 #[derive(Debug)]
 pub(super) struct AccountJudge {
     pub(super) process: Process,
+    account: Account,
     /// Why nobody gets in with any key.
     wrong: Option<String>,
 }
 
 impl Judge {
+    /// Whose keys it decides about.
+    pub(super) fn account(&self) -> &Account {
+        match self {
+            Self::Here(here) => &here.account,
+            Self::Process(judge) => &judge.account,
+        }
+    }
+
     /// Whether a key may enter; the reason is for the log.
     ///
     /// # Errors
@@ -231,7 +253,7 @@ impl Judge {
         match self {
             Self::Here(here) => {
                 let answer = here.keys.answer(&Question {
-                    user: &here.user,
+                    user: here.account.name.as_bytes(),
                     from: here.from,
                     check,
                 });

@@ -13,6 +13,7 @@ use ssh::key::HostKey;
 use ssh::{Event, SealedQueue};
 use sys::Segments;
 
+use super::engine::Algorithms;
 use super::preauth::{BY_APPLICATION, PROTOCOL_ERROR};
 use super::session::Session;
 use super::{Served, Stopping, engine};
@@ -33,6 +34,7 @@ const RTT_INTERVAL: Duration = Duration::from_millis(50);
 /// A connection whose client is logged in.
 pub(super) struct Handed<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
+    pub(super) algorithms: &'h Algorithms,
     /// Of [`ssh::Connection::hand_over`].
     pub(super) state: &'h [u8],
     /// Received and not handled.
@@ -53,14 +55,15 @@ pub(super) fn serve(
 ) -> Result<(), ConnectionError> {
     let Handed {
         host_keys,
+        algorithms,
         state,
         unread,
     } = handed;
-    let (config, pool) = (engine::config(host_keys), engine::pool());
+    let (config, pool) = (engine::config(host_keys, algorithms), engine::pool());
     let now = Instant::now();
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, state)?;
     match served.open() {
-        Ok(export) => Connection::new(&export, stream, conn, unread, over).run(stopping),
+        Ok(export) => Connection::new((served, &export), stream, conn, unread, over).run(stopping),
         Err(e) => {
             let mut last = SealedQueue::default();
             conn.disconnect(BY_APPLICATION, &e.to_string())?;
@@ -75,6 +78,7 @@ pub(super) fn serve(
 /// One connection.
 struct Connection<'s> {
     export: &'s Export,
+    served: &'s Served,
     over: &'s dyn Fn(Moved),
     stream: TcpStream,
     conn: ssh::Connection,
@@ -84,6 +88,8 @@ struct Connection<'s> {
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
+    /// The last time that the client took something, or that nothing waited for it.
+    moved: Instant,
     /// The socket may be read, or written, without waiting.
     readable: bool,
     writable: bool,
@@ -91,7 +97,7 @@ struct Connection<'s> {
 
 impl<'s> Connection<'s> {
     fn new(
-        export: &'s Export,
+        (served, export): (&'s Served, &'s Export),
         stream: TcpStream,
         conn: ssh::Connection,
         unread: &[u8],
@@ -101,6 +107,7 @@ impl<'s> Connection<'s> {
         segments.received().extend_from_slice(unread);
         Self {
             export,
+            served,
             over,
             stream,
             conn,
@@ -109,6 +116,7 @@ impl<'s> Connection<'s> {
             sessions: BTreeMap::new(),
             rtt_asked: None,
             busy: Instant::now(),
+            moved: Instant::now(),
             readable: true,
             writable: true,
         }
@@ -171,8 +179,19 @@ impl<'s> Connection<'s> {
         if self.sessions.values().any(|s| s.is_busy(channels)) {
             self.busy = now;
         }
-        match draining && now >= self.busy + DRAIN_IDLE {
-            true => Err(ConnectionError::Stopped),
+        let channels = self.conn.channels();
+        let mut waiting = self.sessions.values().map(|s| s.waiting(channels));
+        if self.sending.is_empty() && waiting.all(|bytes| bytes == 0) {
+            self.moved = now;
+        }
+        if draining && now >= self.busy + DRAIN_IDLE {
+            return Err(ConnectionError::Stopped);
+        }
+        if now >= self.moved + self.served.slow {
+            return Err(ConnectionError::Slow);
+        }
+        match self.served.idle.is_some_and(|idle| now >= self.busy + idle) {
+            true => Err(ConnectionError::Idle),
             false => Ok(()),
         }
     }
@@ -190,6 +209,12 @@ impl<'s> Connection<'s> {
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
         if draining {
             earlier(self.busy + DRAIN_IDLE);
+        }
+        if let Some(idle) = self.served.idle {
+            earlier(self.busy + idle);
+        }
+        if self.moved < now {
+            earlier(self.moved + self.served.slow);
         }
         let wait = match more {
             true => Some(Duration::ZERO),
@@ -268,10 +293,13 @@ impl<'s> Connection<'s> {
                     session.request(channels, self.export, &name, &data, want_reply);
                 }
             }
-            ChannelEvent::Data(id, bytes) => match self.sessions.get_mut(&id) {
-                Some(session) => session.data(bytes),
-                None => channels.consumed(Instant::now(), id, bytes.len()),
-            },
+            ChannelEvent::Data(id, bytes) => {
+                self.busy = Instant::now();
+                match self.sessions.get_mut(&id) {
+                    Some(session) => session.data(bytes),
+                    None => channels.consumed(Instant::now(), id, bytes.len()),
+                }
+            }
             ChannelEvent::ExtendedData(id, bytes) => {
                 channels.consumed(Instant::now(), id, bytes.len());
             }
@@ -300,6 +328,7 @@ impl<'s> Connection<'s> {
             }
             match rustix::io::writev(&self.stream, &self.sending.slices()) {
                 Ok(n) => {
+                    self.moved = Instant::now();
                     total += n;
                     self.sending.written(n);
                 }

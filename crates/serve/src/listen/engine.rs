@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
@@ -23,25 +24,63 @@ const ALIVE_COUNT: u32 = 3;
 /// of bytes of their own.
 const REKEY_TIME: Duration = Duration::from_secs(3600);
 
-pub(super) fn config(host_keys: Vec<Arc<dyn HostKey>>) -> ConnectionConfig {
-    let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
-    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
-    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    let host_key: Vec<&str> = host_keys
+/// What is offered, the preferred first; which of them is used is the client's to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Algorithms {
+    /// Key exchange methods.
+    pub key_exchange: Vec<String>,
+    /// Ciphers.
+    pub ciphers: Vec<String>,
+    /// MACs.
+    pub macs: Vec<String>,
+}
+
+impl Default for Algorithms {
+    /// All there are.
+    fn default() -> Self {
+        let owned = |name: &str| name.to_owned();
+        Self {
+            key_exchange: KEX_METHODS.iter().map(|k| owned(k.name)).collect(),
+            ciphers: preferred_order(true).into_iter().map(owned).collect(),
+            macs: MACS.iter().map(|m| owned(m.name)).collect(),
+        }
+    }
+}
+
+impl Algorithms {
+    /// Checks that there is something of each kind and that all of it is known.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let proposal = self.proposal(vec!["ssh-ed25519".to_owned()]);
+        proposal.check().map_err(|e| e.to_string())
+    }
+
+    fn proposal(&self, host_key: Vec<String>) -> Proposal {
+        Proposal {
+            kex: self.key_exchange.clone(),
+            host_key,
+            ciphers: self.ciphers.clone(),
+            macs: self.macs.clone(),
+            compress: false,
+        }
+    }
+}
+
+pub(super) fn config(
+    host_keys: Vec<Arc<dyn HostKey>>,
+    algorithms: &Algorithms,
+) -> ConnectionConfig {
+    let host_key = host_keys
         .iter()
         .flat_map(|key| key.public().algorithms())
+        .map(str::to_owned)
         .collect();
     ConnectionConfig {
         transport: TransportConfig {
             software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
-            proposal: Proposal {
-                kex: owned(&kex),
-                host_key: owned(&host_key),
-                // Which of them is used is the client's to say.
-                ciphers: owned(&preferred_order(true)),
-                macs: owned(&macs),
-                compress: false,
-            },
+            proposal: algorithms.proposal(host_key),
             guess: Guess::Never,
             rekey_bytes: None,
             rekey_time: Some(REKEY_TIME),

@@ -19,18 +19,17 @@ use wire::WireError;
 use super::accounts::Judge;
 use super::connection::{self, Handed};
 use super::crowd::Place;
+use super::figures::{Figures, count};
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
 };
 use super::preauth::PreauthTask;
 use super::process::{Process, Role};
-use super::{Settings, Stopping};
+use super::{Served, Settings, Stopping};
 use crate::Moved;
 use crate::error::ConnectionError;
 
-/// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
-const LOGIN_TIME: Duration = Duration::from_secs(60);
 /// The preauth process tells the client about its time by itself.
 const SLACK: Duration = Duration::from_secs(2);
 /// Key exchanges before the login: the first one, and what clients may want for more.
@@ -46,6 +45,8 @@ pub(super) struct Monitor<'s> {
     settings: &'s Settings,
     peer: SocketAddr,
     client: TcpStream,
+    figures: &'s Figures,
+    place: Place,
     exchange: Option<Exchange>,
     signatures: u32,
     questions: u32,
@@ -62,11 +63,18 @@ struct Exchange {
 }
 
 impl<'s> Monitor<'s> {
-    pub(super) fn new(settings: &'s Settings, client: TcpStream, peer: SocketAddr) -> Self {
+    pub(super) fn new(
+        settings: &'s Settings,
+        figures: &'s Figures,
+        (client, peer): (TcpStream, SocketAddr),
+        place: Place,
+    ) -> Self {
         Self {
             settings,
             peer,
             client,
+            figures,
+            place,
             exchange: None,
             signatures: 0,
             questions: 0,
@@ -79,17 +87,14 @@ impl<'s> Monitor<'s> {
     ///
     /// # Errors
     /// Why it ended otherwise.
-    pub(super) fn run(
-        mut self,
-        mut place: Place,
-        stopping: &Stopping,
-    ) -> Result<(), ConnectionError> {
-        let until = Instant::now() + LOGIN_TIME + SLACK;
+    pub(super) fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+        let until = Instant::now() + self.settings.login_time + SLACK;
         let preauth = Process::start(Role::Preauth, &self.client)?;
         preauth.link().send_task(&PreauthTask {
             host_keys: self.settings.host_key_blobs(),
+            algorithms: self.settings.algorithms.clone(),
             becomes: self.settings.entrance.preauth_user(),
-            login_milliseconds: LOGIN_TIME.as_millis() as u64,
+            login_milliseconds: self.settings.login_time.as_millis() as u64,
         })?;
         let message = self.log_in(preauth.link(), until, stopping);
         // Whatever was made of it, it is gone before its client is served.
@@ -106,8 +111,10 @@ impl<'s> Monitor<'s> {
         let user = user.escape_debug();
         info!(%user, key, "logged in");
         Span::current().record("user", field::display(&user));
-        place.known();
-        self.serve(judge, &logged_in, stopping)
+        count(&self.figures.logins);
+        self.place.known();
+        let served = self.settings.served(&key, judge.account());
+        self.serve(&served, judge, &logged_in, stopping)
     }
 
     /// Answers the preauth process until its client is logged in.
@@ -232,8 +239,18 @@ impl<'s> Monitor<'s> {
             host_bound: prove.host_bound,
             signature: prove.signature,
         })?;
+        let decided = match decided {
+            Ok(()) if proved => {
+                let room = self
+                    .place
+                    .count_for(&judge.account().name, &self.settings.limits);
+                room.map_err(str::to_owned)
+            }
+            decided => decided,
+        };
         let key = fingerprint(prove.blob);
         if let Err(why) = &decided {
+            count(&self.figures.refusals);
             let user = String::from_utf8_lossy(user);
             let why = escaped(why.as_bytes());
             info!(user = %user.escape_debug(), key, "refused: {why}");
@@ -247,17 +264,19 @@ impl<'s> Monitor<'s> {
     /// Has a client served who is logged in.
     fn serve(
         self,
+        served: &Served,
         judge: Judge,
         logged_in: &LoggedIn<'_>,
         stopping: &Stopping,
     ) -> Result<(), ConnectionError> {
-        let served = &self.settings.served;
+        let figures = self.figures;
         let over = |moved: Moved| {
             let Moved {
                 files,
                 sent,
                 received,
             } = moved;
+            figures.over(moved);
             info!(files, sent, received, "session over");
         };
         let account = match judge {
@@ -265,6 +284,7 @@ impl<'s> Monitor<'s> {
                 let keys = self.settings.host_keys.iter().cloned();
                 let handed = Handed {
                     host_keys: keys.map(|key| key as _).collect(),
+                    algorithms: &self.settings.algorithms,
                     state: logged_in.state,
                     unread: logged_in.unread,
                 };

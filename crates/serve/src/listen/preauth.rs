@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use ssh::auth::LoginEvent;
 use ssh::{Event, PeerMisbehaved, SealedQueue};
 
+use super::engine::Algorithms;
 use super::link::{Link, nonsense};
 use super::message::{Ask, Ended, LoggedIn, Prove, Tell, Verdict};
 use super::{confine, engine};
@@ -30,6 +31,7 @@ pub(super) const BY_APPLICATION: u32 = 11;
 pub(super) struct PreauthTask {
     /// Blobs, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
+    pub(super) algorithms: Algorithms,
     /// Whom it becomes, where it is root's.
     pub(super) becomes: Option<(u32, u32)>,
     pub(super) login_milliseconds: u64,
@@ -70,7 +72,11 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
         tell(link, 2, &text)?;
     }
     let keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
-    let mut conn = ssh::Connection::server(engine::config(keys), engine::pool(), random)?;
+    let mut conn = ssh::Connection::server(
+        engine::config(keys, &task.algorithms),
+        engine::pool(),
+        random,
+    )?;
     conn.keep_keys();
     Preauth {
         link,

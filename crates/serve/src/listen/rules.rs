@@ -21,6 +21,8 @@ pub(super) struct Account {
 pub struct Rules {
     /// Accounts whose shell is called `nologin` or `false` may be entered.
     pub nologin_shells: bool,
+    /// Nobody but these.
+    pub users: Option<Vec<String>>,
 }
 
 /// The longest name of an account; Linux knows none over 256 (useradd).
@@ -42,6 +44,13 @@ impl Rules {
         let user = found.ok_or("there is no such account")?;
         if user.name != name {
             return Err("there is no such account".to_owned());
+        }
+        if self
+            .users
+            .as_ref()
+            .is_some_and(|users| !users.contains(&user.name))
+        {
+            return Err("it is not among the users".to_owned());
         }
         self.check_shell(&user.shell)?;
         let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
@@ -172,6 +181,7 @@ mod tests {
         }
         let lenient = Rules {
             nologin_shells: true,
+            users: None,
         };
         assert!(lenient.check_shell(Path::new("/bin/false")).is_ok());
     }

@@ -92,6 +92,11 @@ impl<'s> Session<'s> {
         open || !self.received.is_empty() || channels.queued(self.id) > 0
     }
 
+    /// Bytes that the client's window keeps.
+    pub(super) fn waiting(&self, channels: &Channels) -> usize {
+        channels.queued(self.id)
+    }
+
     /// Whether [`Session::turn`] has something to do.
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
         !self.received.is_empty() && channels.queued(self.id) < QUEUE
