@@ -16,7 +16,8 @@ use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    AccountProcess, Current, Log, Role, Server, Settings, preauth, stopping, tell_metrics,
+    AccountProcess, Current, Log, Role, Server, Settings, hide_memory, preauth, stopping,
+    tell_metrics,
 };
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::fmt::MakeWriter;
@@ -116,6 +117,7 @@ impl io::Write for Line {
 }
 
 fn stdio(export: &Export) -> Result<(), String> {
+    hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
     let (input, output) = streams?;
     serve::stdio(input, output, export).map_err(|e| e.to_string())

@@ -51,6 +51,15 @@ pub(super) fn leave_files() -> io::Result<()> {
     Ok(())
 }
 
+/// Clients whose rights are those of this process shall not write to its memory, which the file
+/// system shows them as /proc/self/mem (as sftp-server.c, platform_disable_tracing).
+///
+/// # Errors
+/// The kernel refuses.
+pub fn hide_memory() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
 fn no_more(what: Resource) -> io::Result<()> {
     let none = Rlimit {
         current: Some(0),

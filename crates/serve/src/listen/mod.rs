@@ -54,8 +54,9 @@ use rules::Account;
 
 pub use account::{AccountProcess, Log};
 pub use accounts::Entrance;
+pub use confine::hide_memory;
 pub use engine::Algorithms;
-pub use host_key::generate;
+pub use host_key::{generate, generate_pair};
 pub use limits::Limits;
 pub use metrics::{MetricsAddress, tell_metrics};
 pub use preauth::main as preauth;
@@ -160,6 +161,7 @@ impl Server {
     pub fn with_listener(listener: TcpListener, settings: Settings) -> io::Result<Self> {
         // Processes of connections get what they are given. An old kernel has no way to say so.
         let _ = sys::keep_descriptors();
+        hide_memory()?;
         listener.set_nonblocking(true)?;
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
