@@ -264,7 +264,9 @@ impl Judge {
                 link.send(&check.to_bytes())?;
                 let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
                 if !said {
-                    return Ok(Err("its authorized_keys cannot be read in time".to_owned()));
+                    // An answer that came later would be taken for that to the next question.
+                    let late = "the account's authorized_keys cannot be read in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, late));
                 }
                 let message = link.receive()?;
                 let answer = Answer::decode(&message).map_err(nonsense)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
@@ -15,6 +16,9 @@ use wire::WireError;
 use zeroize::Zeroizing;
 
 use super::message::{LONGEST, Task};
+
+/// Whoever does not read what it is told is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One end. A message is written and read whole, and its length is bounded.
 #[derive(Debug)]
@@ -27,6 +31,9 @@ impl Link {
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        for end in [&ours, &theirs] {
+            set_socket_timeout(end, Timeout::Send, Some(PATIENCE))?;
+        }
         Ok((Self(ours), theirs))
     }
 

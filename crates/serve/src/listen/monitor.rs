@@ -36,6 +36,8 @@ const SLACK: Duration = Duration::from_secs(2);
 const MOST_SIGNATURES: u32 = 8;
 /// Questions about keys: six refusals, and an allowed one may be asked about twice.
 const MOST_QUESTIONS: u32 = 32;
+/// Lines for the log before the login.
+const MOST_LINES: u32 = 64;
 /// Refusals leave on this beat since the question, so that the time does not tell for which of
 /// the reasons.
 const BEAT: Duration = Duration::from_millis(20);
@@ -50,6 +52,7 @@ pub(super) struct Monitor<'s> {
     exchange: Option<Exchange>,
     signatures: u32,
     questions: u32,
+    lines: u32,
     /// The account that was asked for, and who judges about its keys.
     asked: Option<(Vec<u8>, Judge)>,
     /// The key that its account's judge has let in.
@@ -78,6 +81,7 @@ impl<'s> Monitor<'s> {
             exchange: None,
             signatures: 0,
             questions: 0,
+            lines: 0,
             asked: None,
             proved: None,
         }
@@ -152,7 +156,12 @@ impl<'s> Monitor<'s> {
                     }
                     link.send(&Verdict { allowed }.to_bytes())?;
                 }
-                Tell::NUMBER => tell(&message)?,
+                Tell::NUMBER => {
+                    self.lines += 1;
+                    if self.lines <= MOST_LINES {
+                        tell(&message)?;
+                    }
+                }
                 LoggedIn::NUMBER => return Ok(message),
                 Ended::NUMBER => {
                     let why = Ended::decode(&message).map_err(nonsense)?.why;

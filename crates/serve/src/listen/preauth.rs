@@ -44,6 +44,10 @@ pub fn main() -> ExitCode {
     };
     let why = match run(&link) {
         Ok(()) | Err(ConnectionError::Gone) => String::new(),
+        Err(ConnectionError::Engine(ssh::Error::Disconnected {
+            reason: BY_APPLICATION,
+            ..
+        })) => String::new(),
         Err(e) => e.to_string(),
     };
     let ended = Ended {

@@ -94,7 +94,8 @@ fn plain(name: &[u8]) -> Option<&str> {
         && name
             .iter()
             .all(|b| b.is_ascii_graphic() && !b"/:".contains(b))
-        && !name.starts_with(b"-");
+        && !name.starts_with(b"-")
+        && ![&b"."[..], b".."].contains(&name);
     std::str::from_utf8(name).ok().filter(|_| fits)
 }
 
@@ -133,6 +134,7 @@ mod tests {
         for name in [
             &b""[..],
             b"-x",
+            b"..",
             b"a/b",
             b"a:b",
             b"a b",
