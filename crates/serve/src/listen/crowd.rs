@@ -191,7 +191,7 @@ mod tests {
             ..Limits::default()
         };
         let here = IpAddr::from([192, 0, 2, 1]);
-        let mut enter = |at| crowd.enter(here, at, &limits);
+        let enter = |at| crowd.enter(here, at, &limits);
         let mut held: Vec<Place> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());
