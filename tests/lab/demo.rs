@@ -106,8 +106,10 @@ fn the_demo_needs_nothing_installed() {
     }
     let temporary = tempfile::tempdir().unwrap();
     let few = tempfile::tempdir().unwrap();
-    let id = testkit::missing::find_program("id").expect("coreutils");
-    std::os::unix::fs::symlink(id, few.path().join("id")).unwrap();
+    for name in ["id", "true", "sh"] {
+        let program = testkit::missing::find_program(name).expect("every machine has it");
+        std::os::unix::fs::symlink(program, few.path().join(name)).unwrap();
+    }
     let script = format!("{hidden} PATH='{}' exec \"$0\"", few.path().display());
     let outcome = Run::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
