@@ -1,6 +1,7 @@
 //! `longhaul serve --listen` to programs that people mount and synchronize with.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use longhaul_tests::{Scene, longhaul};
@@ -104,14 +105,18 @@ fn sshfs_mounts_it() {
     for folder in [&shown, &mounted] {
         fs::create_dir(folder).expect("ours");
     }
-    let run = Run::new("sshfs").arg("-F").arg(scene.client.dir.config());
+    let run = Run::new("sshfs")
+        .arg("-f")
+        .arg("-F")
+        .arg(scene.client.dir.config());
     let run = run.arg(format!("peer:{}", shown.display())).arg(&mounted);
-    let outcome = run.run();
-    if outcome.err().contains("fuse") && !outcome.success() {
+    let sshfs = run.spawn();
+    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+    let before = device(&shown);
+    if !sshfs.until(|| device(&mounted).is_some_and(|now| Some(now) != before)) {
         missing::not_here("nothing may be mounted here");
         return;
     }
-    outcome.expect_code(0);
     let content = Seed::new(6).bytes(3_000_000);
     write_file(&mounted.join("file"), &content);
     let back = fs::read(mounted.join("file")).map(|back| back == content);
@@ -124,6 +129,7 @@ fn sshfs_mounts_it() {
     let unmounted =
         unmount(&["fusermount3", "-u"]) || unmount(&["fusermount", "-u"]) || unmount(&["umount"]);
     assert!(unmounted, "it stays mounted");
+    sshfs.wait().expect_code(0);
     assert!(back.expect("it is read") && renamed.is_ok());
     assert_eq!(listed.expect("it is listed"), 1);
     assert!(fs::read(shown.join("name")).expect("it") == content);

@@ -69,6 +69,15 @@ impl Entrance {
         })
     }
 
+    /// The user of this process alone, whoever that is.
+    #[cfg(test)]
+    pub(super) fn this(authorized_keys: PathBuf) -> Self {
+        Self {
+            authorized_keys,
+            whom: Whom::This(this_user().expect("whoever runs the tests has a name")),
+        }
+    }
+
     /// Where the only user is at home.
     pub fn home(&self) -> Option<&Path> {
         match &self.whom {

@@ -37,6 +37,12 @@ impl Link {
         Ok((Self(ours), theirs))
     }
 
+    /// The other end of [`Link::pair`].
+    #[cfg(test)]
+    pub(super) fn from_end(end: OwnedFd) -> Self {
+        Self(end)
+    }
+
     /// The end that a process was started with as its standard output.
     pub(super) fn inherited() -> io::Result<Self> {
         io::stdout().as_fd().try_clone_to_owned().map(Self)

@@ -390,3 +390,7 @@ fn on_the_beat(asked: Instant) {
     let until = BEAT.saturating_mul(u32::try_from(beats).unwrap_or(u32::MAX));
     thread::sleep(until.saturating_sub(spent));
 }
+
+#[cfg(test)]
+#[path = "monitor_tests.rs"]
+mod tests;
