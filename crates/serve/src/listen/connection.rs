@@ -31,6 +31,7 @@ const BATCH: usize = 256 << 10;
 const TURN: usize = 1 << 20;
 /// How often the kernel is asked for the round trip, which windows follow.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A connection whose client is logged in.
 pub(super) struct Handed<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
