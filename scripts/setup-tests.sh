@@ -22,6 +22,10 @@ has openssl || wanted+=(openssl)
 has script || wanted+=(bsdutils)
 has setpriv || wanted+=(util-linux)
 has iperf3 || wanted+=(iperf3)
+has lftp || wanted+=(lftp)
+has rclone || wanted+=(rclone)
+has sshfs || wanted+=(sshfs)
+has curl || wanted+=(curl)
 has tcpdump || wanted+=(tcpdump)
 has ping || wanted+=(iputils-ping)
 has ip || wanted+=(iproute2)
@@ -48,19 +52,19 @@ if [ "${#wanted[@]}" -gt 0 ]; then
     fi
 fi
 
-# --- paramiko and asyncssh, pinned, in a folder of their own ----------------------------------
+# --- paramiko, asyncssh and ssh-audit, pinned, in a folder of their own ----------------------------------
 stamp="$peers/venv/requirements.txt"
 if ! cmp -s tests/peers/requirements.txt "$stamp"; then
-    echo "setup: paramiko and asyncssh"
+    echo "setup: paramiko, asyncssh and ssh-audit"
     rm -rf "$peers/venv"
     if python3 -m venv "$peers/venv" \
         && "$peers/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
             --no-deps -r tests/peers/requirements.txt \
-        && "$peers/venv/bin/python" -c 'import asyncssh, paramiko'; then
+        && "$peers/venv/bin/python" -c 'import asyncssh, paramiko, ssh_audit'; then
         cp tests/peers/requirements.txt "$stamp"
     else
         rm -rf "$peers/venv"
-        missing+=("Python packages paramiko and asyncssh (tests/peers/requirements.txt)")
+        missing+=("Python packages paramiko, asyncssh and ssh-audit (tests/peers/requirements.txt)")
     fi
 fi
 

@@ -1,5 +1,7 @@
 //! The command line, as a person or a script meets it.
 
+mod accounts;
+mod clients;
 mod far;
 mod files;
 mod json;
@@ -8,7 +10,9 @@ mod lanes;
 mod lanes_files;
 mod like_scp;
 mod listening;
+mod load;
 mod lying_server;
+mod operating;
 mod output;
 mod refused;
 mod resumed;

@@ -41,7 +41,8 @@ pub(crate) fn draw(rows: &[Row], colors: bool) -> String {
             .iter()
             .filter_map(|row| row.time.seconds())
             .fold(f64::MIN_POSITIVE, f64::max);
-        let theirs = case.first().map(|row| row.time);
+        let theirs = case.iter().find(|row| row.program != "longhaul");
+        let theirs = theirs.map(|row| row.time);
         let _ = writeln!(text, "\n{}", case.first().map_or("", |row| &row.case));
         for row in case {
             let Some(seconds) = row.time.seconds() else {

@@ -87,3 +87,42 @@ fn without_a_lab_the_demo_says_why_and_takes_the_proxy() {
     assert_eq!(out.matches("times as fast").count(), 4, "{outcome}");
     assert!(names_in(temporary.path()).is_empty(), "{outcome}");
 }
+
+/// Nothing of OpenSSH is there: no sshd, no scp, no ssh-keygen.
+#[test]
+fn the_demo_needs_nothing_installed() {
+    let sshd = testkit::missing::find_program("sshd");
+    let hidden = match &sshd {
+        Some(sshd) => format!("mount --bind /dev/null '{}' && ", sshd.display()),
+        None => String::new(),
+    };
+    let usable = Run::new("unshare")
+        .args(["--mount", "true"])
+        .run()
+        .success();
+    if sshd.is_some() && !usable {
+        testkit::missing::not_here("an installed sshd can be hidden in a mount namespace alone");
+        return;
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let few = tempfile::tempdir().unwrap();
+    for name in ["id", "true", "sh"] {
+        let program = testkit::missing::find_program(name).expect("every machine has it");
+        std::os::unix::fs::symlink(program, few.path().join(name)).unwrap();
+    }
+    let script = format!("{hidden} PATH='{}' exec \"$0\"", few.path().display());
+    let outcome = Run::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .arg(env!("CARGO_BIN_EXE_demo"))
+        .env("LONGHAUL_BIN", longhaul())
+        .env("DEMO_QUICK", "1")
+        .env("TMPDIR", temporary.path())
+        .env_remove("DEMO_RESULTS")
+        .env_remove("DEMO_LIMIT")
+        .timeout(Duration::from_secs(120))
+        .run()
+        .expect_code(0);
+    let out = outcome.out();
+    assert!(out.starts_with("longhaul alone"), "{outcome}");
+    assert_eq!(out.matches("written and renamed").count(), 4, "{outcome}");
+}

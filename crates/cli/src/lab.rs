@@ -20,6 +20,15 @@ pub(crate) fn run(args: LabArgs, words: &[OsString]) -> Result<ExitCode, UsageEr
 
 /// Does the part of a lab that its own processes are started for, if this is one of them.
 pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
+    if let [_, part, file] = words
+        && part == lab::KEY
+    {
+        let made = serve::listen::generate_pair(Path::new(file));
+        return Some(match made {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        });
+    }
     let (part, scratch, words) = match words {
         [_, part, scratch, words @ ..] if part == lab::WORLD || part == lab::EMULATOR => {
             (part, Path::new(scratch), words)

@@ -31,6 +31,9 @@ fn main() -> ExitCode {
     if let Some(code) = lab::inside(&words) {
         return code;
     }
+    if let Some(role) = serve::listen::Role::of(&words) {
+        return serving::inside(role);
+    }
     let world = World::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
         Ok(LowArgs::Copy(args)) => {

@@ -1,43 +1,123 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+mod config;
 mod host_keys;
+pub(crate) mod options;
+mod settled;
+mod systemd;
 
 use std::env;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
-use std::path;
+use std::path::Path;
+use std::process::ExitCode;
 
 use serve::Export;
-use serve::listen::{Server, Settings, Users, stopping};
-use tracing::{Level, info, warn};
+use serve::listen::{
+    AccountProcess, Current, Log, Role, Server, Settings, hide_memory, preauth, stopping,
+    tell_metrics,
+};
+use tracing::{Level, Metadata, info, warn};
+use tracing_subscriber::fmt::MakeWriter;
 
+use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
 use crate::{failed, signals};
 
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
+    if let Some(file) = &args.check {
+        return check(file);
+    }
     log(args);
-    let served = export(args).and_then(|export| match &args.listen {
-        Some(address) => listen(args, address, export),
-        None => stdio(&export),
-    });
+    let served = match args.stdio {
+        true => Settled::of(args)
+            .and_then(|settled| settled.export())
+            .and_then(|e| stdio(&e)),
+        false => listen(args),
+    };
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
     }
 }
 
-fn export(args: &ServeArgs) -> Result<Export, String> {
-    match &args.root {
-        Some(root) => Export::beneath(root, args.access).map_err(|e| e.to_string()),
-        None => Ok(Export::everything(args.access)),
+/// `longhaul serve check FILE`.
+fn check(file: &Path) -> Exit {
+    match config::read(file) {
+        Ok(_) => Exit::Done,
+        Err(why) => {
+            // Lines of FILE:LINE, as compilers have them.
+            drop(writeln!(io::stderr(), "{why}"));
+            Exit::SomeFailed
+        }
+    }
+}
+
+/// A process that the server has started for one connection.
+pub(crate) fn inside(role: Role) -> ExitCode {
+    match role {
+        Role::Preauth => preauth(),
+        Role::Account => account().unwrap_or(ExitCode::FAILURE),
+    }
+}
+
+/// Its lines go to the server, which writes them down.
+fn account() -> io::Result<ExitCode> {
+    let process = AccountProcess::inherited()?;
+    let log = Lines(process.log());
+    tracing_subscriber::fmt()
+        .with_max_level(Level::TRACE)
+        .with_target(false)
+        .with_ansi(false)
+        .with_level(false)
+        .without_time()
+        .with_writer(log)
+        .init();
+    let (running, stopping) = stopping()?;
+    signals::watch(move || drop(running), || {})?;
+    Ok(process.run(&stopping))
+}
+
+/// Makes each line a message.
+struct Lines(Log);
+
+struct Line(Log, u8);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line(self.0.clone(), 1)
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
+        let level = match *meta.level() {
+            Level::ERROR | Level::WARN => 0,
+            Level::INFO => 1,
+            Level::DEBUG => 2,
+            Level::TRACE => 3,
+        };
+        Line(self.0.clone(), level)
+    }
+}
+
+impl io::Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.tell(self.1, line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 fn stdio(export: &Export) -> Result<(), String> {
+    hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
     let (input, output) = streams?;
     serve::stdio(input, output, export).map_err(|e| e.to_string())
@@ -50,34 +130,85 @@ fn streams() -> io::Result<(File, File)> {
     Ok((input.into(), output.into()))
 }
 
-fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String> {
-    let keys = args.authorized_keys.as_ref().map(path::absolute);
-    let keys = keys.transpose().map_err(|e| e.to_string())?;
-    let settings = Settings {
-        export,
-        users: Users::this(keys).map_err(|e| e.to_string())?,
-        host_keys: host_keys::load(&args.host_keys)?,
-    };
-    for key in &settings.host_keys {
-        let public = key.public();
-        info!("host key {} {}", public.key_type(), public.fingerprint());
+fn listen(args: &ServeArgs) -> Result<(), String> {
+    let settled = Settled::of(args)?;
+    // It is opened again for each login; what is wrong already is told now.
+    if !settled.root_is_a_pattern() {
+        drop(settled.export()?);
     }
+    let settings = settled.settings()?;
+    tell_keys(&settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
-    if let Err(e) = env::set_current_dir(settings.users.home()) {
-        warn!("{}: {e}", settings.users.home().display());
+    if let Some(home) = settings.entrance.home()
+        && let Err(e) = env::set_current_dir(home)
+    {
+        warn!("{}: {e}", home.display());
     }
-    let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
-    let server = Server::bind(&resolve(address).map_err(wrong)?, settings).map_err(wrong)?;
+    let handed_on = systemd::listener().map_err(|e| format!("the socket of systemd: {e}"))?;
+    let (server, at) = match (handed_on, &settled.listen) {
+        (Some(listener), _) => {
+            let wrong = |e: io::Error| format!("the socket of systemd: {e}");
+            let server = Server::with_listener(listener, settings).map_err(wrong)?;
+            (server, "the socket of systemd".to_owned())
+        }
+        (None, Some(address)) => {
+            let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
+            let addresses = resolve(address).map_err(wrong)?;
+            (
+                Server::bind(&addresses, settings).map_err(wrong)?,
+                address.clone(),
+            )
+        }
+        (None, None) => {
+            return Err("where to listen is not said: --listen, or listen in the file".to_owned());
+        }
+    };
+    let wrong = |e: io::Error| format!("{at} cannot be listened at: {e}");
+    if let Some(address) = &settled.metrics {
+        let told = tell_metrics(address, server.metrics());
+        told.map_err(|e| format!("figures cannot be told: {e}"))?;
+    }
     let (running, stopping) = stopping().map_err(wrong)?;
+    let (current, again) = (server.settings(), args.clone());
     // The second signal ends what is still being transferred.
-    signals::watch(move || drop(running), || {}).map_err(wrong)?;
+    signals::watch_and_reload(
+        move || {
+            systemd::notify("STOPPING=1");
+            drop(running);
+        },
+        || {},
+        move || reload(&again, &current),
+    )
+    .map_err(wrong)?;
     let told = writeln!(
         io::stdout(),
         "listening at {}",
         server.address().map_err(wrong)?
     );
     told.map_err(|e| format!("standard output: {e}"))?;
+    systemd::notify("READY=1");
     server.run(&stopping).map_err(wrong)
+}
+
+/// Whoever comes from now on meets what the files say now, if they make sense.
+fn reload(args: &ServeArgs, current: &Current) {
+    systemd::reloading();
+    match Settled::of(args).and_then(|settled| settled.settings()) {
+        Ok(settings) => {
+            tell_keys(&settings);
+            current.replace(settings);
+            info!("configuration and host keys were read again");
+        }
+        Err(why) => warn!("everything stays as it was: {why}"),
+    }
+    systemd::notify("READY=1");
+}
+
+fn tell_keys(settings: &Settings) {
+    for key in &settings.host_keys {
+        let public = key.public();
+        info!("host key {} {}", public.key_type(), public.fingerprint());
+    }
 }
 
 /// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
@@ -94,10 +225,10 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn log(args: &ServeArgs) {
-    let level = match (args.verbose, &args.listen) {
-        (0, None) => return,
+    let level = match (args.verbose, args.stdio) {
+        (0, true) => return,
         // Who comes and goes nobody else would say.
-        (0, Some(_)) => Level::INFO,
+        (0, false) => Level::INFO,
         (1, _) => Level::DEBUG,
         _ => Level::TRACE,
     };

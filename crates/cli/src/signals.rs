@@ -22,17 +22,45 @@ pub(crate) fn watch(
     first: impl FnOnce() + Send + 'static,
     at_once: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
+    handle(first, at_once, None)
+}
+
+/// The same, but that SIGHUP calls `reload`, each time.
+///
+/// # Errors
+/// The handlers or the thread can't be set up.
+pub(crate) fn watch_and_reload(
+    first: impl FnOnce() + Send + 'static,
+    at_once: impl FnOnce() + Send + 'static,
+    reload: impl FnMut() + Send + 'static,
+) -> io::Result<()> {
+    handle(first, at_once, Some(Box::new(reload)))
+}
+
+type Reload = Box<dyn FnMut() + Send>;
+
+fn handle(
+    first: impl FnOnce() + Send + 'static,
+    at_once: impl FnOnce() + Send + 'static,
+    mut reload: Option<Reload>,
+) -> io::Result<()> {
     let ignored = sys::ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP];
     let mut signals = Signals::new(wanted.iter().filter(|s| ignored & (1 << (**s - 1)) == 0))?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            let mut signals = signals.forever();
-            if signals.next().is_some() {
+            let mut ending = signals.forever().filter(|signal| match &mut reload {
+                Some(reload) if *signal == SIGHUP => {
+                    reload();
+                    false
+                }
+                _ => true,
+            });
+            if ending.next().is_some() {
                 first();
             }
-            if signals.next().is_some() {
+            if ending.next().is_some() {
                 at_once();
                 process::exit(Exit::Interrupted.code().into());
             }

@@ -44,4 +44,6 @@ pub use path::{Direction, PathError, PathSpec};
 #[cfg(target_os = "linux")]
 pub use pump::emulate;
 #[cfg(target_os = "linux")]
+pub use sshd::KEY;
+#[cfg(target_os = "linux")]
 pub use world::{EMULATOR, inside};

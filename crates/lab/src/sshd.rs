@@ -1,4 +1,5 @@
-//! A throwaway OpenSSH server on the far side: keys, its configuration, and what clients need.
+//! A throwaway SSH server on the far side, OpenSSH's or, where that is not installed, this program's:
+//! keys, its configuration, and what clients need.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -13,6 +14,11 @@ use crate::world::side::FAR;
 
 /// Where clients look for it.
 pub(crate) const PORT: u16 = 22;
+
+/// The program that runs.
+const OURSELVES: &str = "/proc/self/exe";
+/// Behind it, and in front of a file: makes a key.
+pub const KEY: &str = "lab-key";
 
 /// What the server and its clients share.
 #[derive(Clone, Debug)]
@@ -38,7 +44,8 @@ impl Keys {
             match done {
                 Ok(status) if status.success() => {}
                 Ok(status) => return Err(LabError(format!("ssh-keygen failed ({status})"))),
-                Err(error) => return Err(no_program("ssh-keygen", "openssh-client", error)),
+                // Nothing of OpenSSH need be there.
+                Err(_) => make_key(&folder.join(name))?,
             }
         }
         let host = keys.read("host_key.pub")?;
@@ -100,14 +107,35 @@ impl Keys {
         self.write("sshd_config", &self.server_config(options))?;
         let log = self.path("sshd.log");
         let log = File::create(&log).map_err(|error| LabError::system(log.display(), error))?;
-        let mut command = Command::new(program()?);
+        let mut command = match program() {
+            Some(sshd) => {
+                let mut command = Command::new(sshd);
+                command
+                    .args(["-D", "-e", "-f"])
+                    .arg(self.path("sshd_config"));
+                command
+            }
+            None if options.is_empty() => self.our_server(),
+            None => {
+                return Err(LabError(
+                    "--sshd-option needs OpenSSH's server (Debian: openssh-server)".to_owned(),
+                ));
+            }
+        };
         command
-            .args(["-D", "-e", "-f"])
-            .arg(self.path("sshd_config"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
         Ok(command)
+    }
+
+    /// `longhaul serve`, which has no options of sshd's.
+    fn our_server(&self) -> Command {
+        let mut command = Command::new(OURSELVES);
+        command.args(["serve", "--listen", &format!(":{PORT}"), "--host-key"]);
+        command.arg(self.path("host_key")).arg("--authorized-keys");
+        command.arg(self.path("authorized_keys"));
+        command
     }
 
     fn server_config(&self, options: &[(String, String)]) -> String {
@@ -189,15 +217,22 @@ fn user() -> Result<String, LabError> {
 }
 
 /// sshd wants to be called by its absolute path.
-fn program() -> Result<PathBuf, LabError> {
+fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from))
         .map(|folder| folder.join("sshd"))
         .find(|file| file.is_absolute() && file.is_file())
-        .ok_or_else(|| {
-            LabError("--sshd needs OpenSSH's server (Debian: openssh-server)".to_owned())
-        })
+}
+
+/// A new key in OpenSSH's format, and its public half beside it, as ssh-keygen makes them.
+fn make_key(file: &Path) -> Result<(), LabError> {
+    let made = Command::new(OURSELVES).arg(KEY).arg(file).status();
+    match made {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(LabError(format!("no key can be made ({status})"))),
+        Err(error) => Err(LabError::system("a key", error)),
+    }
 }
 
 fn sftp_server() -> Option<&'static Path> {

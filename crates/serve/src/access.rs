@@ -1,7 +1,9 @@
+use serde::{Deserialize, Serialize};
 use sftp::{OpenFlags, Request};
 
 /// What clients may do with the files they are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// What the account may.
     #[default]

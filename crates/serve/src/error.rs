@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use rustix::io::Errno;
 use sftp::StatusCode;
@@ -62,12 +63,21 @@ impl std::error::Error for StreamError {}
 pub enum ListenError {
     /// The user of this process has no name, under which one could log in.
     Nameless,
+    /// Nobody but root is here to read what strangers send.
+    NoPreauthUser,
+    /// The directory where strangers find nothing cannot be made.
+    Empty(io::Error),
 }
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nameless => f.write_str("the user of this process has no name to log in under"),
+            Self::NoPreauthUser => f.write_str(
+                "as root there must be an account longhaul-preauth, sshd or nobody, which reads \
+                 what strangers send",
+            ),
+            Self::Empty(e) => write!(f, "the empty directory for strangers: {e}"),
         }
     }
 }
@@ -83,6 +93,18 @@ pub(crate) enum ConnectionError {
     Stopped,
     /// Nobody has logged in in time.
     LoginTime,
+    /// Nothing was under way for long.
+    Idle,
+    /// The client takes nothing of what it is sent.
+    Slow,
+    /// The process that logs the client in is gone without a word.
+    Preauth,
+    /// It has ended, and said why.
+    Ended(String),
+    /// The account's process was ended.
+    Process(ExitStatus),
+    /// What is to be served cannot be.
+    Export(ExportError),
     /// The client does not keep to the protocol, or has left in its words.
     Engine(ssh::Error),
     /// The socket broke.
@@ -95,6 +117,14 @@ impl fmt::Display for ConnectionError {
             Self::Gone => f.write_str("the client has closed the connection"),
             Self::Stopped => f.write_str("this server ends"),
             Self::LoginTime => f.write_str("nobody has logged in in time"),
+            Self::Idle => f.write_str("nothing was under way for long"),
+            Self::Slow => f.write_str("the client takes nothing of what it has asked for"),
+            Self::Preauth => {
+                f.write_str("the process before the login was ended: it did what it may not do")
+            }
+            Self::Ended(why) => f.write_str(why),
+            Self::Process(status) => write!(f, "the account's process was ended: {status}"),
+            Self::Export(e) => e.fmt(f),
             Self::Engine(e) => e.fmt(f),
             Self::Io(e) => write!(f, "the connection broke: {e}"),
         }

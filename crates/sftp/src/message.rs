@@ -134,7 +134,9 @@ macro_rules! requests {
                 });
             }
 
-            /// Reads a message without its length; trailing bytes are an error.
+            /// Reads a message without its length; trailing bytes are an error, but for WRITE: Go's
+            /// pkg/sftp 1.13.5 (rclone 1.60) sends the whole of its buffer behind a length that is
+            /// right, and sftp-server.c looks at nothing behind that.
             pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
                 let mut r = Reader::new(bytes);
                 let number = r.u8()?;
@@ -156,7 +158,9 @@ macro_rules! requests {
                     }
                     _ => Self::Other { number, body: Rest(r.rest()) },
                 };
-                r.finish()?;
+                if !matches!(request, Self::Write { .. }) {
+                    r.finish()?;
+                }
                 Ok((id, request))
             }
         }
@@ -429,5 +433,23 @@ mod tests {
         let mut out = vec![104, 0, 0, 0, 1];
         out.extend_from_slice(&[0xff; 4]);
         assert!(Response::decode(&out).is_err());
+    }
+
+    #[test]
+    fn what_stands_behind_the_data_of_a_write_is_not_looked_at() {
+        let write = Request::Write {
+            handle: b"h",
+            offset: 7,
+            data: b"data",
+        };
+        let close = Request::Close { handle: b"h" };
+        for (request, taken) in [(write, true), (close, false)] {
+            let mut message = Vec::new();
+            request.encode(RequestId(1), &mut message);
+            message.extend_from_slice(b"the rest of the buffer");
+            let decoded = Request::decode(&message[4..]);
+            assert_eq!(decoded.is_ok(), taken);
+            assert!(!taken || decoded == Ok((RequestId(1), request)));
+        }
     }
 }

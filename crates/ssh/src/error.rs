@@ -201,6 +201,8 @@ pub enum Local {
     Compression(CompressError),
     /// The key exchange failed on our side.
     KeyExchange,
+    /// What was handed over of a connection is not one.
+    Handover,
 }
 
 impl fmt::Display for Local {
@@ -213,6 +215,7 @@ impl fmt::Display for Local {
             Self::Seal(e) => e.fmt(f),
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
+            Self::Handover => f.write_str("what was handed over is no connection"),
         }
     }
 }

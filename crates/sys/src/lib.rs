@@ -1,6 +1,8 @@
 //! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, and
 //! the memory that is received into.
 
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod ignored;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -16,6 +18,8 @@ mod tune;
 mod umask;
 mod usage;
 
+#[cfg(target_os = "linux")]
+pub use descriptors::{handed_on, keep_descriptors};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};

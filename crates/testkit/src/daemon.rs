@@ -104,10 +104,18 @@ impl Daemon {
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
-    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
+    // Each thread has its own.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.map(|thread| {
+        let list = std::fs::read_to_string(thread.path().join("children"));
+        list.unwrap_or_default()
+    });
+    lists
+        .flat_map(|list| {
+            let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+            pids.collect::<Vec<u32>>()
+        })
         .collect()
 }
 

@@ -122,17 +122,29 @@ fn serve() -> Command {
             "Serves files to any SFTP client, as an SSH server of its own or behind an sshd in \
              place of sftp-server: all that the account may, or what lies beneath a directory, and \
              there all, nothing but reading, or nothing but putting new files. Version 3 of SFTP \
-             with all extensions of OpenSSH 9.1. The server lets in the user it runs as, with the \
-             keys of authorized_keys; there is no shell, and no command is run. SIGTERM ends \
-             listening, and what is being transferred is served to the end.",
+             with all extensions of OpenSSH 9.1. The server lets in the user it runs as, and as \
+             root every account of the machine, with the keys of authorized_keys; there is no \
+             shell, and no command is run. What a client sends before it is logged in is read by \
+             a confined process, what it sends then, as root, by one of its account. SIGHUP has \
+             configuration and host keys read again, for those who come from then on. SIGTERM \
+             ends listening, and what is being transferred is served to the end.",
         )
         .override_usage(
-            "longhaul serve --stdio [flags]\n       longhaul serve --listen ADDR [flags]",
+            "longhaul serve --stdio [flags]\n       longhaul serve --listen ADDR [flags]\n       \
+             longhaul serve --config FILE [flags]\n       longhaul serve check FILE",
         )
         .after_help("More: longhaul serve --help, or man longhaul-serve")
         .after_long_help(serve_after_help())
         .disable_version_flag(true)
-        .args_override_self(true);
+        .args_override_self(true)
+        .arg(
+            Arg::new(OPERANDS)
+                .value_names(["check FILE"])
+                .num_args(0..)
+                .help("Check a configuration file, and serve nothing")
+                .value_hint(clap::ValueHint::FilePath)
+                .value_parser(ValueParser::os_string()),
+        );
     serve_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 

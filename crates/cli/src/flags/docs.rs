@@ -1,5 +1,7 @@
 //! Documents that are made from the table: man pages, completions and docs/flags.md.
 
+mod conf;
+
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,6 +20,9 @@ const PAGES: &[&str] = &["cp", "lab", "serve"];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
+    if subcommand == Some("serve.conf") {
+        return Some(conf::page());
+    }
     let mut all = command();
     all.build();
     let (page, name) = match subcommand {
@@ -64,7 +69,10 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
             codes_section(&mut rest, exit::SERVE);
-            see_also_section(&mut rest, "longhaul(1), sftp-server(8), sshd_config(5)");
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-serve.conf(5), sftp-server(8), sshd_config(5)",
+            );
         }
         Some(_) => {
             scp_section(&mut rest);
@@ -375,6 +383,7 @@ pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
             man(page).unwrap_or_default(),
         ));
     }
+    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::page()));
     all
 }
 

@@ -99,10 +99,14 @@ pub(crate) struct LabArgs {
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
     pub(crate) listen: Option<String>,
+    /// A configuration file, to be obeyed.
+    pub(crate) config: Option<PathBuf>,
+    /// A configuration file, to be checked and nothing else.
+    pub(crate) check: Option<PathBuf>,
     pub(crate) authorized_keys: Option<PathBuf>,
     pub(crate) host_keys: Vec<PathBuf>,
     pub(crate) root: Option<PathBuf>,
-    pub(crate) access: serve::Access,
+    pub(crate) access: Option<serve::Access>,
     pub(crate) verbose: u8,
 }
 
@@ -295,14 +299,31 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
 }
 
 fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
-    let args: ServeArgs = from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;
+    let mut args: ServeArgs =
+        from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;
+    let words: Vec<_> = matches
+        .get_many::<OsString>(OPERANDS)
+        .unwrap_or_default()
+        .collect();
+    match words.as_slice() {
+        [] => {}
+        [check, file] if *check == "check" => args.check = Some(PathBuf::from(file)),
+        _ => return Err(serve_usage("the only words it takes are: check FILE")),
+    }
+    if args.check.is_some() {
+        return Ok(args);
+    }
     let of_listen = args.authorized_keys.is_some() || !args.host_keys.is_empty();
-    match (args.stdio, &args.listen) {
-        (true, Some(_)) => Err(serve_usage("--stdio and --listen exclude each other")),
-        (false, None) => Err(serve_usage(
-            "how clients come is to be said: --stdio or --listen",
+    let listens = args.listen.is_some() || args.config.is_some();
+    match (args.stdio, listens) {
+        (true, _) if args.config.is_some() => {
+            Err(serve_usage("--stdio and --config exclude each other"))
+        }
+        (true, true) => Err(serve_usage("--stdio and --listen exclude each other")),
+        (false, false) => Err(serve_usage(
+            "how clients come is to be said: --stdio, --listen or --config",
         )),
-        (true, None) if of_listen => Err(serve_usage(
+        (true, false) if of_listen => Err(serve_usage(
             "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",
         )),
         _ => Ok(args),
@@ -311,7 +332,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
 
 /// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    usage_of("serve", "--stdio|--listen ADDR [flags]", what)
+    usage_of("serve", "--stdio|--listen ADDR|--config FILE [flags]", what)
 }
 
 /// What the command line has for each row of a table; an error is one sentence.

@@ -2,35 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use ssh::auth::LoginEvent;
-use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig};
-use ssh::cipher::{MACS, preferred_order};
-use ssh::kex::KEX_METHODS;
-use ssh::transport::{Guess, Proposal, TransportConfig, TransportEvent};
-use ssh::{ConnectionConfig, Event, PeerMisbehaved, SealedQueue};
-use sys::{Segments, Tuning};
-use tracing::{debug, info};
-use wire::Pool;
+use ssh::channel::{ChannelEvent, ChannelId};
+use ssh::key::HostKey;
+use ssh::{Event, SealedQueue};
+use sys::Segments;
 
-use super::crowd::Place;
+use super::engine::Algorithms;
+use super::preauth::{BY_APPLICATION, PROTOCOL_ERROR};
 use super::session::Session;
-use super::{Settings, Stopping};
+use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
+use crate::{Export, Moved};
 
-/// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
-const LOGIN_TIME: Duration = Duration::from_secs(60);
-/// A client that has said nothing for so long is asked whether it is there, ...
-const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
-/// ... and is given up after so many questions without an answer.
-const ALIVE_COUNT: u32 = 3;
-/// New keys after so long at the latest, as OpenSSH recommends for RekeyLimit; ciphers have limits
-/// of bytes of their own.
-const REKEY_TIME: Duration = Duration::from_secs(3600);
 /// Channels of a connection (MaxSessions of sshd).
 const MOST_SESSIONS: usize = 10;
 /// When the server stops, a connection on which nothing has been under way for so long ends: a
@@ -42,70 +31,105 @@ const BATCH: usize = 256 << 10;
 const TURN: usize = 1 << 20;
 /// How often the kernel is asked for the round trip, which windows follow.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
-/// What a client that is disconnected for its own fault is told as the reason
-/// (SSH_DISCONNECT_PROTOCOL_ERROR), and what every other (SSH_DISCONNECT_BY_APPLICATION).
-const PROTOCOL_ERROR: u32 = 2;
-const BY_APPLICATION: u32 = 11;
+
+/// A connection whose client is logged in.
+pub(super) struct Handed<'h> {
+    pub(super) host_keys: Vec<Arc<dyn HostKey>>,
+    pub(super) algorithms: &'h Algorithms,
+    /// Of [`ssh::Connection::hand_over`].
+    pub(super) state: &'h [u8],
+    /// Received and not handled.
+    pub(super) unread: &'h [u8],
+}
+
+/// Serves it until the client goes, or until nothing is under way once `stopping` is readable. What
+/// its sessions have moved goes to `over`.
+///
+/// # Errors
+/// Why it ended otherwise, which the client is told where it can be.
+pub(super) fn serve(
+    served: &Served,
+    stream: TcpStream,
+    handed: Handed<'_>,
+    over: &dyn Fn(Moved),
+    stopping: &Stopping,
+) -> Result<(), ConnectionError> {
+    let Handed {
+        host_keys,
+        algorithms,
+        state,
+        unread,
+    } = handed;
+    let (config, pool) = (engine::config(host_keys, algorithms), engine::pool());
+    let now = Instant::now();
+    let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, state)?;
+    match served.open() {
+        Ok(export) => Connection::new((served, &export), stream, conn, unread, over).run(stopping),
+        Err(e) => {
+            let mut last = SealedQueue::default();
+            conn.disconnect(BY_APPLICATION, &e.to_string())?;
+            last.fill(&mut conn, BATCH)?;
+            // The log knows as well.
+            let _ = rustix::io::writev(&stream, &last.slices());
+            Err(ConnectionError::Export(e))
+        }
+    }
+}
 
 /// One connection.
-pub(super) struct Connection<'s> {
-    settings: &'s Settings,
+struct Connection<'s> {
+    export: &'s Export,
+    served: &'s Served,
+    over: &'s dyn Fn(Moved),
     stream: TcpStream,
-    peer: SocketAddr,
-    place: Place,
     conn: ssh::Connection,
     segments: Segments,
     sending: SealedQueue,
     sessions: BTreeMap<ChannelId, Session<'s>>,
-    login_until: Instant,
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
+    /// The last time that the client took something, or that nothing waited for it.
+    moved: Instant,
     /// The socket may be read, or written, without waiting.
     readable: bool,
     writable: bool,
 }
 
 impl<'s> Connection<'s> {
-    pub(super) fn new(
-        settings: &'s Settings,
+    fn new(
+        (served, export): (&'s Served, &'s Export),
         stream: TcpStream,
-        peer: SocketAddr,
-        place: Place,
-    ) -> Result<Self, ConnectionError> {
-        stream.set_nonblocking(true)?;
-        Tuning::default().accepted(&stream)?;
-        let pool = Pool::new(32 << 10, 64);
-        let random = Box::new(|to: &mut [u8]| {
-            // Without random numbers there is no security, and the library has no other end.
-            aws_lc_rs::rand::fill(to).expect("the system gives random numbers");
-        });
-        let conn = ssh::Connection::server(engine(settings), pool, random)?;
-        let now = Instant::now();
-        Ok(Self {
-            settings,
+        conn: ssh::Connection,
+        unread: &[u8],
+        over: &'s dyn Fn(Moved),
+    ) -> Self {
+        let mut segments = Segments::default();
+        segments.received().extend_from_slice(unread);
+        Self {
+            export,
+            served,
+            over,
             stream,
-            peer,
-            place,
             conn,
-            segments: Segments::default(),
+            segments,
             sending: SealedQueue::default(),
             sessions: BTreeMap::new(),
-            login_until: now + LOGIN_TIME,
             rtt_asked: None,
-            busy: now,
+            busy: Instant::now(),
+            moved: Instant::now(),
             readable: true,
             writable: true,
-        })
+        }
     }
 
     /// Serves until the client goes, or until nothing is under way once `stopping` is readable.
     ///
     /// # Errors
     /// Why it ended otherwise, which the client is told where it can be.
-    pub(super) fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+    fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
-        self.sessions.values().for_each(Session::tell);
+        self.sessions.values().for_each(|s| s.tell(self.over));
         let (reason, words) = match &done {
             Ok(()) | Err(ConnectionError::Gone) => return Ok(()),
             Err(ConnectionError::Engine(ssh::Error::Disconnected {
@@ -117,13 +141,6 @@ impl<'s> Connection<'s> {
             ) => {
                 return done;
             }
-            // As sshd has it: clients know the words.
-            Err(ConnectionError::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooMany(
-                _,
-            )))) if !self.conn.is_authenticated() => (
-                PROTOCOL_ERROR,
-                "Too many authentication failures".to_owned(),
-            ),
             Err(e @ ConnectionError::Engine(_)) => (PROTOCOL_ERROR, e.to_string()),
             Err(e) => (BY_APPLICATION, e.to_string()),
         };
@@ -139,6 +156,8 @@ impl<'s> Connection<'s> {
 
     fn serve(&mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
         let mut draining = false;
+        // What came behind the login.
+        self.handle(Instant::now())?;
         loop {
             let now = Instant::now();
             let mut more = self.read(now)?;
@@ -157,19 +176,23 @@ impl<'s> Connection<'s> {
 
     /// Ends what has lasted too long.
     fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
-        if !self.conn.is_authenticated() {
-            return match now >= self.login_until {
-                true => Err(ConnectionError::LoginTime),
-                false if draining => Err(ConnectionError::Stopped),
-                false => Ok(()),
-            };
-        }
         let channels = self.conn.channels();
         if self.sessions.values().any(|s| s.is_busy(channels)) {
             self.busy = now;
         }
-        match draining && now >= self.busy + DRAIN_IDLE {
-            true => Err(ConnectionError::Stopped),
+        let channels = self.conn.channels();
+        let mut waiting = self.sessions.values().map(|s| s.waiting(channels));
+        if self.sending.is_empty() && waiting.all(|bytes| bytes == 0) {
+            self.moved = now;
+        }
+        if draining && now >= self.busy + DRAIN_IDLE {
+            return Err(ConnectionError::Stopped);
+        }
+        if now >= self.moved + self.served.slow {
+            return Err(ConnectionError::Slow);
+        }
+        match self.served.idle.is_some_and(|idle| now >= self.busy + idle) {
+            true => Err(ConnectionError::Idle),
             false => Ok(()),
         }
     }
@@ -185,10 +208,14 @@ impl<'s> Connection<'s> {
     ) -> Result<bool, ConnectionError> {
         let mut until = self.conn.poll_timeout();
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
-        match (self.conn.is_authenticated(), draining) {
-            (false, _) => earlier(self.login_until),
-            (true, true) => earlier(self.busy + DRAIN_IDLE),
-            (true, false) => {}
+        if draining {
+            earlier(self.busy + DRAIN_IDLE);
+        }
+        if let Some(idle) = self.served.idle {
+            earlier(self.busy + idle);
+        }
+        if self.moved < now {
+            earlier(self.moved + self.served.slow);
         }
         let wait = match more {
             true => Some(Duration::ZERO),
@@ -237,50 +264,14 @@ impl<'s> Connection<'s> {
     }
 
     fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        loop {
-            let handled = self.conn.handle_input(now, self.segments.received());
-            let mut decided = false;
-            while let Some(event) = self.conn.poll_event() {
-                decided |= self.handle_event(event)?;
-            }
-            handled?;
-            // What follows a key was not looked at before it was decided about.
-            if !decided {
-                return Ok(());
+        let handled = self.conn.handle_input(now, self.segments.received());
+        while let Some(event) = self.conn.poll_event() {
+            // The rest is a client's, or of the login.
+            if let Event::Channel(event) = event {
+                self.handle_channel(event);
             }
         }
-    }
-
-    /// True when a key was decided about.
-    fn handle_event(&mut self, event: Event) -> Result<bool, ConnectionError> {
-        match event {
-            Event::Transport(TransportEvent::Identified(ident)) => {
-                debug!("{} connects", ident.as_str().escape_debug());
-            }
-            Event::Login(LoginEvent::Key { user, key }) => {
-                let users = &self.settings.users;
-                let allowed = users.may_enter(&user, &key, self.peer.ip());
-                if let Err(why) = &allowed {
-                    let user = String::from_utf8_lossy(&user);
-                    info!(user = %user.escape_debug(), key = key.fingerprint(), "refused: {why}");
-                }
-                self.conn.decide(allowed.is_ok())?;
-                return Ok(true);
-            }
-            Event::Login(LoginEvent::Success { user, key }) => {
-                let user = String::from_utf8_lossy(&user);
-                info!(user = %user.escape_debug(), key = key.fingerprint(), "logged in");
-                self.place.known();
-                self.busy = Instant::now();
-            }
-            Event::Login(LoginEvent::Refused { user, method }) => {
-                debug!(user, method, "refused");
-            }
-            Event::Channel(event) => self.handle_channel(event),
-            // The client's side has authentication of that kind.
-            Event::Transport(_) | Event::Auth(_) | Event::Retracted => {}
-        }
-        Ok(false)
+        Ok(handled?)
     }
 
     fn handle_channel(&mut self, event: ChannelEvent) {
@@ -300,13 +291,16 @@ impl<'s> Connection<'s> {
                 want_reply,
             } => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    session.request(channels, &self.settings.export, &name, &data, want_reply);
+                    session.request(channels, self.export, &name, &data, want_reply);
                 }
             }
-            ChannelEvent::Data(id, bytes) => match self.sessions.get_mut(&id) {
-                Some(session) => session.data(bytes),
-                None => channels.consumed(Instant::now(), id, bytes.len()),
-            },
+            ChannelEvent::Data(id, bytes) => {
+                self.busy = Instant::now();
+                match self.sessions.get_mut(&id) {
+                    Some(session) => session.data(bytes),
+                    None => channels.consumed(Instant::now(), id, bytes.len()),
+                }
+            }
             ChannelEvent::ExtendedData(id, bytes) => {
                 channels.consumed(Instant::now(), id, bytes.len());
             }
@@ -317,7 +311,7 @@ impl<'s> Connection<'s> {
             }
             ChannelEvent::Closed(id) => {
                 if let Some(session) = self.sessions.remove(&id) {
-                    session.tell();
+                    session.tell(self.over);
                 }
             }
             // Of channels that we would have opened.
@@ -335,6 +329,7 @@ impl<'s> Connection<'s> {
             }
             match rustix::io::writev(&self.stream, &self.sending.slices()) {
                 Ok(n) => {
+                    self.moved = Instant::now();
                     total += n;
                     self.sending.written(n);
                 }
@@ -356,36 +351,5 @@ impl<'s> Connection<'s> {
         if let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) {
             self.conn.channels().set_rtt(rtt);
         }
-    }
-}
-
-fn engine(settings: &Settings) -> ConnectionConfig {
-    let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
-    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
-    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    let host_key: Vec<&str> = settings
-        .host_keys
-        .iter()
-        .flat_map(|key| key.public().algorithms())
-        .collect();
-    ConnectionConfig {
-        transport: TransportConfig {
-            software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
-            proposal: Proposal {
-                kex: owned(&kex),
-                host_key: owned(&host_key),
-                // Which of them is used is the client's to say.
-                ciphers: owned(&preferred_order(true)),
-                macs: owned(&macs),
-                compress: false,
-            },
-            guess: Guess::Never,
-            rekey_bytes: None,
-            rekey_time: Some(REKEY_TIME),
-            host_keys: settings.host_keys.clone(),
-        },
-        channels: ChannelsConfig::default(),
-        alive_interval: Some(ALIVE_INTERVAL),
-        alive_count: ALIVE_COUNT,
     }
 }

@@ -1,14 +1,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Connections at once.
-const MOST: usize = 1024;
-/// Of those, how many may not have logged in yet (as MaxStartups of sshd, without its dice).
-const MOST_STRANGERS: usize = 100;
-/// And how many of those from one address, or one IPv6 network of 64 bits: whoever holds them open
-/// keeps nobody else out. A copy of ours logs in with eight at a time at most.
-const MOST_FROM_ONE: usize = 20;
+use super::Limits;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Those who are connected.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +22,9 @@ struct Count {
     all: usize,
     strangers: usize,
     by_source: BTreeMap<IpAddr, usize>,
+    by_user: BTreeMap<String, usize>,
+    /// Since when, and how many have come in that second.
+    second: Option<(Instant, usize)>,
 }
 
 /// One of them, until it is dropped.
@@ -33,27 +33,47 @@ pub(super) struct Place {
     crowd: Crowd,
     /// Until it is known who it is.
     stranger: Option<IpAddr>,
+    /// The account it counts for.
+    user: Option<String>,
 }
 
 impl Crowd {
     /// A place for somebody, or why there is none.
-    pub(super) fn enter(&self, address: IpAddr) -> Result<Place, &'static str> {
+    pub(super) fn enter(
+        &self,
+        address: IpAddr,
+        now: Instant,
+        limits: &Limits,
+    ) -> Result<Place, &'static str> {
         let source = source(address);
         let mut count = self.lock();
         let from_one = count.by_source.get(&source).copied().unwrap_or(0);
-        if count.all >= MOST {
+        let second = count.second.filter(|(since, _)| *since + SECOND > now);
+        let (since, in_second) = second.unwrap_or((now, 0));
+        if in_second >= limits.per_second {
+            return Err("too many come at once");
+        }
+        if count.all >= limits.connections {
             return Err("too many are connected");
         }
-        if count.strangers >= MOST_STRANGERS || from_one >= MOST_FROM_ONE {
+        if count.strangers >= limits.strangers || from_one >= limits.strangers_per_source {
             return Err("too many are logging in at once");
         }
+        count.second = Some((since, in_second + 1));
         count.all += 1;
         count.strangers += 1;
         count.by_source.insert(source, from_one + 1);
         Ok(Place {
             crowd: self.clone(),
             stranger: Some(source),
+            user: None,
         })
+    }
+
+    /// How many are there, and how many of them nobody knows.
+    pub(super) fn counted(&self) -> (usize, usize) {
+        let count = self.lock();
+        (count.all, count.strangers)
     }
 
     /// Waits until the last one has gone.
@@ -69,6 +89,21 @@ impl Crowd {
 }
 
 impl Place {
+    /// Counts it for an account, or tells why that has no room.
+    pub(super) fn count_for(&mut self, user: &str, limits: &Limits) -> Result<(), &'static str> {
+        if self.user.is_some() {
+            return Ok(());
+        }
+        let mut count = self.crowd.lock();
+        let of_user = count.by_user.entry(user.to_owned()).or_default();
+        if *of_user >= limits.per_user {
+            return Err("too many connections of this account");
+        }
+        *of_user += 1;
+        self.user = Some(user.to_owned());
+        Ok(())
+    }
+
     /// Who it is is known.
     pub(super) fn known(&mut self) {
         let Some(source) = self.stranger.take() else {
@@ -88,7 +123,17 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.known();
-        self.crowd.lock().all -= 1;
+        let mut count = self.crowd.lock();
+        count.all -= 1;
+        if let Some(user) = self.user.take()
+            && let Some(of_user) = count.by_user.get_mut(&user)
+        {
+            *of_user -= 1;
+            if *of_user == 0 {
+                count.by_user.remove(&user);
+            }
+        }
+        drop(count);
         self.crowd.0.changed.notify_all();
     }
 }
@@ -106,15 +151,16 @@ mod tests {
 
     #[test]
     fn strangers_from_one_place_keep_nobody_else_out() {
-        let crowd = Crowd::default();
+        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let enter = |address| crowd.enter(address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
-        let mut held: Vec<Place> = (0..20).map(|n| crowd.enter(bad(n)).unwrap()).collect();
-        assert!(crowd.enter(bad(99)).is_err());
+        let mut held: Vec<Place> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
+        assert!(enter(bad(99)).is_err());
         let good = IpAddr::from([192, 0, 2, 1]);
-        assert!(crowd.enter(good).is_ok());
+        assert!(enter(good).is_ok());
         // Whoever has logged in is no stranger.
         held[0].known();
-        assert!(crowd.enter(bad(99)).is_ok());
+        assert!(enter(bad(99)).is_ok());
         held.clear();
         crowd.wait_until_empty();
         assert!(crowd.lock().by_source.is_empty());
@@ -122,16 +168,39 @@ mod tests {
 
     #[test]
     fn strangers_are_bounded_and_so_is_everybody() {
-        let crowd = Crowd::default();
+        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        let mut held: Vec<Place> = (0..100).map(|n| crowd.enter(from(n)).unwrap()).collect();
-        assert!(crowd.enter(from(100)).is_err());
-        for n in 100..MOST {
+        let enter = |n| crowd.enter(from(n), now, &limits);
+        let mut held: Vec<Place> = (0..100).map(|n| enter(n).unwrap()).collect();
+        assert!(enter(100).is_err());
+        for n in 100..limits.connections {
             held[n - 1].known();
             held[n - 100].known();
-            held.push(crowd.enter(from(n)).unwrap());
+            held.push(enter(n).unwrap());
         }
         held.iter_mut().for_each(Place::known);
-        assert!(crowd.enter(from(MOST)).is_err());
+        assert!(enter(limits.connections).is_err());
+    }
+
+    #[test]
+    fn accounts_and_seconds_have_their_bounds() {
+        let (crowd, now) = (Crowd::default(), Instant::now());
+        let limits = Limits {
+            per_user: 1,
+            per_second: 3,
+            ..Limits::default()
+        };
+        let here = IpAddr::from([192, 0, 2, 1]);
+        let enter = |at| crowd.enter(here, at, &limits);
+        let mut held: Vec<Place> = (0..3).map(|_| enter(now).unwrap()).collect();
+        assert!(enter(now).is_err());
+        held.push(enter(now + SECOND).unwrap());
+        assert!(held[0].count_for("alice", &limits).is_ok());
+        assert!(held[1].count_for("alice", &limits).is_err());
+        assert!(held[1].count_for("bob", &limits).is_ok());
+        held.remove(0);
+        assert!(held[1].count_for("alice", &limits).is_ok());
+        drop(held);
+        assert!(crowd.lock().by_user.is_empty());
     }
 }

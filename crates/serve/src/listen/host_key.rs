@@ -34,6 +34,20 @@ pub fn generate(path: &Path) -> io::Result<()> {
     linked
 }
 
+/// The same, with the public half in a file beside it, as ssh-keygen(1) has it.
+///
+/// # Errors
+/// The files cannot be written.
+pub fn generate_pair(path: &Path) -> io::Result<()> {
+    generate(path)?;
+    let text = Zeroizing::new(fs::read_to_string(path)?);
+    let key = ssh_key::PrivateKey::from_openssh(&*text).map_err(io::Error::other)?;
+    let public = key.public_key().to_openssh().map_err(io::Error::other)?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".pub");
+    fs::write(beside, public + "\n")
+}
+
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)

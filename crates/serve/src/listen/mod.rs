@@ -1,37 +1,68 @@
-//! An SSH server for file transfers: it listens, lets the user of this process in with the keys of
+//! An SSH server for file transfers: it listens, lets users in with the keys of their
 //! authorized_keys, and serves nothing but the SFTP subsystem.
 //!
-//! Each connection has a thread of its own with a blocking loop: how many there may be is bounded,
-//! and file systems block anyway.
+//! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
+//! the login by a process of the account ([`account`]), or by a thread of this one, where that has
+//! no more rights. Between them stands a [`monitor`]: docs/design/0007-accounts.md.
+//!
+//! Each connection has a thread of its own: how many there may be is bounded, and file systems
+//! block anyway.
 
+mod account;
+mod accounts;
 mod authorized;
+mod confine;
 mod connection;
 mod crowd;
+mod engine;
 mod expiry;
+mod figures;
 mod host_key;
+mod keys;
+mod limits;
+mod link;
+mod message;
+mod metrics;
+mod monitor;
 mod patterns;
+mod preauth;
+mod process;
+mod rules;
+mod served;
 mod session;
-mod users;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
-use tracing::{info, info_span, warn};
+use sys::Tuning;
+use tracing::{field, info, info_span, warn};
 
-use crate::Export;
-use connection::Connection;
+use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
+use figures::{Figures, count};
+use monitor::Monitor;
+use rules::Account;
 
-pub use host_key::generate;
-pub use users::Users;
+pub use account::{AccountProcess, Log};
+pub use accounts::Entrance;
+pub use confine::hide_memory;
+pub use engine::Algorithms;
+pub use host_key::{generate, generate_pair};
+pub use limits::Limits;
+pub use metrics::{MetricsAddress, tell_metrics};
+pub use preauth::main as preauth;
+pub use process::Role;
+pub use rules::Rules;
+pub use served::Served;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -40,18 +71,57 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Settings {
     /// What whoever has logged in is served.
-    pub export: Export,
+    pub served: Served,
     /// Who may log in.
-    pub users: Users,
+    pub entrance: Entrance,
+    /// What is different for a key, by its fingerprint.
+    pub keys: BTreeMap<String, Served>,
+    /// What is offered to clients.
+    pub algorithms: Algorithms,
+    /// How many may be there.
+    pub limits: Limits,
+    /// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
+    pub login_time: Duration,
     /// What proves that it is this host, one of each type; the preferred first.
     pub host_keys: Vec<Arc<PrivateKey>>,
+}
+
+impl Settings {
+    /// What whoever has shown this key of an account is served.
+    fn served(&self, key: &str, account: &Account) -> Served {
+        let served = self.keys.get(key).unwrap_or(&self.served);
+        served.for_account(account)
+    }
+
+    fn host_key_blobs(&self) -> Vec<Vec<u8>> {
+        let keys = self.host_keys.iter();
+        keys.map(|key| key.public_blob().to_vec()).collect()
+    }
+}
+
+/// Settings that can be replaced: who comes from then on meets the new ones, who is there keeps
+/// those it came to.
+#[derive(Clone, Debug)]
+pub struct Current(Arc<RwLock<Arc<Settings>>>);
+
+impl Current {
+    fn get(&self) -> Arc<Settings> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces them.
+    pub fn replace(&self, settings: Settings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
 }
 
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    settings: Arc<Settings>,
+    settings: Current,
+    crowd: Crowd,
+    figures: Arc<Figures>,
 }
 
 /// Ends a [`Server`] when it is dropped: nobody is let in any more, and whoever transfers
@@ -81,7 +151,17 @@ impl Server {
     /// # Errors
     /// The port is taken, or is not this user's to listen at.
     pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
-        let listener = TcpListener::bind(addresses)?;
+        Self::with_listener(TcpListener::bind(addresses)?, settings)
+    }
+
+    /// Serves at a socket that listens already: somebody has handed it on.
+    ///
+    /// # Errors
+    /// It is not that.
+    pub fn with_listener(listener: TcpListener, settings: Settings) -> io::Result<Self> {
+        // Processes of connections get what they are given. An old kernel has no way to say so.
+        let _ = sys::keep_descriptors();
+        hide_memory()?;
         listener.set_nonblocking(true)?;
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
@@ -89,8 +169,24 @@ impl Server {
         let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             listener,
-            settings: Arc::new(settings),
+            settings: Current(Arc::new(RwLock::new(Arc::new(settings)))),
+            crowd: Crowd::default(),
+            figures: Arc::default(),
         })
+    }
+
+    /// What can be replaced while it serves.
+    pub fn settings(&self) -> Current {
+        self.settings.clone()
+    }
+
+    /// Tells what it has done so far, for Prometheus.
+    pub fn metrics(&self) -> impl Fn() -> String + Send + 'static {
+        let (figures, crowd) = (Arc::clone(&self.figures), self.crowd.clone());
+        move || {
+            let (connected, strangers) = crowd.counted();
+            figures.text(connected, strangers)
+        }
     }
 
     /// Where it listens: the port that the system chose, where it was to.
@@ -106,7 +202,6 @@ impl Server {
     /// # Errors
     /// The listening socket has broken.
     pub fn run(self, stopping: &Stopping) -> io::Result<()> {
-        let crowd = Crowd::default();
         loop {
             let mut fds = [
                 PollFd::new(&self.listener, PollFlags::IN),
@@ -120,7 +215,7 @@ impl Server {
                 break;
             }
             match self.listener.accept() {
-                Ok((stream, peer)) => self.welcome(stream, peer, &crowd, stopping),
+                Ok((stream, peer)) => self.welcome(stream, peer, stopping),
                 Err(e) if is_passing(&e) => {}
                 Err(e) if is_exhausted(&e) => {
                     warn!("no connection can be taken now: {e}");
@@ -131,22 +226,30 @@ impl Server {
         }
         drop(self.listener);
         info!("nobody is let in any more; what is being transferred is served to the end");
-        crowd.wait_until_empty();
+        self.crowd.wait_until_empty();
         Ok(())
     }
 
-    fn welcome(&self, stream: TcpStream, peer: SocketAddr, crowd: &Crowd, stopping: &Stopping) {
-        let place = match crowd.enter(peer.ip()) {
+    fn welcome(&self, stream: TcpStream, peer: SocketAddr, stopping: &Stopping) {
+        let settings = self.settings.get();
+        let entered = self
+            .crowd
+            .enter(peer.ip(), Instant::now(), &settings.limits);
+        let place = match entered {
             Ok(place) => place,
             Err(why) => {
+                count(&self.figures.turned_away);
                 warn!(%peer, "turned away: {why}");
                 turn_away(&stream, why);
                 return;
             }
         };
-        let (settings, stopping) = (Arc::clone(&self.settings), stopping.clone());
+        count(&self.figures.connections);
+        let (figures, stopping) = (Arc::clone(&self.figures), stopping.clone());
         let thread = thread::Builder::new().name("connection".to_owned());
-        let started = thread.spawn(move || serve(&settings, stream, peer, place, &stopping));
+        let started = thread.spawn(move || {
+            serve(&settings, &figures, (stream, peer), place, &stopping);
+        });
         if let Err(e) = started {
             warn!(%peer, "turned away: no thread can be started: {e}");
         }
@@ -155,14 +258,18 @@ impl Server {
 
 fn serve(
     settings: &Settings,
-    stream: TcpStream,
-    peer: SocketAddr,
+    figures: &Figures,
+    (stream, peer): (TcpStream, SocketAddr),
     place: Place,
     stopping: &Stopping,
 ) {
-    let _span = info_span!("connection", %peer).entered();
-    match Connection::new(settings, stream, peer, place).and_then(|c| c.run(stopping)) {
-        Ok(()) => info!("gone"),
+    let _span = info_span!("connection", %peer, user = field::Empty).entered();
+    if let Err(e) = Tuning::default().accepted(&stream) {
+        warn!("ended: the connection broke: {e}");
+        return;
+    }
+    match Monitor::new(settings, figures, (stream, peer), place).run(stopping) {
+        Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
     }
 }

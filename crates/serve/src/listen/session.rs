@@ -92,6 +92,11 @@ impl<'s> Session<'s> {
         open || !self.received.is_empty() || channels.queued(self.id) > 0
     }
 
+    /// Bytes that the client's window keeps.
+    pub(super) fn waiting(&self, channels: &Channels) -> usize {
+        channels.queued(self.id)
+    }
+
     /// Whether [`Session::turn`] has something to do.
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
         !self.received.is_empty() && channels.queued(self.id) < QUEUE
@@ -134,14 +139,9 @@ impl<'s> Session<'s> {
     }
 
     /// Says what it has moved, once it is gone.
-    pub(super) fn tell(&self) {
+    pub(super) fn tell(&self, over: &dyn Fn(Moved)) {
         if let Some(server) = &self.server {
-            let Moved {
-                files,
-                sent,
-                received,
-            } = server.moved();
-            info!(files, sent, received, "session over");
+            over(server.moved());
         }
     }
 

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use wire::{Field, NameList, Reader};
 
-use super::AuthMessage;
 use super::request::{CONNECTION, HOSTBOUND};
+use super::{AuthMessage, Claim, Proof};
 use super::{PUBLICKEY, SERVICE};
 use crate::error::{Error, PeerMisbehaved};
 use crate::key::PublicKey;
@@ -32,6 +32,9 @@ pub enum LoginEvent {
         user: Vec<u8>,
         /// The key, which the client has not proved to own yet.
         key: PublicKey,
+        /// What is to prove that it does, for whoever checks that as well; without it, the client
+        /// asks whether the key would do.
+        proof: Option<Proof>,
     },
     /// Somebody proved to own the key, which was allowed: the connection layer is open.
     Success {
@@ -53,9 +56,8 @@ pub enum LoginEvent {
 struct Offer {
     key: PublicKey,
     algorithm: String,
-    /// What was signed, and the signature; without them it is the question whether the key would
-    /// do.
-    signed: Option<(Vec<u8>, Vec<u8>)>,
+    /// Without it, it is the question whether the key would do.
+    proof: Option<Proof>,
 }
 
 /// The state machine. Inputs: [`Login::handle`] and [`Login::decide`]. Outputs:
@@ -123,11 +125,12 @@ impl Login {
         }
         let hostbound = m.method == HOSTBOUND;
         if hostbound || m.method == PUBLICKEY {
-            self.offer = self.read_offer(payload, m.data.0, hostbound)?;
+            self.offer = self.read_offer(m.data.0, hostbound)?;
             if let Some(offer) = &self.offer {
                 self.events.push_back(LoginEvent::Key {
                     user: m.user.to_vec(),
                     key: offer.key.clone(),
+                    proof: offer.proof.clone(),
                 });
                 return Ok(());
             }
@@ -140,12 +143,7 @@ impl Login {
 
     /// RFC 4252 section 7, or its host-bound form (OpenSSH PROTOCOL section 3.1). `None` for a
     /// key that cannot be used here.
-    fn read_offer(
-        &self,
-        payload: &[u8],
-        data: &[u8],
-        hostbound: bool,
-    ) -> Result<Option<Offer>, Error> {
+    fn read_offer(&self, data: &[u8], hostbound: bool) -> Result<Option<Offer>, Error> {
         let mut r = Reader::new(data);
         let signed = bool::read(&mut r)?;
         let (algorithm, blob) = (r.string()?, r.string()?);
@@ -166,18 +164,15 @@ impl Login {
         let Some(algorithm) = algorithm.filter(|_| bound && key.is_usable()) else {
             return Ok(None);
         };
-        let signed = signature.map(|signature| {
-            // The session id in front of the request, as far as the signature.
-            let unsigned = payload.len() - 4 - signature.len();
-            let mut covered = Vec::with_capacity(4 + self.session_id.len() + unsigned);
-            (&*self.session_id).write(&mut covered);
-            covered.extend_from_slice(&payload[..unsigned]);
-            (covered, signature.to_vec())
+        let proof = signature.map(|signature| Proof {
+            algorithm: algorithm.clone(),
+            host_bound: hostbound,
+            signature: signature.to_vec(),
         });
         Ok(Some(Offer {
             key,
             algorithm,
-            signed,
+            proof,
         }))
     }
 
@@ -194,7 +189,7 @@ impl Login {
         let Some(offer) = self.offer.take() else {
             return Ok(());
         };
-        let Some((covered, signature)) = offer.signed.filter(|_| allowed) else {
+        let Some(proof) = offer.proof.filter(|_| allowed) else {
             if allowed {
                 let ok = UserauthPkOk {
                     algorithm: offer.algorithm.as_bytes(),
@@ -205,11 +200,17 @@ impl Login {
             }
             return self.refuse(PUBLICKEY);
         };
-        match offer.key.verify(&offer.algorithm, &covered, &signature) {
+        let user = self.user.clone().unwrap_or_default();
+        let key = offer.key;
+        let claim = Claim {
+            session_id: &self.session_id,
+            host_key: &self.host_key,
+            user: &user,
+            key: &key,
+        };
+        match proof.check(claim) {
             Ok(()) => {
                 self.send(UserauthSuccess {}.to_bytes());
-                let user = self.user.clone().unwrap_or_default();
-                let key = offer.key;
                 self.events.push_back(LoginEvent::Success { user, key });
                 Ok(())
             }

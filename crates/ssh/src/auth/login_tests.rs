@@ -101,13 +101,24 @@ fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
             assert_eq!(says(&mut login), SUCCESS);
             let (user, public) = (b"bob".to_vec(), key.public().clone());
             let (asked, over) = (login.poll_event(), login.poll_event());
-            assert_eq!(
-                asked,
+            let (whose, proof) = match asked {
                 Some(LoginEvent::Key {
-                    user: user.clone(),
-                    key: public.clone()
-                })
-            );
+                    user: asked,
+                    key,
+                    proof: Some(proof),
+                }) if asked == user => (key, proof),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(whose, public);
+            // Somebody else comes to the same end, and for nobody but this account.
+            let claim = |user| Claim {
+                session_id: &config.session_id,
+                host_key: &config.host_key,
+                user,
+                key: &public,
+            };
+            assert_eq!(proof.check(claim(b"bob")), Ok(()));
+            assert!(proof.check(claim(b"eve")).is_err());
             assert_eq!(over, Some(LoginEvent::Success { user, key: public }));
         }
     }

@@ -7,6 +7,7 @@ mod choice;
 mod event;
 mod login;
 mod message;
+mod proof;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use zeroize::Zeroizing;
 pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
 pub use login::{Login, LoginEvent};
 pub use message::AuthMessage;
+pub use proof::{Claim, Proof};
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{

@@ -20,7 +20,8 @@ use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::UserauthFailure;
 use crate::transport::{
-    Extensions, Ident, Negotiated, Output, Random, Transport, TransportConfig, TransportEvent,
+    Extensions, Handover, Ident, Negotiated, Output, Random, Transport, TransportConfig,
+    TransportEvent,
 };
 
 /// Settings of a [`Connection`].
@@ -104,6 +105,8 @@ enum Authentication {
     Ours(UserAuth),
     /// The client, to us.
     Theirs(Login),
+    /// The client has, to another process.
+    Over,
 }
 
 impl Connection {
@@ -138,6 +141,44 @@ impl Connection {
             early: Early::Nothing,
             sent_early: 0,
             alive: Alive::new(config.alive_interval, config.alive_count),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Keeps what keys are made of, for [`Connection::hand_over`].
+    pub fn keep_keys(&mut self) {
+        self.transport.keep_keys();
+    }
+
+    /// A server's connection as bytes, right behind [`LoginEvent::Success`] and once
+    /// [`Connection::poll_output`] has nothing more; what was received and not handled goes with
+    /// it. `None` at any other time, and without [`Connection::keep_keys`] at the beginning.
+    pub fn hand_over(&self, now: Instant) -> Option<Handover> {
+        self.transport.hand_over(now)
+    }
+
+    /// A server's connection that goes on where another was handed over.
+    ///
+    /// # Errors
+    /// The settings make no sense, or the bytes are no such connection.
+    pub fn taken_over(
+        config: ConnectionConfig,
+        pool: Pool,
+        random: Random,
+        now: Instant,
+        bytes: &[u8],
+    ) -> Result<Self, Error> {
+        let mut alive = Alive::new(config.alive_interval, config.alive_count);
+        alive.hear(now);
+        Ok(Self {
+            role: Role::Server,
+            transport: Transport::taken_over(config.transport, random, now, bytes)?,
+            auth: Authentication::Over,
+            channels: Channels::new(Role::Server, config.channels, pool),
+            authenticated: true,
+            early: Early::Nothing,
+            sent_early: 0,
+            alive,
             events: VecDeque::new(),
         })
     }
@@ -401,6 +442,11 @@ impl Connection {
     /// The peer's identification.
     pub fn peer(&self) -> Option<&Ident> {
         self.transport.peer()
+    }
+
+    /// The first exchange hash, once there is one.
+    pub fn session_id(&self) -> Option<&Bytes> {
+        self.transport.session_id()
     }
 
     /// What was negotiated last.

@@ -44,7 +44,7 @@ fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
             guess: Guess::Never,
             rekey_bytes: None,
             rekey_time: None,
-            host_keys,
+            host_keys: host_keys.into_iter().map(|key| key as _).collect(),
         },
         channels: ChannelsConfig::default(),
         alive_interval: None,
@@ -268,4 +268,52 @@ fn a_server_begins_no_key_exchange_before_authentication() {
     pair.allowed = false;
     let _ = pair.run();
     assert_eq!(pair.events, ["keys"]);
+}
+
+#[test]
+fn what_was_let_in_here_is_served_there() {
+    for (cipher, compress) in [
+        ("aes128-gcm@openssh.com", false),
+        ("chacha20-poly1305@openssh.com", false),
+        ("aes256-ctr", false),
+        ("aes128-gcm@openssh.com", true),
+    ] {
+        let host_key = Arc::new(PrivateKey::generate_ed25519().unwrap());
+        let with_cipher = |keys: Vec<Arc<PrivateKey>>| {
+            let mut config = config(keys, compress);
+            config.transport.proposal.ciphers = vec![cipher.to_owned()];
+            config
+        };
+        let mut pair = pair(compress, |_| {});
+        let pool = Pool::new(32 << 10, 4);
+        let theirs = || with_cipher(vec![Arc::clone(&host_key)]);
+        pair.client = Connection::client(with_cipher(vec![]), pool.clone(), random()).unwrap();
+        pair.server = Connection::server(theirs(), pool.clone(), random()).unwrap();
+        pair.server.keep_keys();
+        assert!(pair.server.hand_over(pair.now).is_none());
+        pair.run().unwrap();
+        assert!(pair.server.is_authenticated(), "{cipher}");
+        let state = pair
+            .server
+            .hand_over(pair.now)
+            .expect("nothing is under way");
+        let taken = Connection::taken_over(theirs(), pool.clone(), random(), pair.now, &state);
+        pair.server = taken.unwrap();
+        pair.client.rekey().unwrap();
+        let id = pair.client.channels().open_session();
+        pair.client.channels().write(id, b"hello");
+        pair.run().unwrap();
+        assert_eq!(pair.received, b"hello", "{cipher}");
+        for cut in 0..state.len() {
+            let cut = &state[..cut];
+            let taken = Connection::taken_over(theirs(), pool.clone(), random(), pair.now, cut);
+            assert!(taken.is_err());
+        }
+        // Whoever hands it over may have been taken over itself: nothing panics.
+        for at in 0..state.len() {
+            let mut other = state.to_vec();
+            other[at] ^= 0xff;
+            let _ = Connection::taken_over(theirs(), pool.clone(), random(), pair.now, &other);
+        }
+    }
 }

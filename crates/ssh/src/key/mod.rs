@@ -5,6 +5,7 @@ mod certificate;
 mod curve;
 mod der;
 mod error;
+mod host;
 mod private;
 mod public;
 mod rsa;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use certificate::{Certificate, CertificateKind};
 pub use error::{CertificateError, KeyError};
+pub use host::HostKey;
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;

@@ -319,7 +319,7 @@ impl Transport {
             .find(|k| k.public().algorithms().contains(&chosen.host_key.as_str()))
             .cloned()
             .ok_or(Local::NoAlgorithm("host key"))?;
-        let k_s = signer.public_blob();
+        let k_s = signer.public().blob();
         let hash = kex::exchange_hash(
             chosen.kex,
             ExchangeInputs {

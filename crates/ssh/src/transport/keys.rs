@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wire::PacketBuf;
 
 use super::exchange::Exchange;
+use super::handover::Kept;
 use super::proposal::Negotiated;
 use super::{Direction, Transport, TransportEvent};
 use crate::Role;
@@ -41,19 +42,24 @@ impl Transport {
         let keys = |to, d: Direction| {
             kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
         };
-        let seal =
-            SealingKey::new(out.cipher, out.mac, &keys(to_peer, out)).map_err(Local::Seal)?;
-        let open = OpeningKey::new(inn.cipher, inn.mac, &keys(to_us, inn)).map_err(Local::Seal)?;
+        let (sealing, opening) = (keys(to_peer, out), keys(to_us, inn));
+        let seal = SealingKey::new(out.cipher, out.mac, &sealing).map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &opening).map_err(Local::Seal)?;
+        if let Some(kept) = &mut self.kept {
+            *kept = Kept { sealing, opening };
+        }
         // The owner must not see a session id before the host key is approved, but the next
         // derivation needs it: it is only ever used together with the keys made here.
         self.session_id = Some(session_id);
-        self.rekey_limit = out
-            .cipher
-            .rekey_after
-            .min(inn.cipher.rekey_after)
-            .min(self.config.rekey_bytes.unwrap_or(u64::MAX));
+        self.rekey_limit = self.limit_of(out, inn);
         self.negotiated = Some(chosen.clone());
         Ok(KeySet { seal, open })
+    }
+
+    /// Bytes after which the keys of these ciphers have done enough.
+    pub(super) fn limit_of(&self, out: Direction, inn: Direction) -> u64 {
+        let ciphers = out.cipher.rekey_after.min(inn.cipher.rekey_after);
+        ciphers.min(self.config.rekey_bytes.unwrap_or(u64::MAX))
     }
 
     /// Sends NEWKEYS and takes the outgoing keys into use.

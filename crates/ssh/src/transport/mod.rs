@@ -10,6 +10,7 @@
 //! ```
 
 mod exchange;
+mod handover;
 mod incoming;
 mod keys;
 mod open;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::PacketBuf;
 
+pub use handover::Handover;
 pub use open::{OpenJob, Opened};
 pub use proposal::{Direction, Negotiated, Proposal};
 pub use seal::{Output, SealJob, Sealed};
@@ -33,9 +35,10 @@ pub use version::Ident;
 
 use crate::Role;
 use crate::error::Error;
-use crate::key::PrivateKey;
+use crate::key::HostKey;
 use crate::msg::{Disconnect, Ping};
 use exchange::{Exchange, Prepared};
+use handover::Kept;
 use open::Inbound;
 use seal::Outbound;
 
@@ -60,7 +63,7 @@ pub struct TransportConfig {
     /// Rekey after this long.
     pub rekey_time: Option<Duration>,
     /// A server's host keys.
-    pub host_keys: Vec<Arc<PrivateKey>>,
+    pub host_keys: Vec<Arc<dyn HostKey>>,
 }
 
 /// Whether a key exchange packet follows the first KEXINIT before the peer's has come (RFC 4253
@@ -149,6 +152,8 @@ pub struct Transport {
     keys_since: Option<Instant>,
     rekey_limit: u64,
     negotiated: Option<Negotiated>,
+    /// What the keys in use were made of, where they are to be handed over.
+    kept: Option<Kept>,
     ready: VecDeque<Output>,
     events: VecDeque<TransportEvent>,
 }
@@ -185,6 +190,7 @@ impl Transport {
             keys_since: None,
             rekey_limit: u64::MAX,
             negotiated: None,
+            kept: None,
             ready: VecDeque::new(),
             events: VecDeque::new(),
         };

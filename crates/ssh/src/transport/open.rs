@@ -114,6 +114,18 @@ impl Inbound {
         self.since_keys = 0;
     }
 
+    /// Where the next packet stands.
+    pub(super) fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Goes on where another has stopped.
+    pub(super) fn go_on(&mut self, key: OpeningKey, at: Position, since_keys: u64) {
+        self.key = Arc::new(key);
+        self.at = at;
+        self.since_keys = since_keys;
+    }
+
     pub(crate) fn start_compression(&mut self) {
         if self.inflate.is_none() {
             self.inflate = Some(Inflate::new(MAX_PACKET_LENGTH));

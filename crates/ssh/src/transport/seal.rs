@@ -207,6 +207,18 @@ impl Outbound {
         self.since_keys = 0;
     }
 
+    /// Where the next packet stands.
+    pub(super) fn position(&self) -> Position {
+        self.at
+    }
+
+    /// Goes on where another has stopped.
+    pub(super) fn go_on(&mut self, key: SealingKey, at: Position, since_keys: u64) {
+        self.key = Arc::new(key);
+        self.at = at;
+        self.since_keys = since_keys;
+    }
+
     pub(crate) fn start_compression(&mut self) {
         if self.deflate.is_none() {
             self.deflate = Some(Deflate::new());

@@ -8,6 +8,7 @@ use super::*;
 use crate::cipher::{CIPHERS, MACS};
 use crate::error::{PeerIncompatible, PeerMisbehaved};
 use crate::kex::KEX_METHODS;
+use crate::key::PrivateKey;
 use crate::msg::{Ignore, NewKeys};
 
 /// Two transports and the bytes between them.

@@ -23,12 +23,12 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("listen"),
         takes: Takes::Value("ADDR"),
-        help: "Be an SSH server at ADDR (HOST:PORT or :PORT) for the user it runs as",
+        help: "Be an SSH server at ADDR (HOST:PORT or :PORT)",
         doc: "Be an SSH server at ADDR, HOST:PORT or :PORT for all addresses of this machine. Port \
               0 lets the system choose; the first line on standard output tells where it listens. \
               Paths that are not absolute begin at home. \
-              Nobody but the user it runs as is let in, nothing but files is served. Logins, and \
-              what sessions have moved, are told on standard error.",
+              Nobody but the user it runs as is let in, or, as root, every account; nothing but \
+              files is served. Logins, and what sessions have moved, are told on standard error.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -39,11 +39,27 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("config"),
+        takes: Takes::Value("FILE"),
+        help: "Be an SSH server as FILE says; flags go before it",
+        doc: "Be an SSH server as FILE says, see longhaul-serve.conf(5); flags go before it. \
+              longhaul serve check FILE tells what is wrong with one.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.config = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("authorized-keys"),
         takes: Takes::Value("FILE"),
         help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
-        doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys. It is read at each \
-              login, and must be writable by nobody else. Of its options from= and expiry-time= \
+        doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys; %h stands for the \
+              home of the account, %u for its name. It is read at each login, with the rights of \
+              the account, and must be writable by nobody else. Of its options from= and expiry-time= \
               are honoured, and those that forbid what is not to be had here anyway (restrict, \
               no-pty and the like); a key with any other option is refused.",
         scp: Scp::Ours,
@@ -96,7 +112,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &["write-only"],
         set: |args, _| {
-            args.access = Access::ReadOnly;
+            args.access = Some(Access::ReadOnly);
             Ok(())
         },
     },
@@ -112,7 +128,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &["read-only"],
         set: |args, _| {
-            args.access = Access::WriteOnly;
+            args.access = Some(Access::WriteOnly);
             Ok(())
         },
     },

@@ -1,73 +1,68 @@
+//! The keys that may enter an account, read with its rights.
+
 use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
-use nix::unistd::{Uid, User};
-use ssh::key::PublicKey;
+use ssh::auth::{Claim, Proof};
 
 use super::authorized::{self, Circumstances};
-use crate::error::ListenError;
+use super::message::Check;
 
 /// No authorized_keys is larger.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Who may log in: the user of this process, with the keys of an authorized_keys, which is read
-/// anew for each login.
+/// An authorized_keys, which is read anew for each question.
 #[derive(Debug)]
-pub struct Users {
-    name: String,
-    home: PathBuf,
-    authorized_keys: PathBuf,
+pub(super) struct Keys(PathBuf);
+
+/// May this account be entered?
+#[derive(Debug)]
+pub(super) struct Question<'q> {
+    pub(super) user: &'q [u8],
+    pub(super) from: IpAddr,
+    pub(super) check: &'q Check<'q>,
 }
 
-impl Users {
-    /// The user of this process, with the keys in `authorized_keys`; without it those of
-    /// `.ssh/authorized_keys` at home.
-    ///
-    /// # Errors
-    /// The user of this process has no name.
-    pub fn this(authorized_keys: Option<PathBuf>) -> Result<Self, ListenError> {
-        let found = User::from_uid(Uid::effective()).ok().flatten();
-        let user = found.ok_or(ListenError::Nameless)?;
-        let usual = || user.dir.join(".ssh/authorized_keys");
-        Ok(Self {
-            authorized_keys: authorized_keys.unwrap_or_else(usual),
-            name: user.name,
-            home: user.dir,
-        })
+impl Keys {
+    pub(super) fn new(file: PathBuf) -> Self {
+        Self(file)
     }
 
-    /// Where the user is at home.
-    pub fn home(&self) -> &Path {
-        &self.home
-    }
-
-    /// Whether `user` may log in with `key`.
+    /// Whether it may.
     ///
     /// # Errors
     /// Why not, one sentence for the log.
-    pub(super) fn may_enter(
-        &self,
-        user: &[u8],
-        key: &PublicKey,
-        from: IpAddr,
-    ) -> Result<(), String> {
-        if user != self.name.as_bytes() {
-            return Err(format!("this server is {}'s alone", self.name));
-        }
-        if key.certificate().is_some() {
-            return Err("certificates are not taken".to_owned());
-        }
+    pub(super) fn answer(&self, question: &Question<'_>) -> Result<(), String> {
+        let Question { user, from, check } = *question;
         let now = Timestamp::now();
         let text = self.read()?;
-        authorized::lets_in(&text, key, Circumstances { from, now })
+        let key = authorized::lets_in(&text, check.blob, Circumstances { from, now })?;
+        if !check.proved {
+            return Ok(());
+        }
+        let algorithm = key.algorithms().into_iter();
+        let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
+        let algorithm = algorithm.next().ok_or("another key signs so")?;
+        let proof = Proof {
+            algorithm: algorithm.to_owned(),
+            host_bound: check.host_bound,
+            signature: check.signature.to_vec(),
+        };
+        let claim = Claim {
+            session_id: check.session_id,
+            host_key: check.host_key,
+            user,
+            key: &key,
+        };
+        proof.check(claim).map_err(|e| e.to_string())
     }
 
     fn read(&self) -> Result<String, String> {
-        let path = &self.authorized_keys;
+        let path = &self.0;
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let file = File::open(path).map_err(|e| wrong(&e))?;
         let meta = file.metadata().map_err(|e| wrong(&e))?;

@@ -1,0 +1,227 @@
+//! A configuration file: read, checked, and each mistake told with its line.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serve::listen::Algorithms;
+
+use super::options::Options;
+
+/// No configuration is longer.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
+pub(crate) fn read(file: &Path) -> Result<Options, String> {
+    let named = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
+    let meta = fs::metadata(file).map_err(|e| named(&e))?;
+    if meta.len() > MAX_FILE {
+        return Err(named(&"it is longer than any configuration"));
+    }
+    let text = fs::read_to_string(file).map_err(|e| named(&e))?;
+    parse(&text).map_err(|wrongs| {
+        let lines = wrongs.into_iter().map(|wrong| {
+            let line = line_of(&text, wrong.at);
+            format!("{}:{line}: {}", file.display(), wrong.what)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// What is wrong, and where in the text.
+#[derive(Debug, PartialEq)]
+struct Wrong {
+    at: usize,
+    what: String,
+}
+
+fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
+    let options: Options = toml::from_str(text).map_err(|e| {
+        let at = e.span().map_or(0, |span: Range<usize>| span.start);
+        let what = e.message().replace('\n', ": ");
+        vec![Wrong { at, what }]
+    })?;
+    let wrongs = contradictions(&options, text);
+    match wrongs.is_empty() {
+        true => Ok(options),
+        false => Err(wrongs),
+    }
+}
+
+/// What has the right form and cannot be.
+fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    let mut wrong = |name: &str, nth: usize, what: String| {
+        let at = place_of(text, name, nth);
+        wrongs.push(Wrong { at, what });
+    };
+    for (name, number) in [
+        ("connections", options.connections),
+        ("strangers", options.strangers),
+        ("strangers-per-source", options.strangers_per_source),
+        ("connections-per-user", options.connections_per_user),
+        ("connections-per-second", options.connections_per_second),
+    ] {
+        if number == Some(0) {
+            wrong(name, 0, format!("{name} = 0 would let nobody in"));
+        }
+    }
+    for (name, seconds) in [
+        ("login-time", options.login_time),
+        ("idle-time", options.idle_time),
+        ("slow-time", options.slow_time),
+    ] {
+        // A year: what is longer is a mistake, and would overflow in the end.
+        if seconds.is_some_and(|s| s == 0 || s > 31_536_000) {
+            wrong(name, 0, format!("{name} is between a second and a year"));
+        }
+    }
+    let all = Algorithms::default();
+    for (name, algorithms) in [
+        (
+            "key-exchange",
+            options.key_exchange.clone().map(|key_exchange| Algorithms {
+                key_exchange,
+                ..all.clone()
+            }),
+        ),
+        (
+            "ciphers",
+            options.ciphers.clone().map(|ciphers| Algorithms {
+                ciphers,
+                ..all.clone()
+            }),
+        ),
+        (
+            "macs",
+            options.macs.clone().map(|macs| Algorithms {
+                macs,
+                ..all.clone()
+            }),
+        ),
+    ] {
+        if let Some(Err(what)) = algorithms.map(|algorithms| algorithms.check()) {
+            wrong(name, 0, what);
+        }
+    }
+    let relative = |path: &PathBuf| path.is_relative();
+    if options.root.as_ref().is_some_and(relative) {
+        wrong("root", 0, "root is an absolute path".to_owned());
+    }
+    if let Some(metrics) = &options.metrics
+        && !is_nearby(metrics)
+    {
+        let what = "metrics is an address of this machine alone, as 127.0.0.1:9100, or the path \
+                    of a UNIX socket";
+        wrong("metrics", 0, what.to_owned());
+    }
+    for (nth, key) in options.key.iter().flatten().enumerate() {
+        let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
+        if !fingerprint.starts_with("SHA256:") || fingerprint.len() != 50 {
+            let what = "a [[key]] has a fingerprint, as ssh-keygen -l tells it: \"SHA256:...\"";
+            wrong("[[key]]", nth, what.to_owned());
+        }
+        if key.root.as_ref().is_some_and(relative) {
+            wrong("[[key]]", nth, "root is an absolute path".to_owned());
+        }
+    }
+    wrongs
+}
+
+/// Figures are for this machine's own eyes.
+fn is_nearby(metrics: &str) -> bool {
+    let address = metrics.parse::<SocketAddr>();
+    metrics.starts_with('/') || address.is_ok_and(|a| a.ip().is_loopback())
+}
+
+/// Where the `nth` line is that begins with `name`.
+fn place_of(text: &str, name: &str, nth: usize) -> usize {
+    let mut at = 0;
+    let mut found = text.split_inclusive('\n').filter_map(|line| {
+        let here = at;
+        at += line.len();
+        let rest = line.trim_start().strip_prefix(name)?;
+        let whole = rest.trim_start().starts_with(['=', '#', '\n']) || rest.trim().is_empty();
+        whole.then_some(here)
+    });
+    found.nth(nth).unwrap_or(0)
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
+    1 + before.iter().filter(|b| **b == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serve::Access;
+
+    fn wrongs(text: &str) -> Vec<(usize, String)> {
+        let wrongs = parse(text).expect_err(text);
+        let told = wrongs.into_iter();
+        told.map(|wrong| (line_of(text, wrong.at), wrong.what))
+            .collect()
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = "listen = \":2222\"\n\
+                    access = \"read-only\"\n\
+                    users = [\"alice\"]\n\
+                    connections-per-user = 10\n\
+                    metrics = \"127.0.0.1:9100\"\n\
+                    [[key]]\n\
+                    fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
+                    root = \"/srv/drop/%u\"\n\
+                    access = \"write-only\"\n";
+        let options = parse(text).expect("it is right");
+        assert_eq!(options.access, Some(Access::ReadOnly));
+        let key = &options.key.expect("one")[0];
+        assert_eq!(key.access, Some(Access::WriteOnly));
+        assert_eq!(parse("").expect("nothing is right"), Options::default());
+    }
+
+    #[test]
+    fn each_mistake_has_its_line() {
+        for (text, line, word) in [
+            ("listen = \":22\"\nlisen = 1\n", 2, "unknown field `lisen`"),
+            ("\n\nroot = 3\n", 3, "invalid type"),
+            ("access = \"none\"\n", 1, "unknown variant"),
+            ("listen = \":22\nroot = 1", 1, "invalid basic string"),
+            ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
+            ("strangers = 0\n", 1, "let nobody in"),
+            (
+                "\nstrangers-per-source = 0\nstrangers = 1\n",
+                2,
+                "let nobody in",
+            ),
+            ("idle-time = 0\n", 1, "between a second and a year"),
+            (
+                "login-time = 99999999999\n",
+                1,
+                "between a second and a year",
+            ),
+            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
+            ("root = \"srv\"\n", 1, "absolute"),
+            ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
+            ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
+            (
+                "\nciphers = [\"3des-cbc\"]\n",
+                2,
+                "3des-cbc is not a cipher known here",
+            ),
+            ("macs = []\n", 1, "no MAC is left to offer"),
+            ("connections = -1\n", 1, "invalid value"),
+        ] {
+            let found = wrongs(text);
+            assert_eq!(found[0].0, line, "{text}: {found:?}");
+            assert!(found[0].1.contains(word), "{text}: {found:?}");
+        }
+        assert_eq!(wrongs("strangers = 0\nidle-time = 0\n").len(), 2);
+    }
+}

@@ -1,0 +1,137 @@
+//! The table of what a configuration file of `longhaul serve` may say: the parser and the man page
+//! longhaul-serve.conf(5) come from it.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serve::Access;
+use serve::listen::Algorithms;
+
+/// An option as it is documented.
+pub(crate) struct Row {
+    /// As it is written.
+    pub(crate) name: &'static str,
+    /// What it may be.
+    pub(crate) takes: &'static str,
+    /// Sentences.
+    pub(crate) doc: &'static str,
+}
+
+macro_rules! options {
+    ($(#[$meta:meta])* $name:ident { $($field:ident ($key:literal): $type:ty = $takes:literal, $doc:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name {
+            $(#[serde(rename = $key)] pub(crate) $field: Option<$type>,)*
+        }
+
+        impl $name {
+            /// Its options.
+            pub(crate) const ROWS: &[Row] = &[
+                $(Row { name: $key, takes: $takes, doc: $doc },)*
+            ];
+        }
+    };
+}
+
+options! {
+    /// A configuration file.
+    Options {
+        listen("listen"): String = "\"HOST:PORT\" or \":PORT\"",
+            "Where to listen, as --listen, which goes before it.";
+        host_keys("host-keys"): Vec<PathBuf> = "list of files",
+            "Private keys of this host, one of each type, the preferred first. Without it the keys \
+             of /etc/ssh where they can be read, else one that is made.";
+        authorized_keys("authorized-keys"): PathBuf = "file",
+            "Where an account's keys are: %h stands for its home, %u for its name, %% for %; what \
+             is not absolute is at home. Without it .ssh/authorized_keys.";
+        root("root"): PathBuf = "directory",
+            "Serve what lies beneath this directory, which clients see as /. %h and %u stand for \
+             home and name of the account.";
+        access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
+            "What clients may do: all that the account may, nothing that changes something, or \
+             nothing but putting new files (a drop box).";
+        users("users"): Vec<String> = "list of names",
+            "Accounts that may log in. Without it all that may by themselves; of no use where the \
+             server is not root's.";
+        nologin_shells("nologin-shells"): bool = "true or false",
+            "Let in accounts whose shell is nologin or false: accounts for transfers alone. \
+             Without it they are refused.";
+        key_exchange("key-exchange"): Vec<String> = "list of names",
+            "Key exchange methods to offer, the preferred first. Without it all there are: \
+             mlkem768x25519-sha256, sntrup761x25519-sha512 and those of elliptic curves alone, for \
+             clients that have nothing better.";
+        ciphers("ciphers"): Vec<String> = "list of names",
+            "Ciphers to offer. Without it all there are.";
+        macs("macs"): Vec<String> = "list of names",
+            "MACs to offer, for ciphers without one of their own. Without it all there are.";
+        connections("connections"): usize = "number",
+            "Connections at once. Without it 1024.";
+        strangers("strangers"): usize = "number",
+            "Connections at once that have not logged in. Without it 100.";
+        strangers_per_source("strangers-per-source"): usize = "number",
+            "Of those, from one address or one IPv6 network of 64 bits. Without it 20.";
+        connections_per_user("connections-per-user"): usize = "number",
+            "Connections at once of one account. Without it as many as there may be.";
+        connections_per_second("connections-per-second"): usize = "number",
+            "New connections in a second; those beyond are turned away. Without it as many as come.";
+        login_time("login-time"): u64 = "seconds",
+            "Time to log in. Without it 60.";
+        idle_time("idle-time"): u64 = "seconds",
+            "A connection on which nothing was open or asked for so long ends. Without it none \
+             does.";
+        slow_time("slow-time"): u64 = "seconds",
+            "A client that takes nothing of what waits for it for so long is given up. Without it \
+             300.";
+        metrics("metrics"): String = "\"ADDRESS:PORT\" or \"/path\"",
+            "Tell figures to Prometheus at this loopback address or UNIX socket. Without it nowhere.";
+        key("key"): Vec<KeyOptions> = "[[key]] tables",
+            "What is different for a key, see KEYS.";
+    }
+}
+
+options! {
+    /// What is different for one key.
+    KeyOptions {
+        fingerprint("fingerprint"): String = "\"SHA256:...\"",
+            "Of which key, as ssh-keygen -l tells it. There must be one.";
+        root("root"): PathBuf = "directory",
+            "As above, for this key.";
+        access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
+            "As above, for this key.";
+    }
+}
+
+impl Options {
+    /// What is offered to clients.
+    pub(crate) fn algorithms(&self) -> Algorithms {
+        let all = Algorithms::default();
+        Algorithms {
+            key_exchange: self.key_exchange.clone().unwrap_or(all.key_exchange),
+            ciphers: self.ciphers.clone().unwrap_or(all.ciphers),
+            macs: self.macs.clone().unwrap_or(all.macs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_says_what_it_is() {
+        for row in Options::ROWS.iter().chain(KeyOptions::ROWS) {
+            assert!(
+                row.doc.ends_with('.') && !row.takes.is_empty(),
+                "{}",
+                row.name
+            );
+            assert!(
+                row.name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b == b'-')
+            );
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What flags and configuration file say together.
+
+use std::collections::BTreeMap;
+use std::path::{self, PathBuf};
+use std::time::Duration;
+
+use serve::listen::{Entrance, Limits, MetricsAddress, Rules, Served, Settings};
+use serve::{Access, Export};
+
+use super::options::Options;
+use super::{config, host_keys};
+use crate::flags::low::ServeArgs;
+
+/// As LoginGraceTime of sshd, but half of it.
+const LOGIN_TIME: u64 = 60;
+
+pub(super) struct Settled {
+    options: Options,
+    root: Option<PathBuf>,
+    authorized_keys: Option<PathBuf>,
+    host_keys: Vec<PathBuf>,
+    access: Access,
+    /// Where to listen.
+    pub(super) listen: Option<String>,
+    /// Where figures are told.
+    pub(super) metrics: Option<MetricsAddress>,
+}
+
+impl Settled {
+    /// Reads the configuration file, if there is one; flags go before it.
+    pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
+        let options = match &args.config {
+            Some(file) => config::read(file)?,
+            None => Options::default(),
+        };
+        let absolute = |path: &PathBuf| path::absolute(path).map_err(|e| e.to_string());
+        let root = args.root.as_ref().map(absolute).transpose()?;
+        let authorized_keys = args.authorized_keys.as_ref().map(absolute).transpose()?;
+        let of_file = options.host_keys.clone().unwrap_or_default();
+        let metrics = options.metrics.as_deref().map(|at| match at.parse() {
+            Ok(address) => MetricsAddress::Loopback(address),
+            Err(_) => MetricsAddress::Path(at.into()),
+        });
+        Ok(Self {
+            root: root.or_else(|| options.root.clone()),
+            authorized_keys: authorized_keys.or_else(|| options.authorized_keys.clone()),
+            host_keys: match args.host_keys.is_empty() {
+                true => of_file,
+                false => args.host_keys.clone(),
+            },
+            access: args.access.or(options.access).unwrap_or_default(),
+            listen: args.listen.clone().or_else(|| options.listen.clone()),
+            metrics,
+            options,
+        })
+    }
+
+    /// Whether each account has a root of its own.
+    pub(super) fn root_is_a_pattern(&self) -> bool {
+        let root = self.root.as_ref();
+        root.is_some_and(|root| root.as_os_str().as_encoded_bytes().contains(&b'%'))
+    }
+
+    /// What is served, opened.
+    pub(super) fn export(&self) -> Result<Export, String> {
+        self.served().open().map_err(|e| e.to_string())
+    }
+
+    fn served(&self) -> Served {
+        let usual = Served::default();
+        Served {
+            root: self.root.clone(),
+            access: self.access,
+            idle: self.options.idle_time.map(Duration::from_secs),
+            slow: self
+                .options
+                .slow_time
+                .map_or(usual.slow, Duration::from_secs),
+        }
+    }
+
+    /// What a server needs.
+    pub(super) fn settings(&self) -> Result<Settings, String> {
+        let options = &self.options;
+        let served = self.served();
+        let mut keys = BTreeMap::new();
+        for key in options.key.iter().flatten() {
+            let different = Served {
+                root: key.root.clone().or_else(|| served.root.clone()),
+                access: key.access.unwrap_or(served.access),
+                ..served.clone()
+            };
+            keys.insert(key.fingerprint.clone().unwrap_or_default(), different);
+        }
+        let usual = Limits::default();
+        let rules = Rules {
+            nologin_shells: options.nologin_shells.unwrap_or_default(),
+            users: options.users.clone(),
+        };
+        let entrance = Entrance::open(self.authorized_keys.clone(), rules);
+        Ok(Settings {
+            entrance: entrance.map_err(|e| e.to_string())?,
+            keys,
+            algorithms: options.algorithms(),
+            limits: Limits {
+                connections: options.connections.unwrap_or(usual.connections),
+                strangers: options.strangers.unwrap_or(usual.strangers),
+                strangers_per_source: options
+                    .strangers_per_source
+                    .unwrap_or(usual.strangers_per_source),
+                per_user: options.connections_per_user.unwrap_or(usual.per_user),
+                per_second: options.connections_per_second.unwrap_or(usual.per_second),
+            },
+            login_time: Duration::from_secs(options.login_time.unwrap_or(LOGIN_TIME)),
+            host_keys: host_keys::load(&self.host_keys)?,
+            served,
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! What systemd and a service tell each other (sd_notify(3), sd_listen_fds(3)), without its library.
+
+use std::env;
+use std::io;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The socket that systemd has handed on, if it has.
+///
+/// # Errors
+/// It has handed on something else, or several.
+pub(super) fn listener() -> io::Result<Option<TcpListener>> {
+    let mut sockets = sys::handed_on()?.into_iter();
+    match (sockets.next(), sockets.next()) {
+        (None, _) => Ok(None),
+        (Some(only), None) => {
+            if !rustix::net::sockopt::socket_acceptconn(&only)? {
+                return Err(io::Error::other("it does not listen (Accept=no is needed)"));
+            }
+            Ok(Some(only.into()))
+        }
+        _ => Err(io::Error::other("there are several: one is served")),
+    }
+}
+
+/// Tells systemd, if it wants to know.
+pub(super) fn notify(state: &str) {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let to = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = to.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
+    if let Err(e) = sent {
+        tracing::warn!("systemd cannot be told: {e}");
+    }
+}
+
+/// That what follows is a reload (Type=notify-reload).
+pub(super) fn reloading() {
+    let now = clock_gettime(ClockId::Monotonic);
+    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+}

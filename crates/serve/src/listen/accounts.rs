@@ -1,0 +1,292 @@
+//! Who may enter: the user of this process, or, where it is root's, every account of the machine.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Uid, User};
+use rustix::fs::{Mode, chmod};
+
+use super::Settings;
+use super::account::AccountTask;
+use super::confine::EMPTY;
+use super::keys::{Keys, Question};
+use super::link::{nonsense, readable};
+use super::message::{Answer, Check};
+use super::process::{Process, Role};
+use super::rules::{Account, Rules};
+use crate::error::ListenError;
+
+/// Whom a server lets in.
+#[derive(Debug)]
+pub struct Entrance {
+    /// As sshd's AuthorizedKeysFile: %h, %u and %% stand for something, and what is not absolute
+    /// is at home.
+    authorized_keys: PathBuf,
+    whom: Whom,
+}
+
+#[derive(Debug)]
+enum Whom {
+    /// The user of this process.
+    This(Account),
+    /// All accounts. What is sent before a login is read by this user.
+    All { rules: Rules, preauth: (u32, u32) },
+}
+
+/// A home on another machine may not be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where keys are authorized when nobody says otherwise.
+const USUAL: &str = ".ssh/authorized_keys";
+/// Accounts for what is sent before a login, the preferred first.
+const PREAUTH: [&str; 3] = ["longhaul-preauth", "sshd", "nobody"];
+
+impl Entrance {
+    /// All accounts where this process is root's, else the user of this process.
+    ///
+    /// # Errors
+    /// The user of this process has no name; nobody is there, as root, to be before a login.
+    pub fn open(authorized_keys: Option<PathBuf>, rules: Rules) -> Result<Self, ListenError> {
+        let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
+        let whom = match is_root_of_all() {
+            true => Whom::All {
+                rules,
+                preauth: preauth_user().ok_or(ListenError::NoPreauthUser)?,
+            },
+            false => Whom::This(this_user()?),
+        };
+        if let Whom::All { .. } = whom {
+            make_empty().map_err(ListenError::Empty)?;
+        }
+        Ok(Self {
+            authorized_keys,
+            whom,
+        })
+    }
+
+    /// The user of this process alone, whoever that is.
+    #[cfg(test)]
+    pub(super) fn this(authorized_keys: PathBuf) -> Self {
+        Self {
+            authorized_keys,
+            whom: Whom::This(this_user().expect("whoever runs the tests has a name")),
+        }
+    }
+
+    /// Where the only user is at home.
+    pub fn home(&self) -> Option<&Path> {
+        match &self.whom {
+            Whom::This(account) => Some(&account.home),
+            Whom::All { .. } => None,
+        }
+    }
+
+    /// Whom a preauth process becomes.
+    pub(super) fn preauth_user(&self) -> Option<(u32, u32)> {
+        match &self.whom {
+            Whom::This(_) => None,
+            Whom::All { preauth, .. } => Some(*preauth),
+        }
+    }
+
+    /// Who decides about the keys that are shown for an account.
+    pub(super) fn judge(
+        &self,
+        user: &[u8],
+        client: &TcpStream,
+        peer: SocketAddr,
+        settings: &Settings,
+    ) -> io::Result<Judge> {
+        let (rules, preauth) = match &self.whom {
+            Whom::This(account) => {
+                let keys = Keys::new(self.keys_of(account));
+                let wrong = format!("this server is {}'s alone", account.name);
+                return Ok(Judge::Here(Box::new(Here {
+                    keys,
+                    from: peer.ip(),
+                    account: account.clone(),
+                    wrong: (user != account.name.as_bytes()).then_some(wrong),
+                })));
+            }
+            Whom::All { rules, preauth } => (rules, preauth),
+        };
+        let (account, wrong) = match rules.account(user) {
+            Ok(account) => (account, None),
+            // The same work for whom nobody is.
+            Err(why) => {
+                let nobody = Account {
+                    name: "nobody".to_owned(),
+                    uid: preauth.0,
+                    gid: preauth.1,
+                    home: "/".into(),
+                };
+                (nobody, Some(why))
+            }
+        };
+        let authorized_keys = match &wrong {
+            None => self.keys_of(&account),
+            Some(_) => Path::new(EMPTY).join("authorized_keys"),
+        };
+        let process = Process::start(Role::Account, client)?;
+        process.link().send_task(&AccountTask {
+            name: account.name.clone(),
+            uid: account.uid,
+            gid: account.gid,
+            home: account.home.clone(),
+            authorized_keys,
+            from: peer.ip(),
+            host_keys: settings.host_key_blobs(),
+            algorithms: settings.algorithms.clone(),
+            nobody: wrong.is_some(),
+        })?;
+        Ok(Judge::Process(AccountJudge {
+            process,
+            account,
+            wrong,
+        }))
+    }
+
+    fn keys_of(&self, account: &Account) -> PathBuf {
+        let expanded = expand(&self.authorized_keys, account);
+        account.home.join(expanded)
+    }
+}
+
+/// Root in a user namespace that maps root alone is root by name: it can become nobody else.
+fn is_root_of_all() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let groups = std::fs::read_to_string("/proc/self/setgroups").unwrap_or_default();
+    let one = map.split_whitespace().nth(2) == Some("1") && map.lines().count() == 1;
+    Uid::effective().is_root() && !one && groups.trim() != "deny"
+}
+
+/// With %h, %u and %% replaced (sshd_config(5), TOKENS).
+pub(super) fn expand(pattern: &Path, account: &Account) -> PathBuf {
+    let mut out = Vec::new();
+    let mut bytes = pattern.as_os_str().as_bytes().iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => match bytes.next() {
+                Some(b'h') => out.extend_from_slice(account.home.as_os_str().as_bytes()),
+                Some(b'u') => out.extend_from_slice(account.name.as_bytes()),
+                Some(other) => out.push(*other),
+                None => out.push(b'%'),
+            },
+            byte => out.push(*byte),
+        }
+    }
+    OsString::from_vec(out).into()
+}
+
+fn this_user() -> Result<Account, ListenError> {
+    let found = User::from_uid(Uid::effective()).ok().flatten();
+    let user = found.ok_or(ListenError::Nameless)?;
+    Ok(Account {
+        name: user.name,
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+        home: user.dir,
+    })
+}
+
+fn preauth_user() -> Option<(u32, u32)> {
+    let mut found = PREAUTH
+        .iter()
+        .filter_map(|name| User::from_name(name).ok()?);
+    let user = found.find(|user| !user.uid.is_root())?;
+    Some((user.uid.as_raw(), user.gid.as_raw()))
+}
+
+/// Nobody but root can put anything there.
+fn make_empty() -> io::Result<()> {
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(EMPTY);
+    made?;
+    chmod(EMPTY, Mode::from_raw_mode(0o755))?;
+    let meta = std::fs::symlink_metadata(EMPTY)?;
+    let roots = std::os::unix::fs::MetadataExt::uid(&meta) == 0;
+    match meta.is_dir() && roots && std::fs::read_dir(EMPTY)?.next().is_none() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "{EMPTY} must be root's and empty"
+        ))),
+    }
+}
+
+/// Decides about the keys of one account for one connection.
+#[derive(Debug)]
+pub(super) enum Judge {
+    /// This process has no more rights than the account.
+    Here(Box<Here>),
+    /// The account's own.
+    Process(AccountJudge),
+}
+
+#[derive(Debug)]
+pub(super) struct Here {
+    keys: Keys,
+    account: Account,
+    from: IpAddr,
+    wrong: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct AccountJudge {
+    pub(super) process: Process,
+    account: Account,
+    /// Why nobody gets in with any key.
+    wrong: Option<String>,
+}
+
+impl Judge {
+    /// Whose keys it decides about.
+    pub(super) fn account(&self) -> &Account {
+        match self {
+            Self::Here(here) => &here.account,
+            Self::Process(judge) => &judge.account,
+        }
+    }
+
+    /// Whether a key may enter; the reason is for the log.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<(), String>> {
+        match self {
+            Self::Here(here) => {
+                let answer = here.keys.answer(&Question {
+                    user: here.account.name.as_bytes(),
+                    from: here.from,
+                    check,
+                });
+                Ok(here.wrong.clone().map_or(answer, Err))
+            }
+            Self::Process(account) => {
+                let link = account.process.link();
+                link.send(&check.to_bytes())?;
+                let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
+                if !said {
+                    // An answer that came later would be taken for that to the next question.
+                    let late = "the account's authorized_keys cannot be read in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, late));
+                }
+                let message = link.receive()?;
+                let answer = Answer::decode(&message).map_err(nonsense)?;
+                if let Some(wrong) = &account.wrong {
+                    return Ok(Err(wrong.clone()));
+                }
+                match answer.allowed {
+                    true => Ok(Ok(())),
+                    false => Ok(Err(String::from_utf8_lossy(answer.why).into_owned())),
+                }
+            }
+        }
+    }
+}

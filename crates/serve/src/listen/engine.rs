@@ -1,0 +1,148 @@
+//! The SSH engine as this server sets it up, in the process that logs a client in and in the one
+//! that serves it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use ssh::ConnectionConfig;
+use ssh::channel::ChannelsConfig;
+use ssh::cipher::{MACS, preferred_order};
+use ssh::kex::KEX_METHODS;
+use ssh::key::{HostKey, KeyError, PublicKey};
+use ssh::transport::{Guess, Proposal, Random, TransportConfig};
+use wire::Pool;
+
+use super::link::Link;
+use super::message::{Sign, Signature};
+
+/// A client that has said nothing for so long is asked whether it is there, ...
+const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
+/// ... and is given up after so many questions without an answer.
+const ALIVE_COUNT: u32 = 3;
+/// New keys after so long at the latest, as OpenSSH recommends for RekeyLimit; ciphers have limits
+/// of bytes of their own.
+const REKEY_TIME: Duration = Duration::from_secs(3600);
+
+/// What is offered, the preferred first; which of them is used is the client's to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Algorithms {
+    /// Key exchange methods.
+    pub key_exchange: Vec<String>,
+    /// Ciphers.
+    pub ciphers: Vec<String>,
+    /// MACs.
+    pub macs: Vec<String>,
+}
+
+impl Default for Algorithms {
+    /// All there are.
+    fn default() -> Self {
+        let owned = |name: &str| name.to_owned();
+        Self {
+            key_exchange: KEX_METHODS.iter().map(|k| owned(k.name)).collect(),
+            ciphers: preferred_order(true).into_iter().map(owned).collect(),
+            macs: MACS.iter().map(|m| owned(m.name)).collect(),
+        }
+    }
+}
+
+impl Algorithms {
+    /// Checks that there is something of each kind and that all of it is known.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let proposal = self.proposal(vec!["ssh-ed25519".to_owned()]);
+        proposal.check().map_err(|e| e.to_string())
+    }
+
+    fn proposal(&self, host_key: Vec<String>) -> Proposal {
+        Proposal {
+            kex: self.key_exchange.clone(),
+            host_key,
+            ciphers: self.ciphers.clone(),
+            macs: self.macs.clone(),
+            compress: false,
+        }
+    }
+}
+
+pub(super) fn config(
+    host_keys: Vec<Arc<dyn HostKey>>,
+    algorithms: &Algorithms,
+) -> ConnectionConfig {
+    let host_key = host_keys
+        .iter()
+        .flat_map(|key| key.public().algorithms())
+        .map(str::to_owned)
+        .collect();
+    ConnectionConfig {
+        transport: TransportConfig {
+            software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
+            proposal: algorithms.proposal(host_key),
+            guess: Guess::Never,
+            rekey_bytes: None,
+            rekey_time: Some(REKEY_TIME),
+            host_keys,
+        },
+        channels: ChannelsConfig::default(),
+        alive_interval: Some(ALIVE_INTERVAL),
+        alive_count: ALIVE_COUNT,
+    }
+}
+
+pub(super) fn pool() -> Pool {
+    Pool::new(32 << 10, 64)
+}
+
+pub(super) fn random() -> Random {
+    Box::new(|to: &mut [u8]| {
+        // Without random numbers there is no security, and the library has no other end.
+        aws_lc_rs::rand::fill(to).expect("the system gives random numbers");
+    })
+}
+
+/// A host key that the monitor signs with.
+pub(super) struct MonitorsKey {
+    public: PublicKey,
+    /// One question at a time.
+    link: Arc<Mutex<Arc<Link>>>,
+}
+
+/// The keys with these blobs, which the monitor at the other end has.
+pub(super) fn monitors_keys(
+    blobs: &[Vec<u8>],
+    link: &Arc<Link>,
+) -> Result<Vec<Arc<dyn HostKey>>, KeyError> {
+    let link = Arc::new(Mutex::new(Arc::clone(link)));
+    let keys = blobs.iter().map(|blob| {
+        let key: Arc<dyn HostKey> = Arc::new(MonitorsKey {
+            public: PublicKey::from_blob(blob)?,
+            link: Arc::clone(&link),
+        });
+        Ok(key)
+    });
+    keys.collect()
+}
+
+impl HostKey for MonitorsKey {
+    fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
+    fn sign(&self, algorithm: &str, hash: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let sign = Sign {
+            host_key: self.public.blob(),
+            algorithm: algorithm.as_bytes(),
+            hash,
+        };
+        let answered = link.send(&sign.to_bytes()).and_then(|()| link.receive());
+        let answer = answered.map_err(|_| KeyError::Local)?;
+        match Signature::decode(&answer) {
+            Ok(Signature { blob: b"" }) | Err(_) => Err(KeyError::Local),
+            Ok(Signature { blob }) => Ok(blob.to_vec()),
+        }
+    }
+}

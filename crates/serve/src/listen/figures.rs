@@ -1,0 +1,81 @@
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Moved;
+
+/// What a server has done since it was started.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) connections: AtomicU64,
+    pub(super) turned_away: AtomicU64,
+    pub(super) logins: AtomicU64,
+    pub(super) refusals: AtomicU64,
+    sessions: AtomicU64,
+    files: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+/// One more.
+pub(super) fn count(figure: &AtomicU64) {
+    figure.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Figures {
+    pub(super) fn over(&self, moved: Moved) {
+        count(&self.sessions);
+        self.files.fetch_add(moved.files, Ordering::Relaxed);
+        self.sent.fetch_add(moved.sent, Ordering::Relaxed);
+        self.received.fetch_add(moved.received, Ordering::Relaxed);
+    }
+
+    /// As Prometheus reads them (text format 0.0.4), with how many are there now and how many of
+    /// them have not logged in.
+    pub(super) fn text(&self, connected: usize, strangers: usize) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, kind: &str, help: &str, value: u64| {
+            // A String takes everything.
+            let _ = write!(
+                text,
+                "# HELP longhaul_{name} {help}\n# TYPE longhaul_{name} {kind}\n\
+                 longhaul_{name} {value}\n"
+            );
+        };
+        for (name, help, figure) in [
+            ("connections_total", "Connections taken.", &self.connections),
+            (
+                "turned_away_total",
+                "Connections turned away for a limit.",
+                &self.turned_away,
+            ),
+            ("logins_total", "Logins.", &self.logins),
+            ("refusals_total", "Keys refused.", &self.refusals),
+            (
+                "sessions_total",
+                "SFTP sessions that have ended.",
+                &self.sessions,
+            ),
+            ("files_total", "Files opened in them.", &self.files),
+            (
+                "sent_bytes_total",
+                "Bytes of files sent in them.",
+                &self.sent,
+            ),
+            (
+                "received_bytes_total",
+                "Bytes of files received in them.",
+                &self.received,
+            ),
+        ] {
+            row(name, "counter", help, figure.load(Ordering::Relaxed));
+        }
+        row("connections", "gauge", "Connections now.", connected as u64);
+        row(
+            "strangers",
+            "gauge",
+            "Of those, not logged in.",
+            strangers as u64,
+        );
+        text
+    }
+}

@@ -1,0 +1,396 @@
+//! The privileged side of one connection: it reads nothing of the client's, and believes nothing of
+//! the process that does.
+
+use std::borrow::Cow;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use ssh::key::HostKey;
+use tracing::{Span, debug, field, info, trace, warn};
+use wire::WireError;
+
+use super::accounts::Judge;
+use super::connection::{self, Handed};
+use super::crowd::Place;
+use super::figures::{Figures, count};
+use super::link::{Link, Message, nonsense, readable};
+use super::message::{
+    Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
+};
+use super::preauth::PreauthTask;
+use super::process::{Process, Role};
+use super::{Served, Settings, Stopping};
+use crate::Moved;
+use crate::error::ConnectionError;
+
+/// The preauth process tells the client about its time by itself.
+const SLACK: Duration = Duration::from_secs(2);
+/// Key exchanges before the login: the first one, and what clients may want for more.
+const MOST_SIGNATURES: u32 = 8;
+/// Questions about keys: six refusals, and an allowed one may be asked about twice.
+const MOST_QUESTIONS: u32 = 32;
+/// Lines for the log before the login.
+const MOST_LINES: u32 = 64;
+/// Refusals leave on this beat since the question, so that the time does not tell for which of
+/// the reasons.
+const BEAT: Duration = Duration::from_millis(20);
+
+/// One connection.
+pub(super) struct Monitor<'s> {
+    settings: &'s Settings,
+    peer: SocketAddr,
+    client: TcpStream,
+    figures: &'s Figures,
+    place: Place,
+    exchange: Option<Exchange>,
+    signatures: u32,
+    questions: u32,
+    lines: u32,
+    /// The account that was asked for, and who judges about its keys.
+    asked: Option<(Vec<u8>, Judge)>,
+    /// The key that its account's judge has let in.
+    proved: Option<String>,
+}
+
+/// The first key exchange.
+struct Exchange {
+    session_id: Vec<u8>,
+    host_key: Arc<ssh::key::PrivateKey>,
+}
+
+impl<'s> Monitor<'s> {
+    pub(super) fn new(
+        settings: &'s Settings,
+        figures: &'s Figures,
+        (client, peer): (TcpStream, SocketAddr),
+        place: Place,
+    ) -> Self {
+        Self {
+            settings,
+            peer,
+            client,
+            figures,
+            place,
+            exchange: None,
+            signatures: 0,
+            questions: 0,
+            lines: 0,
+            asked: None,
+            proved: None,
+        }
+    }
+
+    /// Lets the client log in and has it served, until it goes.
+    ///
+    /// # Errors
+    /// Why it ended otherwise.
+    pub(super) fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+        let until = Instant::now() + self.settings.login_time + SLACK;
+        let preauth = Process::start(Role::Preauth, &self.client)?;
+        preauth.link().send_task(&PreauthTask {
+            host_keys: self.settings.host_key_blobs(),
+            algorithms: self.settings.algorithms.clone(),
+            becomes: self.settings.entrance.preauth_user(),
+            login_milliseconds: self.settings.login_time.as_millis() as u64,
+        })?;
+        let message = self.log_in(preauth.link(), until, stopping);
+        // Whatever was made of it, it is gone before its client is served.
+        drop(preauth);
+        let message = message?;
+        let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
+        let nobody = || io::Error::other("a connection was handed over that nobody has entered");
+        let ((user, judge), key) = self
+            .asked
+            .take()
+            .zip(self.proved.take())
+            .ok_or_else(nobody)?;
+        let user = String::from_utf8_lossy(&user);
+        let user = user.escape_debug();
+        info!(%user, key, "logged in");
+        Span::current().record("user", field::display(&user));
+        count(&self.figures.logins);
+        self.place.known();
+        let served = self.settings.served(&key, judge.account());
+        self.serve(&served, judge, &logged_in, stopping)
+    }
+
+    /// Answers the preauth process until its client is logged in.
+    fn log_in(
+        &mut self,
+        link: &Link,
+        until: Instant,
+        stopping: &Stopping,
+    ) -> Result<Message, ConnectionError> {
+        loop {
+            let [said, stop] = readable([link.as_fd(), stopping.0.as_fd()], Some(until))?;
+            if stop {
+                return Err(ConnectionError::Stopped);
+            }
+            if Instant::now() >= until {
+                return Err(ConnectionError::LoginTime);
+            }
+            if !said {
+                continue;
+            }
+            let message = link.receive()?;
+            let Some(number) = message.first().copied() else {
+                return Err(ConnectionError::Preauth);
+            };
+            match number {
+                Sign::NUMBER => {
+                    let blob = self.sign_early(&message)?;
+                    link.send(&Signature { blob: &blob }.to_bytes())?;
+                }
+                Ask::NUMBER | Prove::NUMBER => {
+                    let asked = Instant::now();
+                    let allowed = self.decide(&message)?;
+                    if !allowed {
+                        on_the_beat(asked);
+                    }
+                    link.send(&Verdict { allowed }.to_bytes())?;
+                }
+                Tell::NUMBER => {
+                    self.lines += 1;
+                    if self.lines <= MOST_LINES {
+                        tell(&message)?;
+                    }
+                }
+                LoggedIn::NUMBER => return Ok(message),
+                Ended::NUMBER => {
+                    let why = Ended::decode(&message).map_err(nonsense)?.why;
+                    return match why {
+                        b"" => Err(ConnectionError::Gone),
+                        why => Err(ConnectionError::Ended(escaped(why).into_owned())),
+                    };
+                }
+                number => return Err(nonsense(unexpected(number)).into()),
+            }
+        }
+    }
+
+    /// Signs for a key exchange before the login. The first one gives the connection its id.
+    fn sign_early(&mut self, message: &[u8]) -> io::Result<Vec<u8>> {
+        self.signatures += 1;
+        if self.signatures > MOST_SIGNATURES {
+            return Err(io::Error::other("too many key exchanges before the login"));
+        }
+        let sign = Sign::decode(message).map_err(nonsense)?;
+        let (host_key, blob) = self.sign(&sign)?;
+        if self.exchange.is_none() {
+            self.exchange = Some(Exchange {
+                session_id: sign.hash.to_vec(),
+                host_key,
+            });
+        }
+        Ok(blob)
+    }
+
+    fn sign(&self, sign: &Sign<'_>) -> io::Result<(Arc<ssh::key::PrivateKey>, Vec<u8>)> {
+        let wrong = || io::Error::other("a signature was asked for that no key exchange needs");
+        if !(32..=LONGEST_HASH).contains(&sign.hash.len()) {
+            return Err(wrong());
+        }
+        let mut keys = self.settings.host_keys.iter();
+        let key = keys.find(|key| key.public_blob() == sign.host_key);
+        let algorithm = std::str::from_utf8(sign.algorithm).ok();
+        let (key, algorithm) = key.zip(algorithm).ok_or_else(wrong)?;
+        let signed = HostKey::sign(&**key, algorithm, sign.hash);
+        Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
+    }
+
+    /// Whether a key may enter an account, or has.
+    fn decide(&mut self, message: &[u8]) -> io::Result<bool> {
+        self.questions += 1;
+        if self.questions > MOST_QUESTIONS {
+            return Err(io::Error::other("too many questions about keys"));
+        }
+        let prove = match message.first() {
+            Some(&Ask::NUMBER) => {
+                let Ask { user, blob } = Ask::decode(message).map_err(nonsense)?;
+                Prove {
+                    user,
+                    blob,
+                    algorithm: b"",
+                    host_bound: false,
+                    signature: b"",
+                }
+            }
+            _ => Prove::decode(message).map_err(nonsense)?,
+        };
+        let exchange = self.exchange.as_ref();
+        let exchange =
+            exchange.ok_or_else(|| io::Error::other("a key came before any exchange"))?;
+        let proved = message.first() == Some(&Prove::NUMBER);
+        let (user, judge) = match &mut self.asked {
+            Some(asked) => asked,
+            asked => {
+                let entrance = &self.settings.entrance;
+                let judge = entrance.judge(prove.user, &self.client, self.peer, self.settings)?;
+                asked.insert((prove.user.to_vec(), judge))
+            }
+        };
+        if user != prove.user {
+            return Err(io::Error::other("one connection asks for two accounts"));
+        }
+        let decided = judge.decide(&Check {
+            blob: prove.blob,
+            proved,
+            session_id: &exchange.session_id,
+            host_key: exchange.host_key.public_blob(),
+            algorithm: prove.algorithm,
+            host_bound: prove.host_bound,
+            signature: prove.signature,
+        })?;
+        let decided = match decided {
+            Ok(()) if proved => {
+                let room = self
+                    .place
+                    .count_for(&judge.account().name, &self.settings.limits);
+                room.map_err(str::to_owned)
+            }
+            decided => decided,
+        };
+        let key = fingerprint(prove.blob);
+        if let Err(why) = &decided {
+            count(&self.figures.refusals);
+            let user = String::from_utf8_lossy(user);
+            let why = escaped(why.as_bytes());
+            info!(user = %user.escape_debug(), key, "refused: {why}");
+        }
+        if proved && decided.is_ok() {
+            self.proved = Some(key);
+        }
+        Ok(decided.is_ok())
+    }
+
+    /// Has a client served who is logged in.
+    fn serve(
+        self,
+        served: &Served,
+        judge: Judge,
+        logged_in: &LoggedIn<'_>,
+        stopping: &Stopping,
+    ) -> Result<(), ConnectionError> {
+        let figures = self.figures;
+        let over = |moved: Moved| {
+            let Moved {
+                files,
+                sent,
+                received,
+            } = moved;
+            figures.over(moved);
+            info!(files, sent, received, "session over");
+        };
+        let account = match judge {
+            Judge::Here(_) => {
+                let keys = self.settings.host_keys.iter().cloned();
+                let handed = Handed {
+                    host_keys: keys.map(|key| key as _).collect(),
+                    algorithms: &self.settings.algorithms,
+                    state: logged_in.state,
+                    unread: logged_in.unread,
+                };
+                return connection::serve(served, self.client, handed, &over, stopping);
+            }
+            Judge::Process(account) => account.process,
+        };
+        let json = serde_json::to_vec(served).map_err(io::Error::other)?;
+        let begin = Begin {
+            served: &json,
+            state: logged_in.state,
+            unread: logged_in.unread,
+        };
+        account.link().send(&begin.to_bytes())?;
+        let mut draining = false;
+        loop {
+            let never = account.link().as_fd();
+            let stop = if draining { never } else { stopping.0.as_fd() };
+            let [said, stop] = readable([account.link().as_fd(), stop], None)?;
+            if stop && !draining {
+                draining = true;
+                account.drain();
+            }
+            if !said {
+                continue;
+            }
+            let message = account.link().receive()?;
+            match message.first() {
+                None => break,
+                Some(&Sign::NUMBER) => {
+                    let sign = Sign::decode(&message).map_err(nonsense)?;
+                    let (_, blob) = self.sign(&sign)?;
+                    account.link().send(&Signature { blob: &blob }.to_bytes())?;
+                }
+                Some(&Tell::NUMBER) => tell(&message)?,
+                Some(&Over::NUMBER) => {
+                    let Over {
+                        files,
+                        sent,
+                        received,
+                    } = Over::decode(&message).map_err(nonsense)?;
+                    over(Moved {
+                        files,
+                        sent,
+                        received,
+                    });
+                }
+                Some(&number) => return Err(nonsense(unexpected(number)).into()),
+            }
+        }
+        let status = account.wait()?;
+        match status.code() {
+            // What went wrong it has told.
+            Some(_) => Ok(()),
+            None => Err(ConnectionError::Process(status)),
+        }
+    }
+}
+
+fn unexpected(got: u8) -> WireError {
+    WireError::WrongMessage { expected: 0, got }
+}
+
+/// What others have said is for one line of the log.
+fn escaped(text: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(text);
+    match text.chars().any(char::is_control) {
+        true => Cow::Owned(text.escape_debug().to_string()),
+        false => text,
+    }
+}
+
+fn tell(message: &[u8]) -> io::Result<()> {
+    let Tell { level, text } = Tell::decode(message).map_err(nonsense)?;
+    let text = escaped(text.trim_ascii_end());
+    match level {
+        0 => warn!("{text}"),
+        1 => info!("{text}"),
+        2 => debug!("{text}"),
+        _ => trace!("{text}"),
+    }
+    Ok(())
+}
+
+/// As `ssh-keygen -l`. The blob is hashed and not read.
+fn fingerprint(blob: &[u8]) -> String {
+    let hash = digest::digest(&digest::SHA256, blob);
+    format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
+}
+
+fn on_the_beat(asked: Instant) {
+    let spent = asked.elapsed();
+    let beats = spent.as_nanos() / BEAT.as_nanos() + 1;
+    let until = BEAT.saturating_mul(u32::try_from(beats).unwrap_or(u32::MAX));
+    thread::sleep(until.saturating_sub(spent));
+}
+
+#[cfg(test)]
+#[path = "monitor_tests.rs"]
+mod tests;

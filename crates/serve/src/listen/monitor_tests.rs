@@ -1,0 +1,226 @@
+//! What a preauth process may say that was taken over, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+
+use base64::engine::general_purpose::STANDARD;
+use ssh::key::PrivateKey;
+use ssh::msg::UserauthRequest;
+use tempfile::TempDir;
+use wire::{Field as _, Rest};
+
+use super::super::accounts::Entrance;
+use super::super::crowd::Crowd;
+use super::super::{Algorithms, Limits, stopping};
+use super::*;
+
+struct Scene {
+    settings: Settings,
+    key: PrivateKey,
+    _folder: TempDir,
+}
+
+/// What the preauth process of a test says, and what it reads then.
+type Said = (Vec<u8>, Option<Vec<u8>>);
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let key = PrivateKey::generate_ed25519().unwrap();
+        let file = folder.path().join("authorized_keys");
+        let line = format!("ssh-ed25519 {}\n", STANDARD.encode(key.public_blob()));
+        std::fs::write(&file, line).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let settings = Settings {
+            served: Served::default(),
+            entrance: Entrance::this(file),
+            keys: BTreeMap::new(),
+            algorithms: Algorithms::default(),
+            limits: Limits::default(),
+            login_time: Duration::from_secs(60),
+            host_keys: vec![Arc::new(PrivateKey::generate_ed25519().unwrap())],
+        };
+        Self {
+            settings,
+            key,
+            _folder: folder,
+        }
+    }
+
+    fn user(&self) -> Vec<u8> {
+        let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+        user.unwrap().unwrap().name.into_bytes()
+    }
+
+    fn sign(&self, hash: &[u8]) -> Vec<u8> {
+        Sign {
+            host_key: self.settings.host_keys[0].public_blob(),
+            algorithm: b"ssh-ed25519",
+            hash,
+        }
+        .to_bytes()
+    }
+
+    fn ask(&self, user: &[u8]) -> Vec<u8> {
+        let blob = self.key.public_blob();
+        Ask { user, blob }.to_bytes()
+    }
+
+    /// A proof of the client's for the connection with this id.
+    fn prove(&self, session_id: &[u8], user: &[u8]) -> Vec<u8> {
+        let (algorithm, blob) = (b"ssh-ed25519".as_slice(), self.key.public_blob());
+        let mut data = Vec::new();
+        true.write(&mut data);
+        algorithm.write(&mut data);
+        blob.write(&mut data);
+        let mut covered = Vec::new();
+        session_id.write(&mut covered);
+        UserauthRequest {
+            user,
+            service: b"ssh-connection",
+            method: b"publickey",
+            data: Rest(&data),
+        }
+        .encode(&mut covered);
+        Prove {
+            user,
+            blob,
+            algorithm,
+            host_bound: false,
+            signature: &self.key.sign("ssh-ed25519", &covered).unwrap(),
+        }
+        .to_bytes()
+    }
+
+    /// Says all of it and then that the client is logged in; whether the monitor went along, and
+    /// whether somebody has entered.
+    fn say(&self, said: Vec<Said>) -> (Result<(), String>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = client.local_addr().unwrap();
+        let (ours, theirs) = Link::pair().unwrap();
+        let (_running, stopping) = stopping().unwrap();
+        let figures = Figures::default();
+        let place = Crowd::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
+        let mut monitor = Monitor::new(&self.settings, &figures, (client, peer), place.unwrap());
+        let preauth = thread::spawn(move || {
+            let theirs = Link::from_end(theirs);
+            for (message, answer) in said {
+                // The monitor may have hung up, which the test asks it about.
+                if theirs.send(&message).is_err() {
+                    return;
+                }
+                if let Some(answer) = answer {
+                    assert_eq!(theirs.receive().unwrap()[..], answer);
+                } else if matches!(message[0], Sign::NUMBER | Ask::NUMBER | Prove::NUMBER) {
+                    let _ = theirs.receive();
+                }
+            }
+            let last = LoggedIn {
+                state: b"",
+                unread: b"",
+            };
+            let _ = theirs.send(&last.to_bytes());
+        });
+        let until = Instant::now() + Duration::from_secs(20);
+        let done = monitor.log_in(&ours, until, &stopping);
+        drop(ours);
+        preauth.join().unwrap();
+        (
+            done.map(drop).map_err(|e| e.to_string()),
+            monitor.proved.is_some(),
+        )
+    }
+}
+
+fn verdict(allowed: bool) -> Option<Vec<u8>> {
+    Some(Verdict { allowed }.to_bytes())
+}
+
+#[test]
+fn whoever_has_proved_nothing_has_not_entered() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let (id, other) = ([1; 32], [2; 32]);
+    for (said, entered) in [
+        (vec![], false),
+        (vec![(scene.sign(&id), None)], false),
+        // A key that would do is not a key that was shown.
+        (
+            vec![(scene.sign(&id), None), (scene.ask(&user), verdict(true))],
+            false,
+        ),
+        // The proof of another connection: the first signature says which one this is.
+        (
+            vec![
+                (scene.sign(&id), None),
+                (scene.sign(&other), None),
+                (scene.prove(&other, &user), verdict(false)),
+            ],
+            false,
+        ),
+        // Of another account.
+        (
+            vec![
+                (scene.sign(&id), None),
+                (scene.prove(&id, b"nobody-at-all"), verdict(false)),
+            ],
+            false,
+        ),
+        (
+            vec![
+                (scene.sign(&id), None),
+                (scene.prove(&id, &user), verdict(true)),
+            ],
+            true,
+        ),
+    ] {
+        assert_eq!(scene.say(said), (Ok(()), entered));
+    }
+}
+
+#[test]
+fn what_no_preauth_process_says_ends_the_connection() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let id = [1; 64];
+    let signed = || (scene.sign(&id), None);
+    let other_key = Sign {
+        host_key: b"another",
+        algorithm: b"ssh-ed25519",
+        hash: &id,
+    };
+    let other_algorithm = Sign {
+        host_key: scene.settings.host_keys[0].public_blob(),
+        algorithm: b"rsa-sha2-256",
+        hash: &id,
+    };
+    let mut behind = scene.sign(&id);
+    behind.push(0);
+    for said in [
+        vec![(scene.ask(&user), None)],
+        vec![(scene.prove(&id, &user), None)],
+        vec![(scene.sign(&[1; 31]), None)],
+        // Nothing but hashes is signed.
+        vec![(scene.sign(&[1; 65]), None)],
+        vec![(other_key.to_bytes(), None)],
+        vec![(other_algorithm.to_bytes(), None)],
+        vec![(behind, None)],
+        vec![
+            signed(),
+            (scene.ask(&user), None),
+            (scene.ask(b"root-or-so"), None),
+        ],
+        (0..=MOST_SIGNATURES).map(|_| signed()).collect(),
+        [signed()]
+            .into_iter()
+            .chain((0..=MOST_QUESTIONS).map(|_| (scene.ask(&user), None)))
+            .collect(),
+        vec![(vec![Verdict::NUMBER, 1], None)],
+        vec![(vec![99], None)],
+    ] {
+        let (done, entered) = scene.say(said);
+        assert!(done.is_err() && !entered, "{done:?}");
+    }
+}

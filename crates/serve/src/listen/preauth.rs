@@ -1,0 +1,261 @@
+//! The process that reads what a client sends until it is logged in, and may do nothing else.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use ssh::auth::LoginEvent;
+use ssh::{Event, PeerMisbehaved, SealedQueue};
+
+use super::engine::Algorithms;
+use super::link::{Link, nonsense};
+use super::message::{Ask, Ended, LoggedIn, Prove, Tell, Verdict};
+use super::{confine, engine};
+use crate::error::ConnectionError;
+
+/// Read from the client at once. What is read beyond its login goes to the monitor in one message.
+const SEGMENT: usize = 32 << 10;
+/// What a client that is disconnected for its own fault is told as the reason
+/// (SSH_DISCONNECT_PROTOCOL_ERROR), and what every other (SSH_DISCONNECT_BY_APPLICATION).
+pub(super) const PROTOCOL_ERROR: u32 = 2;
+pub(super) const BY_APPLICATION: u32 = 11;
+
+/// What it has to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PreauthTask {
+    /// Blobs, the preferred first.
+    pub(super) host_keys: Vec<Vec<u8>>,
+    pub(super) algorithms: Algorithms,
+    /// Whom it becomes, where it is root's.
+    pub(super) becomes: Option<(u32, u32)>,
+    pub(super) login_milliseconds: u64,
+}
+
+/// Runs a preauth process until the client is logged in, or gone; the monitor is at standard output.
+pub fn main() -> ExitCode {
+    let Ok(link) = Link::inherited().map(Arc::new) else {
+        return ExitCode::FAILURE;
+    };
+    let why = match run(&link) {
+        Ok(()) | Err(ConnectionError::Gone) => String::new(),
+        Err(ConnectionError::Engine(ssh::Error::Disconnected {
+            reason: BY_APPLICATION,
+            ..
+        })) => String::new(),
+        Err(e) => e.to_string(),
+    };
+    let ended = Ended {
+        why: why.as_bytes(),
+    };
+    // The monitor may be gone as well.
+    let _ = link.send(&ended.to_bytes());
+    ExitCode::SUCCESS
+}
+
+fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
+    let stream = io::stdin().as_fd().try_clone_to_owned()?;
+    rustix::io::ioctl_fionbio(&stream, true).map_err(io::Error::from)?;
+    let task: PreauthTask = link.receive_task()?;
+    // The generator may want more of the system at the first time than later.
+    let mut random = engine::random();
+    random(&mut [0; 16]);
+    if let Some((uid, gid)) = task.becomes {
+        confine::leave_files()?;
+        confine::become_user(uid, gid, &[])?;
+    }
+    confine::seal_off()?;
+    let lacking = confine::confine_preauth()?;
+    if !lacking.is_empty() {
+        let text = format!("this kernel lacks {}", lacking.join(" and "));
+        tell(link, 2, &text)?;
+    }
+    let keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
+    let mut conn = ssh::Connection::server(
+        engine::config(keys, &task.algorithms),
+        engine::pool(),
+        random,
+    )?;
+    conn.keep_keys();
+    Preauth {
+        link,
+        stream,
+        conn,
+        received: BytesMut::new(),
+        sending: SealedQueue::default(),
+        until: Instant::now() + Duration::from_millis(task.login_milliseconds),
+        logged_in: false,
+    }
+    .run()
+}
+
+fn tell(link: &Link, level: u8, text: &str) -> io::Result<()> {
+    let text = text.as_bytes();
+    link.send(&Tell { level, text }.to_bytes())
+}
+
+struct Preauth<'l> {
+    link: &'l Link,
+    stream: OwnedFd,
+    conn: ssh::Connection,
+    received: BytesMut,
+    sending: SealedQueue,
+    until: Instant,
+    logged_in: bool,
+}
+
+impl Preauth<'_> {
+    fn run(mut self) -> Result<(), ConnectionError> {
+        let done = self.serve();
+        let (reason, words) = match &done {
+            Ok(()) => return self.hand_over(),
+            Err(
+                ConnectionError::Gone
+                | ConnectionError::Io(_)
+                | ConnectionError::Engine(ssh::Error::Disconnected { .. }),
+            ) => return done,
+            // As sshd has it: clients know the words.
+            Err(ConnectionError::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooMany(
+                _,
+            )))) => (
+                PROTOCOL_ERROR,
+                "Too many authentication failures".to_owned(),
+            ),
+            Err(e @ ConnectionError::Engine(_)) => (PROTOCOL_ERROR, e.to_string()),
+            Err(e) => (BY_APPLICATION, e.to_string()),
+        };
+        if self.conn.disconnect(reason, &words).is_ok() {
+            // The client need not be there any more.
+            let _ = self.write();
+        }
+        done
+    }
+
+    /// Until the client is logged in and has been told so.
+    fn serve(&mut self) -> Result<(), ConnectionError> {
+        loop {
+            let done = self.write()?;
+            if done && self.logged_in {
+                return Ok(());
+            }
+            if Instant::now() >= self.until {
+                return Err(ConnectionError::LoginTime);
+            }
+            if self.wait(!done)? && !self.logged_in {
+                self.read()?;
+            }
+        }
+    }
+
+    /// Everything but what belongs to the connection is wiped with this process.
+    fn hand_over(&self) -> Result<(), ConnectionError> {
+        let state = self.conn.hand_over(Instant::now());
+        let state = state.ok_or_else(|| io::Error::other("a key exchange crosses the login"))?;
+        let message = LoggedIn {
+            state: &state,
+            unread: &self.received,
+        };
+        Ok(self.link.send(&message.to_bytes())?)
+    }
+
+    /// Waits for the client; true when there is something to read.
+    fn wait(&self, writing: bool) -> io::Result<bool> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, !self.logged_in);
+        wanted.set(PollFlags::OUT, writing);
+        let left = self.until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left + Duration::from_millis(1)).ok();
+        let mut fds = [PollFd::new(&self.stream, wanted)];
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(!fds[0].revents().is_empty())
+    }
+
+    fn read(&mut self) -> Result<(), ConnectionError> {
+        let mut segment = [0; SEGMENT];
+        match rustix::io::read(&self.stream, &mut segment) {
+            Ok(0) => return Err(ConnectionError::Gone),
+            Ok(n) => self.received.extend_from_slice(&segment[..n]),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(e) => return Err(io::Error::from(e).into()),
+        }
+        self.handle()
+    }
+
+    fn handle(&mut self) -> Result<(), ConnectionError> {
+        while !self.logged_in {
+            let handled = self.conn.handle_input(Instant::now(), &mut self.received);
+            let mut decided = false;
+            while let Some(event) = self.conn.poll_event() {
+                decided |= self.handle_event(event)?;
+            }
+            handled?;
+            if !decided {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// True when a key was decided about.
+    fn handle_event(&mut self, event: Event) -> Result<bool, ConnectionError> {
+        match event {
+            Event::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
+                tell(self.link, 2, &format!("{} connects", ident.as_str()))?;
+            }
+            Event::Login(LoginEvent::Key { user, key, proof }) => {
+                let (user, blob) = (user.as_slice(), key.blob());
+                let question = match &proof {
+                    None => Ask { user, blob }.to_bytes(),
+                    Some(proof) => Prove {
+                        user,
+                        blob,
+                        algorithm: proof.algorithm.as_bytes(),
+                        host_bound: proof.host_bound,
+                        signature: &proof.signature,
+                    }
+                    .to_bytes(),
+                };
+                self.link.send(&question)?;
+                let answer = self.link.receive()?;
+                let verdict = Verdict::decode(&answer).map_err(nonsense)?;
+                self.conn.decide(verdict.allowed)?;
+                return Ok(true);
+            }
+            Event::Login(LoginEvent::Success { .. }) => self.logged_in = true,
+            Event::Login(LoginEvent::Refused { user, method }) => {
+                tell(
+                    self.link,
+                    2,
+                    &format!("refused user={user} method={method}"),
+                )?;
+            }
+            // There is no channel before the login, and the rest is a client's.
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// Writes what the socket takes; true when nothing is left.
+    fn write(&mut self) -> Result<bool, ConnectionError> {
+        loop {
+            self.sending.fill(&mut self.conn, SEGMENT)?;
+            if self.sending.is_empty() {
+                return Ok(true);
+            }
+            match rustix::io::writev(&self.stream, &self.sending.slices()) {
+                Ok(n) => self.sending.written(n),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(io::Error::from(e).into()),
+            }
+        }
+    }
+}

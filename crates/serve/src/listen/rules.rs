@@ -1,0 +1,190 @@
+//! Which accounts of this machine may be entered at all, where the server is root's.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use nix::unistd::User;
+
+/// An account that may be entered with its keys.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) home: PathBuf,
+}
+
+/// What is decided by the operator.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Accounts whose shell is called `nologin` or `false` may be entered.
+    pub nologin_shells: bool,
+    /// Nobody but these.
+    pub users: Option<Vec<String>>,
+}
+
+/// The longest name of an account; Linux knows none over 256 (useradd).
+const LONGEST: usize = 256;
+/// Where it is said that nobody but root may log in (nologin(5), pam_nologin(8)).
+const NOLOGIN: [&str; 2] = ["/etc/nologin", "/run/nologin"];
+/// Shells that are there to end a session.
+const ENDING: [&str; 2] = ["nologin", "false"];
+const SECONDS_OF_A_DAY: i64 = 86_400;
+
+impl Rules {
+    /// The account of that name.
+    ///
+    /// # Errors
+    /// It may not be entered, or does not exist: one sentence for the log.
+    pub(super) fn account(&self, name: &[u8]) -> Result<Account, String> {
+        let name = plain(name).ok_or("no account has such a name")?;
+        let found = User::from_name(name).map_err(|e| format!("accounts cannot be read: {e}"))?;
+        let user = found.ok_or("there is no such account")?;
+        if user.name != name {
+            return Err("there is no such account".to_owned());
+        }
+        if self
+            .users
+            .as_ref()
+            .is_some_and(|users| !users.contains(&user.name))
+        {
+            return Err("it is not among the users".to_owned());
+        }
+        self.check_shell(&user.shell)?;
+        let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+        let today = Timestamp::now().as_second() / SECONDS_OF_A_DAY;
+        check_shadow(&shadow, name, today)?;
+        if !user.uid.is_root() && NOLOGIN.iter().any(|file| Path::new(file).exists()) {
+            return Err("nobody may log in now (nologin)".to_owned());
+        }
+        Ok(Account {
+            name: user.name,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            home: user.dir,
+        })
+    }
+
+    fn check_shell(&self, shell: &Path) -> Result<(), String> {
+        // passwd(5): empty is /bin/sh.
+        let shell = match shell.as_os_str().is_empty() {
+            true => Path::new("/bin/sh"),
+            false => shell,
+        };
+        let ends = shell
+            .file_name()
+            .is_some_and(|n| ENDING.iter().any(|e| n == *e));
+        if ends && !self.nologin_shells {
+            return Err(format!("its shell is {}", shell.display()));
+        }
+        let runs = fs::metadata(shell)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        match runs {
+            true => Ok(()),
+            false => Err(format!("its shell {} cannot be run", shell.display())),
+        }
+    }
+}
+
+/// What can be the name of an account, and nothing that means something elsewhere.
+fn plain(name: &[u8]) -> Option<&str> {
+    let fits = (1..=LONGEST).contains(&name.len())
+        && name
+            .iter()
+            .all(|b| b.is_ascii_graphic() && !b"/:".contains(b))
+        && !name.starts_with(b"-")
+        && ![&b"."[..], b".."].contains(&name);
+    std::str::from_utf8(name).ok().filter(|_| fits)
+}
+
+/// shadow(5), with sshd's idea of a lock (LOCKED_PASSWD_PREFIX). An account without a line, of a
+/// directory service, is neither locked nor expired here.
+fn check_shadow(shadow: &str, name: &str, today: i64) -> Result<(), String> {
+    let mut lines = shadow.lines().map(|line| line.split(':'));
+    let Some(mut fields) = lines.find_map(|mut fields| (fields.next()? == name).then_some(fields))
+    else {
+        return Ok(());
+    };
+    if fields
+        .next()
+        .is_some_and(|password| password.starts_with('!'))
+    {
+        return Err("it is locked".to_owned());
+    }
+    // Behind the password: last change, minimum, maximum, warning, inactivity, expiry.
+    let expires = fields.nth(5).and_then(|day| day.parse::<i64>().ok());
+    match expires.is_some_and(|day| day >= 0 && day <= today) {
+        true => Err("it has expired".to_owned()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_nothing_elsewhere() {
+        for name in ["alice", "a.b-c_d", "machine$", "domain\\user", "a@b"] {
+            assert_eq!(plain(name.as_bytes()), Some(name));
+        }
+        let long = [b'a'; LONGEST + 1];
+        for name in [
+            &b""[..],
+            b"-x",
+            b"..",
+            b"a/b",
+            b"a:b",
+            b"a b",
+            b"a\n",
+            b"\xff",
+            &long,
+        ] {
+            assert_eq!(plain(name), None);
+        }
+    }
+
+    #[test]
+    fn locked_and_expired_accounts_are_not_entered() {
+        let shadow = "root:*:1:0:99999:7:::\n\
+                      locked:!:1:0:99999:7:::\n\
+                      also:!$y$hash:1:0:99999:7:::\n\
+                      expired:*:1:0:99999:7::100:\n\
+                      valid:*:1:0:99999:7::101:\n\
+                      cut:x\n";
+        for (name, allowed) in [
+            ("root", true),
+            ("locked", false),
+            ("also", false),
+            ("expired", false),
+            ("valid", true),
+            ("cut", true),
+            ("elsewhere", true),
+        ] {
+            assert_eq!(check_shadow(shadow, name, 100).is_ok(), allowed, "{name}");
+        }
+    }
+
+    #[test]
+    fn shells_that_end_sessions_end_these_too() {
+        let usual = Rules::default();
+        assert!(usual.check_shell(Path::new("/bin/sh")).is_ok());
+        assert!(usual.check_shell(Path::new("")).is_ok());
+        for shell in [
+            "/bin/false",
+            "/usr/sbin/nologin",
+            "/no/such/shell",
+            "/etc/passwd",
+            "/",
+        ] {
+            assert!(usual.check_shell(Path::new(shell)).is_err(), "{shell}");
+        }
+        let lenient = Rules {
+            nologin_shells: true,
+            users: None,
+        };
+        assert!(lenient.check_shell(Path::new("/bin/false")).is_ok());
+    }
+}

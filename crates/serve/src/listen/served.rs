@@ -1,0 +1,54 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::accounts::expand;
+use super::rules::Account;
+use crate::error::ExportError;
+use crate::{Access, Export};
+
+/// What whoever has logged in is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Nothing but what lies beneath this directory.
+    pub root: Option<PathBuf>,
+    /// What may be done there.
+    pub access: Access,
+    /// Whoever does nothing for so long is asked to leave.
+    pub idle: Option<Duration>,
+    /// Whoever takes nothing of what waits for so long is given up.
+    pub slow: Duration,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            root: None,
+            access: Access::Full,
+            idle: None,
+            slow: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Served {
+    /// The same with %h and %u of the root replaced for this account.
+    pub(super) fn for_account(&self, account: &Account) -> Self {
+        Self {
+            root: self.root.as_ref().map(|root| expand(root, account)),
+            ..self.clone()
+        }
+    }
+
+    /// Opens it, with the rights of this process.
+    ///
+    /// # Errors
+    /// It is not there, or not to be entered.
+    pub fn open(&self) -> Result<Export, ExportError> {
+        match &self.root {
+            Some(root) => Export::beneath(root, self.access),
+            None => Ok(Export::everything(self.access)),
+        }
+    }
+}

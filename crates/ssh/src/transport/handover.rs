@@ -1,0 +1,233 @@
+//! A server's connection goes from the process that let somebody in to the one that serves them:
+//! keys and where they stand, as bytes.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use wire::{Field, Reader, WireError, message};
+use zeroize::Zeroizing;
+
+use super::proposal::{Direction, Negotiated};
+use super::{Random, Transport, TransportConfig, version};
+use crate::Role;
+use crate::cipher::{self, KeyMaterial, OpeningKey, Position, SealingKey};
+use crate::error::{Error, Local};
+use crate::kex;
+
+/// A [`Transport`] as bytes, which hold its keys: they are wiped when dropped.
+pub type Handover = Zeroizing<Vec<u8>>;
+
+/// More than any has.
+const ROOM: usize = 8 << 10;
+
+/// What the keys in use were made of.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) sealing: KeyMaterial,
+    pub(super) opening: KeyMaterial,
+}
+
+message! {
+    struct State<'a> = 1 {
+        peer: &'a [u8],
+        session_id: &'a [u8],
+        host_key: &'a [u8],
+        strict: bool,
+        kex: &'a [u8],
+        host_key_algorithm: &'a [u8],
+        milliseconds_since_keys: u64,
+        outgoing: Half<'a>,
+        incoming: Half<'a>,
+    }
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Half<'a> {
+    cipher: &'a [u8],
+    mac: &'a [u8],
+    compress: bool,
+    keys: Secret<'a>,
+    at: Position,
+    since_keys: u64,
+}
+
+/// Never shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Secret<'a> {
+    iv: &'a [u8],
+    key: &'a [u8],
+    mac_key: &'a [u8],
+}
+
+impl std::fmt::Debug for Secret<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl<'a> Field<'a> for Half<'a> {
+    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+        Ok(Self {
+            cipher: r.string()?,
+            mac: r.string()?,
+            compress: bool::read(r)?,
+            keys: Secret {
+                iv: r.string()?,
+                key: r.string()?,
+                mac_key: r.string()?,
+            },
+            at: Position {
+                sequence: r.u32()?,
+                packets: r.u64()?,
+                bytes: r.u64()?,
+            },
+            since_keys: r.u64()?,
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let Secret { iv, key, mac_key } = self.keys;
+        self.cipher.write(out);
+        self.mac.write(out);
+        self.compress.write(out);
+        for bytes in [iv, key, mac_key] {
+            bytes.write(out);
+        }
+        self.at.sequence.write(out);
+        self.at.packets.write(out);
+        self.at.bytes.write(out);
+        self.since_keys.write(out);
+    }
+}
+
+impl<'a> Half<'a> {
+    fn new(d: Direction, keys: &'a KeyMaterial, at: Position, since_keys: u64) -> Self {
+        let KeyMaterial { iv, key, mac_key } = keys;
+        Self {
+            cipher: d.cipher.name.as_bytes(),
+            mac: d.mac.map_or(b"", |mac| mac.name.as_bytes()),
+            compress: d.compress,
+            keys: Secret { iv, key, mac_key },
+            at,
+            since_keys,
+        }
+    }
+
+    fn direction(&self) -> Option<Direction> {
+        let name = |bytes| std::str::from_utf8(bytes).ok();
+        let mac = match self.mac {
+            b"" => None,
+            mac => Some(cipher::mac(name(mac)?)?),
+        };
+        Some(Direction {
+            cipher: cipher::cipher(name(self.cipher)?)?,
+            mac,
+            compress: self.compress,
+        })
+    }
+
+    fn keys(&self) -> KeyMaterial {
+        let Secret { iv, key, mac_key } = self.keys;
+        KeyMaterial {
+            iv: iv.to_vec(),
+            key: key.to_vec(),
+            mac_key: mac_key.to_vec(),
+        }
+    }
+}
+
+impl Transport {
+    /// Keeps what keys are made of from now on, for [`Transport::hand_over`].
+    pub fn keep_keys(&mut self) {
+        self.kept = Some(Kept::default());
+    }
+
+    /// A server's transport as it stands right behind the success of authentication, with nothing
+    /// left to be sent. `None` at any other time, and without [`Transport::keep_keys`].
+    pub fn hand_over(&self, now: Instant) -> Option<Handover> {
+        let still = self.exchange.is_idle() && self.ready.is_empty() && self.authenticated;
+        let kept = self.kept.as_ref().filter(|_| still)?;
+        let negotiated = self.negotiated.as_ref()?;
+        let (out, inn) = self.directions(negotiated);
+        let age = now.saturating_duration_since(self.keys_since?);
+        let state = State {
+            peer: self.theirs.as_ref()?.as_str().as_bytes(),
+            session_id: self.session_id.as_ref()?,
+            host_key: self.host_key.as_ref()?,
+            strict: self.strict,
+            kex: negotiated.kex.name.as_bytes(),
+            host_key_algorithm: negotiated.host_key.as_bytes(),
+            milliseconds_since_keys: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            outgoing: Half::new(
+                out,
+                &kept.sealing,
+                self.outbound.position(),
+                self.outbound.since_keys().0,
+            ),
+            incoming: Half::new(
+                inn,
+                &kept.opening,
+                self.inbound.position(),
+                self.inbound.since_keys().0,
+            ),
+        };
+        // Enough at once: a vector that grows leaves copies behind that nobody wipes.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
+        state.encode(&mut bytes);
+        Some(bytes)
+    }
+
+    /// A server's transport that goes on where another was handed over: authenticated, with the
+    /// compression that begins there.
+    ///
+    /// # Errors
+    /// The bytes are not those of [`Transport::hand_over`].
+    pub fn taken_over(
+        config: TransportConfig,
+        random: Random,
+        now: Instant,
+        bytes: &[u8],
+    ) -> Result<Self, Error> {
+        let wrong = || Error::from(Local::Handover);
+        let state = State::decode(bytes).map_err(|_| wrong())?;
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
+        let mut line = BytesMut::from(state.peer);
+        line.extend_from_slice(b"\n");
+        let theirs = version::take_ident(&mut line, &mut 0, false)?;
+        let (outgoing, incoming) = (state.outgoing, state.incoming);
+        let (out, inn) = outgoing
+            .direction()
+            .zip(incoming.direction())
+            .ok_or_else(wrong)?;
+        let seal = SealingKey::new(out.cipher, out.mac, &outgoing.keys()).map_err(Local::Seal)?;
+        let open = OpeningKey::new(inn.cipher, inn.mac, &incoming.keys()).map_err(Local::Seal)?;
+
+        let mut transport = Self::new(Role::Server, config, random)?;
+        // Those of the beginning, which is over.
+        transport.ready.clear();
+        transport.exchange = super::Exchange::Idle;
+        transport.theirs = theirs;
+        transport.session_id = Some(Bytes::copy_from_slice(state.session_id));
+        transport.host_key = Some(Bytes::copy_from_slice(state.host_key));
+        transport.strict = state.strict;
+        let age = Duration::from_millis(state.milliseconds_since_keys);
+        transport.keys_since = Some(now.checked_sub(age).unwrap_or(now));
+        transport
+            .outbound
+            .go_on(seal, outgoing.at, outgoing.since_keys);
+        transport
+            .inbound
+            .go_on(open, incoming.at, incoming.since_keys);
+        transport.rekey_limit = transport.limit_of(out, inn);
+        transport.negotiated = Some(Negotiated {
+            kex: kex::method(text(state.kex)?).ok_or_else(wrong)?,
+            host_key: text(state.host_key_algorithm)?.to_owned(),
+            c2s: inn,
+            s2c: out,
+            guess_right: false,
+        });
+        transport.set_authenticated();
+        Ok(transport)
+    }
+}

@@ -1,0 +1,479 @@
+//! `longhaul serve --listen` as root: every account of the machine, each in a process of its own.
+//!
+//! The accounts exist for the server alone: it is started where /etc/passwd, /etc/group and
+//! /etc/shadow are files of the test's (mount namespaces), so that the machine's stay as they are.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use longhaul_tests::longhaul;
+use tempfile::TempDir;
+use testkit::daemon::Daemon;
+use testkit::tree::write_file;
+use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
+
+/// Name, number of user and group, shell, password in shadow.
+const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
+    ("alice", 54_001, "/bin/sh", "*"),
+    ("bob", 54_002, "/bin/sh", "*"),
+    ("locked", 54_003, "/bin/sh", "!"),
+    ("gone", 54_004, "/usr/sbin/nologin", "*"),
+    ("shellless", 54_005, "/no/such/shell", "*"),
+];
+/// A group that alice is in beside her own.
+const STAFF: u32 = 54_100;
+
+struct Machine {
+    daemon: Daemon,
+    port: u16,
+    key: KeyPair,
+    other: KeyPair,
+    /// Goes last.
+    folder: TempDir,
+}
+
+impl Machine {
+    /// `None`, after saying so, where accounts cannot be made up.
+    fn start(flags: &[&str]) -> Option<Self> {
+        Self::start_as(None, flags)
+    }
+
+    /// The same, where the server is an ordinary user's.
+    fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            missing::not_here("only root lets other accounts in");
+            return None;
+        }
+        let namespace = Command::new("unshare").args(["--mount", "true"]).status();
+        if !namespace.is_ok_and(|status| status.success()) {
+            missing::not_here("accounts are made up in a mount namespace, which is not to be had");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), all).expect("our folder");
+        let key = KeyPair::generate(folder.path(), "key", KeyKind::Ed25519);
+        let other = KeyPair::generate(folder.path(), "other", KeyKind::Ed25519);
+        let host = KeyPair::generate(folder.path(), "host", KeyKind::Ed25519);
+        make_accounts(folder.path(), &key);
+        let script = "for file in passwd group shadow; do \
+                          mount --bind \"$0/$file\" \"/etc/$file\" || exit 1; \
+                      done; exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+        command.arg(folder.path());
+        if let Some(user) = user {
+            command.args([
+                "setpriv",
+                "--reuid",
+                user,
+                "--regid",
+                user,
+                "--clear-groups",
+            ]);
+            chown(&host.private, Some(54_001), Some(54_001)).expect("root may");
+        }
+        command.arg(longhaul());
+        command.args(["serve", "--listen", "127.0.0.1:0", "-v", "--host-key"]);
+        command.arg(&host.private).args(flags);
+        let log = folder.path().join("log");
+        let mut daemon = Daemon::start("longhaul", command, &log).expect("unshare is there");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let port = daemon.line_after("listening at 127.0.0.1:", deadline);
+        let port = port.and_then(|port| port.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("it did not come up:\n{}", daemon.log()));
+        Some(Self {
+            daemon,
+            port,
+            key,
+            other,
+            folder,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn home(&self, user: &str) -> PathBuf {
+        self.path("home").join(user)
+    }
+
+    fn sftp_with(&self, key: &KeyPair, user: &str, options: &[&str]) -> Run {
+        let run = Run::new("sftp").args([
+            "-o",
+            "LogLevel=ERROR",
+            "-F",
+            "none",
+            "-P",
+            &self.port.to_string(),
+        ]);
+        let known = format!("UserKnownHostsFile={}", self.path("known").display());
+        let run = run.arg("-i").arg(&key.private).args(["-o", &known]);
+        run.args(["-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes"])
+            .args(["-o", "IdentitiesOnly=yes"])
+            .args(options)
+            .env_remove("SSH_AUTH_SOCK")
+            .arg(format!("{user}@127.0.0.1"))
+    }
+
+    /// Commands that may fail.
+    fn sftp(&self, user: &str, commands: &[&str]) -> Outcome {
+        let lines: Vec<String> = commands.iter().map(|line| format!("-{line}\n")).collect();
+        let run = self.sftp_with(&self.key, user, &["-b", "-"]);
+        run.stdin(lines.concat()).run()
+    }
+
+    /// A process of the server that is this user's, once there is one.
+    fn process_of(&self, uid: u32) -> u32 {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut all = self.daemon.descendants().into_iter();
+            let of = |pid: &u32| fact(*pid, "Uid").is_some_and(|f| f[0] == uid.to_string());
+            if let Some(pid) = all.find(of) {
+                return pid;
+            }
+            let late = Instant::now() > deadline;
+            assert!(!late, "no process of {uid}:\n{}", self.daemon.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A line of /proc/PID/status.
+fn fact(pid: u32, name: &str) -> Option<Vec<String>> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.split_whitespace().map(str::to_owned).collect())
+}
+
+fn make_accounts(folder: &Path, key: &KeyPair) {
+    let machines = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).expect("it");
+    let (mut passwd, mut group) = (machines("passwd"), machines("group"));
+    let mut shadow = machines("shadow");
+    for (name, id, shell, password) in ACCOUNTS {
+        let home = folder.join("home").join(name);
+        passwd += &format!("{name}:x:{id}:{id}::{}:{shell}\n", home.display());
+        group += &format!("{name}:x:{id}:\n");
+        shadow += &format!("{name}:{password}:19000:0:99999:7:::\n");
+        let keys = home.join(".ssh/authorized_keys");
+        fs::create_dir_all(home.join(".ssh")).expect("our folder");
+        write_file(&keys, key.public_line().as_bytes());
+        for (path, mode) in [(&home, 0o700), (&home.join(".ssh"), 0o700), (&keys, 0o600)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+            chown(path, Some(id), Some(id)).expect("root may");
+        }
+    }
+    group += &format!("staff-of-test:x:{STAFF}:alice\n");
+    for (name, text, mode) in [
+        ("passwd", passwd, 0o644),
+        ("group", group, 0o644),
+        ("shadow", shadow, 0o600),
+    ] {
+        write_file(&folder.join(name), text.as_bytes());
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(folder.join(name), mode).expect("ours");
+    }
+}
+
+#[test]
+fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let session = machine
+        .sftp_with(&machine.key, "alice", &[])
+        .in_terminal()
+        .spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    let pid = machine.process_of(54_001);
+    let is = |name: &str, words: &[&str]| {
+        let found = fact(pid, name).unwrap_or_default();
+        assert_eq!(found, words, "{name}");
+    };
+    is("Uid", &["54001"; 4]);
+    is("Gid", &["54001"; 4]);
+    is("Groups", &["54001", "54100"]);
+    is("NoNewPrivs", &["1"]);
+    is("Seccomp", &["2"]);
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        is(set, &["0000000000000000"]);
+    }
+    // The process before the login is gone, and the account's is no one's to look into.
+    let all = machine.daemon.descendants();
+    assert_eq!(all.len(), 1, "{all:?}");
+    let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("it runs");
+    assert_eq!(mem.uid(), 0, "it is dumpable");
+    drop(session);
+}
+
+#[test]
+fn what_comes_before_a_login_is_read_by_a_process_that_may_nothing() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
+    let mut line = [0; 8];
+    stranger.read_exact(&mut line).expect("its identification");
+    assert_eq!(&line, b"SSH-2.0-");
+    let all = machine.daemon.descendants();
+    assert_eq!(all.len(), 1, "{all:?}");
+    let pid = all[0];
+    let is = |name: &str| fact(pid, name).unwrap_or_default();
+    assert_ne!(is("Uid"), ["0"; 4]);
+    assert_eq!(
+        is("Uid")[1..],
+        is("Uid")[..3],
+        "one user, real, effective and saved"
+    );
+    assert_ne!(is("Gid")[0], "0");
+    assert!(is("Groups").is_empty());
+    assert_eq!(is("NoNewPrivs"), ["1"]);
+    assert_eq!(is("Seccomp"), ["2"]);
+    assert_eq!(is("CapPrm"), ["0000000000000000"]);
+    let root = fs::read_link(format!("/proc/{pid}/root")).expect("root may");
+    assert_eq!(root, Path::new("/run/longhaul"));
+    assert_eq!(fs::read_dir("/run/longhaul").expect("it").count(), 0);
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    for limit in ["Max file size", "Max processes", "Max core file size"] {
+        let line = limits.lines().find_map(|l| l.strip_prefix(limit));
+        let words: Vec<_> = line.expect("it is listed").split_whitespace().collect();
+        assert_eq!(words[..2], ["0", "0"], "{limit}");
+    }
+    // Nothing but its client, its monitor and /dev/null.
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("root may") {
+        let leads = fs::read_link(entry.expect("it").path()).expect("root may");
+        let leads = leads.display().to_string();
+        assert!(
+            leads.starts_with("socket:") || leads == "/dev/null",
+            "{leads}"
+        );
+    }
+    // The host key is not there: neither in its memory nor to be opened.
+    let key = fs::read_to_string(machine.path("host")).expect("our key");
+    let inner: String = key.lines().skip(3).take(1).collect();
+    let environ = fs::read(format!("/proc/{pid}/environ")).expect("root may");
+    assert!(!String::from_utf8_lossy(&environ).contains(&inner));
+    drop(stranger);
+}
+
+#[test]
+fn nobody_reaches_what_is_others() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let secret = machine.home("bob").join("secret");
+    write_file(&secret, b"bob's");
+    let shared = machine.path("shared");
+    write_file(&shared, b"of the staff");
+    let of_staff = fs::Permissions::from_mode(0o640);
+    fs::set_permissions(&shared, of_staff).expect("ours");
+    chown(&shared, Some(0), Some(STAFF)).expect("root may");
+    symlink(&secret, machine.home("alice").join("link")).expect("a link");
+    let pid = machine.daemon.pid();
+    let (got, mine) = (machine.path("got"), machine.path("mine"));
+    write_file(&mine, b"hers");
+    let get = |what: &str| format!("get {what} {}", got.display());
+    for what in [
+        secret.display().to_string(),
+        "../bob/secret".to_owned(),
+        "link".to_owned(),
+        "/proc/self/root/etc/shadow".to_owned(),
+        "/etc/shadow".to_owned(),
+        format!("/proc/{pid}/environ"),
+        format!("/proc/{pid}/root/etc/shadow"),
+        "/proc/self/mem".to_owned(),
+        machine.path("host").display().to_string(),
+    ] {
+        let outcome = machine.sftp("alice", &[&get(&what)]);
+        assert!(!got.exists(), "{what}: {outcome}");
+    }
+    let put = |to: &str| format!("put {} {to}", mine.display());
+    machine.sftp(
+        "alice",
+        &[&put("../bob/planted"), &put("/etc/planted"), &put("hers")],
+    );
+    assert!(!machine.home("bob").join("planted").exists());
+    assert!(!Path::new("/etc/planted").exists());
+    let hers = fs::metadata(machine.home("alice").join("hers")).expect("it is there");
+    assert_eq!((hers.uid(), hers.gid()), (54_001, 54_001));
+    // A group beside her own counts for her, and not for bob.
+    let shared = shared.display().to_string();
+    machine.sftp("bob", &[&get(&shared)]);
+    assert!(!got.exists());
+    machine.sftp("alice", &[&get(&shared)]).expect_code(0);
+    assert_eq!(fs::read(&got).expect("it"), b"of the staff");
+}
+
+#[test]
+fn a_root_is_opened_for_each_account_and_nothing_leads_out() {
+    let base = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    let root = base.path().join("root");
+    fs::create_dir(&root).expect("ours");
+    chown(&root, Some(54_001), Some(54_001)).expect("root may");
+    let outside = base.path().join("outside");
+    write_file(&outside, b"outside");
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o644)).expect("ours");
+    let Some(machine) = Machine::start(&["--root", &root.display().to_string()]) else {
+        return;
+    };
+    symlink(&outside, root.join("absolute")).expect("a link");
+    symlink("../outside", root.join("relative")).expect("a link");
+    symlink("/proc/self/root", root.join("magic")).expect("a link");
+    let got = machine.path("got");
+    for what in [
+        "absolute",
+        "relative",
+        "../outside",
+        "/../outside",
+        "magic/etc/passwd",
+        "/proc/self/root/etc/passwd",
+    ] {
+        machine.sftp("alice", &[&format!("get {what} {}", got.display())]);
+        assert!(!got.exists(), "{what}");
+    }
+    let outcome = machine.sftp("alice", &["pwd", "ls -l"]).expect_code(0);
+    assert!(outcome.out().contains("Remote working directory: /\n"));
+    // Gone while it is served: the next one reads why, and who is there stays.
+    fs::remove_dir_all(&root).expect("ours");
+    let outcome = machine.sftp("alice", &["pwd"]);
+    assert!(!outcome.success(), "{outcome}");
+    let told = || machine.daemon.log().contains("cannot be served");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !told() {
+        assert!(Instant::now() < until, "{}", machine.daemon.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn whoever_may_not_log_in_learns_nothing_else() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let refused = |user: &str, key: &KeyPair| {
+        let begun = Instant::now();
+        let run = machine.sftp_with(key, user, &["-b", "-"]);
+        let outcome = run.stdin("").run().expect_code(255);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        let said = outcome.err();
+        said.replace(user, "USER")
+    };
+    let known = refused("alice", &machine.other);
+    assert!(known.contains("Permission denied (publickey)"), "{known}");
+    for (user, why) in [
+        ("nobody-at-all", "there is no such account"),
+        ("locked", "it is locked"),
+        ("gone", "its shell is /usr/sbin/nologin"),
+        ("shellless", "cannot be run"),
+    ] {
+        assert_eq!(refused(user, &machine.key), known, "{user}");
+        let log = machine.daemon.log();
+        assert!(log.contains(why), "{user}:\n{log}");
+    }
+    // authorized_keys that others may change lets nobody in.
+    let keys = machine.home("bob").join(".ssh/authorized_keys");
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o666)).expect("ours");
+    assert_eq!(refused("bob", &machine.key), known);
+    // Read with the account's rights: a link of bob's to root's file opens nothing.
+    let roots = machine.path("roots-keys");
+    write_file(&roots, machine.key.public_line().as_bytes());
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o600)).expect("ours");
+    fs::remove_file(&keys).expect("ours");
+    symlink(&roots, &keys).expect("a link");
+    assert_eq!(refused("bob", &machine.key), known);
+    machine.sftp("alice", &["pwd"]).expect_code(0);
+}
+
+#[test]
+fn new_keys_in_a_session_are_signed_for_by_the_monitor() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let content = Seed::new(7).bytes(700_000);
+    write_file(&machine.path("file"), &content);
+    let back = machine.path("back");
+    let commands = format!(
+        "put {} file\nget file {}\n",
+        machine.path("file").display(),
+        back.display()
+    );
+    for options in [
+        &["-b", "-", "-o", "RekeyLimit=200K"][..],
+        &["-b", "-", "-o", "RekeyLimit=200K", "-C"],
+        &[
+            "-b",
+            "-",
+            "-o",
+            "RekeyLimit=200K",
+            "-c",
+            "chacha20-poly1305@openssh.com",
+        ],
+    ] {
+        let run = machine.sftp_with(&machine.key, "alice", options);
+        run.stdin(commands.clone()).run().expect_code(0);
+        assert!(fs::read(&back).expect("it") == content, "{options:?}");
+        fs::remove_file(&back).expect("ours");
+    }
+}
+
+#[test]
+fn sessions_of_accounts_are_served_to_the_end() {
+    let Some(mut machine) = Machine::start(&[]) else {
+        return;
+    };
+    let content = Seed::new(8).bytes(3_000_000);
+    let file = machine.home("alice").join("file");
+    write_file(&file, &content);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
+    let back = machine.path("back");
+    // 8 Mbit/s: three seconds.
+    let slow = machine.sftp_with(&machine.key, "alice", &["-l", "8000", "-b", "-"]);
+    let running = slow.stdin(format!("get file {}\n", back.display())).spawn();
+    let begun = || fs::metadata(&back).is_ok_and(|m| m.len() > 0);
+    assert!(running.until(begun), "{}", machine.daemon.log());
+    machine.daemon.terminate();
+    running.wait().expect_code(0);
+    assert!(fs::read(&back).expect("it") == content);
+    assert_eq!(machine.daemon.ends_within(Duration::from_secs(20)), Some(0));
+}
+
+/// Before the login it is as confined as root's, but for another user and another root; behind it
+/// there is no process more.
+#[test]
+fn an_ordinary_users_server_is_confined_before_a_login_too() {
+    let Some(machine) = Machine::start_as(Some("alice"), &[]) else {
+        return;
+    };
+    let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
+    let mut line = [0; 8];
+    stranger.read_exact(&mut line).expect("its identification");
+    let all = machine.daemon.descendants();
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(fact(all[0], "Seccomp"), Some(vec!["2".to_owned()]));
+    assert_eq!(fact(all[0], "NoNewPrivs"), Some(vec!["1".to_owned()]));
+    drop(stranger);
+    let session = machine
+        .sftp_with(&machine.key, "alice", &[])
+        .in_terminal()
+        .spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    let until = Instant::now() + Duration::from_secs(20);
+    while !machine.daemon.descendants().is_empty() {
+        assert!(Instant::now() < until, "{:?}", machine.daemon.descendants());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(session);
+    let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
+    let outcome = run.stdin("").run().expect_code(255);
+    outcome.expect_err(&["Permission denied (publickey)"]);
+    assert!(machine.daemon.log().contains("alice's alone"));
+}

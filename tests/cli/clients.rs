@@ -1,0 +1,136 @@
+//! `longhaul serve --listen` to programs that people mount and synchronize with.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use longhaul_tests::{Scene, longhaul};
+use testkit::peer::PeerBuilder;
+use testkit::tree::{Compare, Tree, assert_same, write_file};
+use testkit::{Run, Seed, missing};
+
+fn listening() -> Scene {
+    Scene::with(PeerBuilder::longhaul(longhaul(), [""; 0])).expect("longhaul is there")
+}
+
+/// Whether a program is installed; says so where it is not.
+fn has(program: &str) -> bool {
+    let found = missing::find_program(program).is_some();
+    if !found {
+        missing::skip(program, "run scripts/setup-tests.sh");
+    }
+    found
+}
+
+#[test]
+fn lftp_mirrors_a_tree_there_and_back() {
+    if !has("lftp") {
+        return;
+    }
+    let scene = listening();
+    Tree::full(3).make(&scene.path("tree"));
+    let config = scene.client.dir.config();
+    let commands = format!(
+        "set sftp:connect-program 'ssh -a -x -F {config}'; set cmd:fail-exit yes; \
+         open sftp://peer; mirror -R {tree} {up}; mirror {up} {back}; bye",
+        config = config.display(),
+        tree = scene.path("tree").display(),
+        up = scene.path("up").display(),
+        back = scene.path("back").display(),
+    );
+    let run = Run::new("lftp").args(["-c", &commands]);
+    run.env("HOME", scene.scratch.path()).run().expect_code(0);
+    for copy in ["up", "back"] {
+        assert_same(&scene.path("tree"), &scene.path(copy), Compare::CONTENT);
+    }
+}
+
+#[test]
+fn rclone_copies_there_and_back_and_checks() {
+    if !has("rclone") {
+        return;
+    }
+    let scene = listening();
+    Tree::full(4).make(&scene.path("tree"));
+    let rclone = || {
+        let run = Run::new("rclone").env("RCLONE_CONFIG", scene.path("rclone.conf"));
+        let run = run.args(["--links", "--sftp-host", "127.0.0.1", "--sftp-port"]);
+        let run = run.arg(scene.peer.port().to_string()).arg("--sftp-user");
+        let run = run.arg(scene.peer.user()).arg("--sftp-key-file");
+        run.arg(&scene.client.dir.key().private)
+            .arg("--sftp-known-hosts-file")
+            .arg(scene.path("rclone-known"))
+    };
+    let known = fs::read_to_string(scene.client.dir.known_hosts()).expect("ours");
+    write_file(&scene.path("rclone-known"), known.as_bytes());
+    let there = format!(":sftp:{}", scene.path("up").display());
+    let (tree, back) = (scene.path("tree"), scene.path("back"));
+    rclone()
+        .arg("copy")
+        .arg(&tree)
+        .arg(&there)
+        .run()
+        .expect_code(0);
+    rclone()
+        .arg("check")
+        .arg(&tree)
+        .arg(&there)
+        .run()
+        .expect_code(0);
+    rclone()
+        .arg("copy")
+        .arg(&there)
+        .arg(&back)
+        .run()
+        .expect_code(0);
+    rclone()
+        .arg("check")
+        .arg(&tree)
+        .arg(&back)
+        .run()
+        .expect_code(0);
+}
+
+#[test]
+fn sshfs_mounts_it() {
+    if !has("sshfs") {
+        return;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        missing::not_here("the kernel has no /dev/fuse");
+        return;
+    }
+    let scene = listening();
+    let (shown, mounted) = (scene.path("shown"), scene.path("mounted"));
+    for folder in [&shown, &mounted] {
+        fs::create_dir(folder).expect("ours");
+    }
+    let run = Run::new("sshfs")
+        .arg("-f")
+        .arg("-F")
+        .arg(scene.client.dir.config());
+    let run = run.arg(format!("peer:{}", shown.display())).arg(&mounted);
+    let sshfs = run.spawn();
+    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+    let before = device(&shown);
+    if !sshfs.until(|| device(&mounted).is_some_and(|now| Some(now) != before)) {
+        missing::not_here("nothing may be mounted here");
+        return;
+    }
+    let content = Seed::new(6).bytes(3_000_000);
+    write_file(&mounted.join("file"), &content);
+    let back = fs::read(mounted.join("file")).map(|back| back == content);
+    let renamed = fs::rename(mounted.join("file"), mounted.join("name"));
+    let listed = fs::read_dir(&mounted).map(Iterator::count);
+    let unmount = |words: &[&str]| {
+        let run = Run::new(words[0]).args(&words[1..]).arg(&mounted);
+        missing::find_program(words[0]).is_some() && run.run().success()
+    };
+    let unmounted =
+        unmount(&["fusermount3", "-u"]) || unmount(&["fusermount", "-u"]) || unmount(&["umount"]);
+    assert!(unmounted, "it stays mounted");
+    sshfs.wait().expect_code(0);
+    assert!(back.expect("it is read") && renamed.is_ok());
+    assert_eq!(listed.expect("it is listed"), 1);
+    assert!(fs::read(shown.join("name")).expect("it") == content);
+}

@@ -1,0 +1,166 @@
+//! `longhaul serve --listen` with more than it should have to bear, within bounds: its memory and
+//! its descriptors stay what they are, and whoever is honest notices nothing.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::{Scene, longhaul};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+use testkit::{Run, Seed, missing};
+
+use crate::serving::openssh;
+
+fn listening(flags: &[&str]) -> Scene {
+    let builder = PeerBuilder::longhaul(longhaul(), flags.iter().copied());
+    Scene::with(builder).expect("longhaul is there")
+}
+
+/// From the `source`th address of loopback.
+fn connected(port: u16, source: u8) -> Option<TcpStream> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
+    let from = Ipv4Addr::new(127, 0, 1, source);
+    bind(&socket, &SocketAddrV4::new(from, 0)).ok()?;
+    connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).ok()?;
+    Some(socket.into())
+}
+
+/// The server with all its processes: memory that is theirs, in bytes, and descriptors of the one
+/// that listens.
+fn held(scene: &Scene) -> (u64, usize) {
+    let mut all = scene.peer.sessions();
+    all.push(scene.peer.pid());
+    let private = |pid: &u32| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let lines = rollup.lines().filter(|line| line.starts_with("Private_"));
+        let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kib.sum::<u64>() * 1024
+    };
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", scene.peer.pid()));
+    let descriptors = descriptors.map_or(0, Iterator::count);
+    (all.iter().map(private).sum(), descriptors)
+}
+
+/// An honest client comes, and is served as if it were alone.
+#[track_caller]
+fn is_served(scene: &Scene) {
+    let begun = Instant::now();
+    let outcome = openssh(scene, "sftp").arg("peer").stdin("pwd\n").run();
+    outcome.expect_code(0);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// How many come without ever logging in: 2,000, or LONGHAUL_STRANGERS.
+fn strangers() -> usize {
+    let told = std::env::var("LONGHAUL_STRANGERS").ok();
+    told.and_then(|number| number.parse().ok()).unwrap_or(2_000)
+}
+
+#[test]
+fn thousands_who_never_log_in_keep_nobody_out() {
+    let scene = listening(&[]);
+    let mut held_open = Vec::new();
+    let mut most = (0, 0);
+    for n in 0..strangers() {
+        // As many sources as an attacker with few addresses has.
+        if let Some(stream) = connected(scene.peer.port(), 1 + (n % 4) as u8) {
+            held_open.push(stream);
+        }
+        if n % 500 == 499 {
+            let (memory, descriptors) = held(&scene);
+            most = (most.0.max(memory), most.1.max(descriptors));
+            is_served(&scene);
+        }
+    }
+    assert_eq!(held_open.len(), strangers());
+    // Eighty are taken, and each is a process.
+    let strangers = scene.peer.sessions().len();
+    assert!(strangers <= 100, "{strangers} processes");
+    let (memory, descriptors) = most;
+    assert!(memory < 150 << 20, "{} MiB", memory >> 20);
+    assert!(descriptors < 400, "{descriptors} descriptors");
+    drop(held_open);
+    is_served(&scene);
+}
+
+#[test]
+fn whoever_says_a_byte_at_a_time_has_no_more_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("serve.toml");
+    write_file(&config, b"login-time = 3\n");
+    let scene = listening(&["--config", &config.display().to_string()]);
+    let mut slow: Vec<TcpStream> = (0..20)
+        .filter_map(|n| connected(scene.peer.port(), 1 + n))
+        .collect();
+    let begun = Instant::now();
+    let mut open = slow.len();
+    assert_eq!(open, 20);
+    let line = b"SSH-2.0-slow-loris-with-a-name-that-takes-its-time\r\n";
+    for byte in line.iter().cycle() {
+        for stream in &mut slow {
+            // A server that has hung up is what this is about.
+            let _ = stream.write_all(&[*byte]);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        open = scene.peer.sessions().len();
+        if open == 0 || begun.elapsed() > Duration::from_secs(20) {
+            break;
+        }
+    }
+    assert_eq!(open, 0, "they are still there after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    let mut said = Vec::new();
+    let _ = slow[0].read_to_end(&mut said);
+    assert!(said.starts_with(b"SSH-2.0-longhaul"));
+    is_served(&scene);
+}
+
+/// One after the other, so that each finds the server as it was.
+#[test]
+fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
+    let python = missing::built_peers().join("venv/bin/python");
+    if !python.is_file() {
+        missing::skip("paramiko", "run scripts/setup-tests.sh");
+        return;
+    }
+    let scene = listening(&[]);
+    write_file(&scene.path("big"), &Seed::new(9).bytes(4_000_000));
+    let script = missing::checkout().join("tests/peers/flood.py");
+    for kind in [
+        "opens",
+        "requests",
+        "global_requests",
+        "extended",
+        "names",
+        "reads",
+    ] {
+        let run = Run::new(&python).arg(&script).arg(kind);
+        let run = run
+            .arg(scene.peer.port().to_string())
+            .arg(scene.peer.user());
+        let run = run.arg(&scene.client.dir.key().private);
+        let flood = run.arg(scene.scratch.path()).spawn();
+        let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+        let flooded = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    most.fetch_max(held(&scene).0, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let flooded = flood.shows("flooded");
+            done.store(true, Ordering::Relaxed);
+            flooded
+        });
+        assert!(flooded, "{kind}");
+        let most = most.into_inner().max(held(&scene).0);
+        is_served(&scene);
+        assert!(most < 64 << 20, "{kind}: {} MiB", most >> 20);
+        drop(flood);
+    }
+}

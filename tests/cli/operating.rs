@@ -1,0 +1,328 @@
+//! `longhaul serve --listen` as its operator has it: configuration, signals, systemd, figures.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::{Scene, longhaul};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::daemon::Daemon;
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+use testkit::{KeyKind, Outcome, Run, Seed, missing};
+
+use crate::serving::{openssh, sftp};
+
+/// A server with this configuration, and the file that has it.
+fn configured(text: &str) -> (Scene, PathBuf, tempfile::TempDir) {
+    configured_with(text, &[KeyKind::Ed25519, KeyKind::Ecdsa256])
+}
+
+fn configured_with(text: &str, keys: &[KeyKind]) -> (Scene, PathBuf, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, text.as_bytes());
+    let flags = ["--config".to_owned(), file.display().to_string()];
+    let scene = Scene::with(PeerBuilder::longhaul(longhaul(), flags).host_keys(keys));
+    (scene.expect("longhaul is there"), file, folder)
+}
+
+fn send(scene: &Scene, signal: Signal) {
+    let pid = Pid::from_raw(scene.peer.pid().cast_signed()).expect("it runs");
+    kill_process(pid, signal).expect("it runs");
+}
+
+#[track_caller]
+fn logs(scene: &Scene, text: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !scene.peer.log().contains(text) {
+        assert!(
+            Instant::now() < until,
+            "no {text:?} in\n{}",
+            scene.peer.log()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn put(scene: &Scene, name: &str) -> Outcome {
+    let file = scene.path("file").display().to_string();
+    sftp(scene, &[&format!("put {file} {name}")])
+}
+
+#[test]
+fn check_tells_each_mistake_with_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    let check = || {
+        Run::new(longhaul())
+            .args(["serve", "check"])
+            .arg(&file)
+            .run()
+    };
+    write_file(&file, b"access = \"read-only\"\n");
+    check().expect_code(0);
+    write_file(&file, b"\nstrangers = 0\nidle-time = 0\n");
+    let outcome = check().expect_code(1);
+    let name = file.display();
+    outcome.expect_err(&[&format!("{name}:2: "), &format!("{name}:3: ")]);
+    write_file(&file, b"lisen = \":22\"\n");
+    let outcome = check().expect_code(1);
+    outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
+    // The same sentence keeps a server from starting.
+    let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--config"]);
+    let outcome = run.arg(&file).run().expect_code(1);
+    outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
+    fs::remove_file(&file).expect("ours");
+    check().expect_code(1).expect_err(&["No such file"]);
+    // The one in the package is right.
+    let packaged = missing::checkout().join("packaging/serve.toml");
+    let run = Run::new(longhaul()).args(["serve", "check"]).arg(packaged);
+    run.run().expect_code(0);
+}
+
+#[test]
+fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
+    let root = tempfile::tempdir().expect("a folder");
+    let served = format!("root = \"{}\"\n", root.path().display());
+    let (scene, file, _folder) = configured(&format!("{served}access = \"read-only\"\n"));
+    write_file(&scene.path("file"), b"content");
+    put(&scene, "one");
+    assert!(!root.path().join("one").exists());
+    let mut there = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
+    assert!(there.shows("sftp>"));
+    write_file(&file, format!("{served}access = \"full\"\n").as_bytes());
+    send(&scene, Signal::HUP);
+    logs(&scene, "were read again");
+    put(&scene, "two").expect_code(0);
+    assert!(root.path().join("two").exists());
+    // Who came before keeps what was.
+    let source = scene.path("file").display().to_string();
+    there.type_in(&format!("put {source} three\npwd\n"));
+    assert!(there.shows("Remote working directory: /"));
+    assert!(!root.path().join("three").exists());
+    // What makes no sense changes nothing.
+    write_file(&file, b"access = \"none\"\n");
+    send(&scene, Signal::HUP);
+    logs(&scene, "everything stays as it was");
+    put(&scene, "four").expect_code(0);
+    assert!(root.path().join("four").exists());
+}
+
+#[test]
+fn a_key_has_a_root_and_rights_of_its_own() {
+    let root = tempfile::tempdir().expect("a folder");
+    write_file(&root.path().join("there"), b"content");
+    let (scene, file, _folder) = configured("");
+    let key = scene.client.dir.key().public();
+    let told = Run::new("ssh-keygen")
+        .arg("-lf")
+        .arg(key)
+        .run()
+        .expect_code(0);
+    let told = told.out();
+    let fingerprint = told.split_whitespace().nth(1).expect("SHA256:...");
+    let text = format!(
+        "[[key]]\nfingerprint = \"{fingerprint}\"\nroot = \"{}\"\naccess = \"read-only\"\n",
+        root.path().display()
+    );
+    write_file(&file, text.as_bytes());
+    send(&scene, Signal::HUP);
+    logs(&scene, "were read again");
+    write_file(&scene.path("file"), b"content");
+    put(&scene, "planted");
+    assert!(!root.path().join("planted").exists());
+    let back = scene.path("back");
+    sftp(&scene, &[&format!("get there {}", back.display())]).expect_code(0);
+    assert_eq!(fs::read(&back).expect("it"), b"content");
+}
+
+#[test]
+fn limits_and_times_are_kept() {
+    let text = "connections-per-user = 1\nidle-time = 2\n";
+    let (scene, _file, _folder) = configured(text);
+    let there = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
+    assert!(there.shows("sftp>"));
+    let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
+    outcome.expect_code(255);
+    logs(&scene, "too many connections of this account");
+    // Idle for two seconds.
+    assert!(there.shows("nothing was under way for long"));
+    drop(there);
+    openssh(&scene, "sftp")
+        .arg("peer")
+        .stdin("")
+        .run()
+        .expect_code(0);
+}
+
+#[test]
+fn figures_are_told_to_who_asks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("metrics");
+    let text = format!("metrics = \"{}\"\n", socket.display());
+    let (scene, _file, _folder) = configured(&text);
+    write_file(&scene.path("file"), &Seed::new(3).bytes(100_000));
+    put(&scene, scene.path("there").to_str().expect("UTF-8")).expect_code(0);
+    logs(&scene, "session over");
+    let mut stream = UnixStream::connect(&socket).expect("it listens");
+    let asked = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+    stream.write_all(asked).expect("it reads");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("it answers");
+    for line in [
+        "HTTP/1.1 200 OK",
+        "longhaul_logins_total 1",
+        "longhaul_received_bytes_total 100000",
+        "# TYPE longhaul_connections gauge",
+    ] {
+        assert!(told.contains(line), "no {line:?} in {told}");
+    }
+    let log = scene.peer.log();
+    let over = log.lines().find(|line| line.contains("session over"));
+    let over = over.expect("a line for each session");
+    assert!(over.contains("received=100000"), "{over}");
+}
+
+/// Through systemd's own program for that.
+#[test]
+fn a_socket_of_systemds_is_served_and_systemd_is_told() {
+    let Some(activate) = missing::find_program("systemd-socket-activate") else {
+        missing::not_here("systemd-socket-activate is not installed");
+        return;
+    };
+    let mut scene = configured("").0;
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&told).expect("a socket");
+    systemd
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a time");
+    let port = testkit::port::free();
+    let mut command = std::process::Command::new(activate);
+    command.args(["-l", &format!("127.0.0.1:{port}"), "-E"]);
+    command.arg(format!("NOTIFY_SOCKET={}", told.display()));
+    command.arg(longhaul()).args(["serve", "--config"]);
+    let config = folder.path().join("serve.toml");
+    let keys = scene.peer.folder().join("authorized_keys");
+    let text = format!(
+        "authorized-keys = \"{}\"\nhost-keys = [\"{}\"]\n",
+        keys.display(),
+        scene.peer.host_keys()[0].private.display()
+    );
+    write_file(&config, text.as_bytes());
+    command.arg(&config);
+    let log = folder.path().join("log");
+    let mut server = Daemon::start("longhaul", command, &log).expect("it starts");
+    let listens = |log: &Path| {
+        fs::read_to_string(log)
+            .unwrap_or_default()
+            .contains("Listening")
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while !listens(&log) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It is started by the first who comes.
+    let there = scene.path("there").display().to_string();
+    write_file(&scene.path("file"), b"content");
+    let commands = format!("put {} {there}\n", scene.path("file").display());
+    let run = openssh(&scene, "sftp").args(["-P", &port.to_string(), "-b", "-"]);
+    let run = run.args(["-o", "StrictHostKeyChecking=no"]);
+    run.arg("peer").stdin(commands).run().expect_code(0);
+    assert_eq!(fs::read(&there).expect("it"), b"content");
+    let mut said = [0; 512];
+    let mut hears = |what: &str| {
+        let n = systemd.recv(&mut said).expect("systemd is told");
+        let said = String::from_utf8_lossy(&said[..n]).into_owned();
+        assert!(said.starts_with(what), "{said}");
+    };
+    hears("READY=1");
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
+    kill_process(pid, Signal::HUP).expect("it runs");
+    hears("RELOADING=1\nMONOTONIC_USEC=");
+    hears("READY=1");
+    server.terminate();
+    hears("STOPPING=1");
+    assert_eq!(server.ends_within(Duration::from_secs(20)), Some(0));
+    scene.peer.terminate();
+    assert_eq!(scene.peer.ends_within(Duration::from_secs(20)), Some(0));
+}
+
+#[test]
+fn a_successor_listens_while_what_is_transferred_goes_on() {
+    let (mut scene, _file, _folder) = configured("");
+    let content = Seed::new(4).bytes(3_000_000);
+    write_file(&scene.path("file"), &content);
+    // 8 Mbit/s: three seconds.
+    let slow = openssh(&scene, "scp").args(["-l", "8000"]);
+    let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
+    let running = slow.spawn();
+    let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
+    assert!(running.until(begun));
+    scene.peer.terminate();
+    logs(&scene, "nobody is let in any more");
+    let mut command = std::process::Command::new(longhaul());
+    command.args(["serve", "--listen", &scene.peer.addr().to_string()]);
+    command
+        .arg("--host-key")
+        .arg(&scene.peer.host_keys()[0].private);
+    let keys = scene.peer.folder().join("authorized_keys");
+    command.arg("--authorized-keys").arg(keys);
+    let log = scene.path("log");
+    let mut successor = Daemon::start("successor", command, &log).expect("it starts");
+    let until = Instant::now() + Duration::from_secs(20);
+    assert!(successor.line_after("listening at", until).is_some());
+    openssh(&scene, "sftp")
+        .arg("peer")
+        .stdin("")
+        .run()
+        .expect_code(0);
+    assert!(successor.log().contains("logged in"));
+    running.wait().expect_code(0);
+    assert!(fs::read(scene.path("back")).expect("it") == content);
+    assert_eq!(scene.peer.ends_within(Duration::from_secs(20)), Some(0));
+}
+
+#[test]
+fn ssh_audit_has_nothing_to_warn_of() {
+    let python = missing::built_peers().join("venv/bin/python");
+    let audit = |port: u16| {
+        let run = Run::new(&python).args(["-m", "ssh_audit", "--level=warn", "--skip-rate-test"]);
+        run.args(["-n", "-p", &port.to_string(), "127.0.0.1"]).run()
+    };
+    let installed = Run::new(&python).args(["-c", "import ssh_audit"]);
+    if !python.is_file() || !installed.run().success() {
+        missing::skip("ssh-audit", "run scripts/setup-tests.sh");
+        return;
+    }
+    // Nothing but what is safe from quantum computers, and what is older than that has no MAC of
+    // the wrong order.
+    let strict = "key-exchange = [\"mlkem768x25519-sha256\", \"sntrup761x25519-sha512\", \
+                  \"sntrup761x25519-sha512@openssh.com\"]\n\
+                  macs = [\"hmac-sha2-256-etm@openssh.com\", \"hmac-sha2-512-etm@openssh.com\"]\n";
+    let (scene, _file, _folder) = configured_with(strict, &[KeyKind::Ed25519]);
+    let outcome = audit(scene.peer.port());
+    assert!(outcome.success(), "{outcome}");
+    for word in ["[warn]", "[fail]"] {
+        assert!(!outcome.out().contains(word), "{outcome}");
+    }
+    // What is offered besides, for clients that have nothing better, is what is known.
+    let (scene, _file, _folder) = configured("");
+    let outcome = audit(scene.peer.port());
+    let out = outcome.out();
+    let told = out
+        .lines()
+        .filter(|l| l.contains("[warn]") || l.contains("[fail]"));
+    let known = [
+        "post-quantum",
+        "elliptic curves",
+        "encrypt-and-MAC",
+        "weak random number",
+    ];
+    for line in told {
+        assert!(known.iter().any(|known| line.contains(known)), "{line}");
+    }
+}
