@@ -2,6 +2,8 @@
 
 mod far;
 mod files;
+mod hindered;
+mod impatient_server;
 mod json;
 mod lane_flags;
 mod lanes;
