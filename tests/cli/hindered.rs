@@ -83,7 +83,16 @@ struct Hindered {
     disk: Disk,
     up: bool,
     content: Vec<u8>,
-    _folder: tempfile::TempDir,
+    /// Words in front of the client's.
+    prefix: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+fn write_script(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    write_file(path, text.as_bytes());
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("ours");
 }
 
 impl Hindered {
@@ -96,7 +105,14 @@ impl Hindered {
         // What is in it goes with the namespace.
         let disk = Disk::new(&folder.path().join("disk"), mib);
         let server = sftp_server()?;
-        let subsystem = format!("sftp {} {}", disk.enter().join(" "), server.display());
+        let script = folder.path().join("server");
+        let subsystem = format!("sftp {}", script.display());
+        let text = format!(
+            "#!/bin/sh\nexec {} {}\n",
+            disk.enter().join(" "),
+            server.display()
+        );
+        write_script(&script, &text);
         let builder = PeerBuilder::new(PeerKind::OpenSsh);
         let builder = match up {
             true => builder.option("Subsystem", subsystem),
@@ -116,8 +132,16 @@ impl Hindered {
             disk,
             up,
             content,
-            _folder: folder,
+            prefix: Vec::new(),
+            folder,
         })
+    }
+
+    /// What sshd runs from now on.
+    fn subsystem(&self, script: &str) {
+        let new = self.folder.path().join("new");
+        write_script(&new, script);
+        std::fs::rename(new, self.folder.path().join("server")).expect("ours");
     }
 
     fn cp(&self) -> Run {
@@ -127,7 +151,10 @@ impl Hindered {
         let [nsenter, words @ ..] = self.disk.enter();
         let run = match self.up {
             true => self.scene.client.dir.run(program),
-            false => self.scene.client.dir.run(nsenter).args(words).arg(program),
+            false => {
+                let run = self.scene.client.dir.run(nsenter).args(words);
+                run.args(&self.prefix).arg(program)
+            }
         };
         let run = run.args(["cp", "-F"]).arg(self.scene.client.dir.config());
         let to = self.disk.at.join("file");
@@ -234,13 +261,36 @@ fn a_disk_that_is_read_only_is_said_and_loses_nothing() {
     }
 }
 
-/// tmpfs keeps quotas since Linux 6.6. Root is not held to them, so the server runs as another.
+/// A quota as a program meets it: writes fail although the disk has room. The kernels of test
+/// machines rarely have quotas, and root is held to none, so a limit on the size of files stands
+/// for one; sshd has the same answer for both.
 #[test]
-fn a_quota_is_a_disk_that_is_full() {
-    let Some(copy) = Hindered::new(true, 400) else {
-        return;
-    };
-    drop(copy);
+fn a_quota_is_said_and_what_is_there_is_gone_on_with() {
+    const LIMIT: &str = "trap '' XFSZ; ulimit -f 245760; exec \"$@\"";
+    for up in [true, false] {
+        let Some(mut copy) = Hindered::new(up, 400) else {
+            return;
+        };
+        if up {
+            let limit = copy.scene.path("limit");
+            write_file(&limit, b"");
+            let server = sftp_server().expect("it was there");
+            let script = format!(
+                "#!/bin/sh\nset -- {} {}\n[ -e {} ] || exec \"$@\"\n{LIMIT}\n",
+                copy.disk.enter().join(" "),
+                server.display(),
+                limit.display()
+            );
+            copy.subsystem(&script);
+            copy.fails(["", "failure"]);
+            std::fs::remove_file(limit).expect("ours");
+        } else {
+            copy.prefix = ["sh", "-c", LIMIT, "sh"].map(str::to_owned).to_vec();
+            copy.fails(["file too large", ""]);
+            copy.prefix.clear();
+        }
+        copy.goes_on(100 * MIB);
+    }
 }
 
 /// A server that asks for a password, and how often the client has asked for it.

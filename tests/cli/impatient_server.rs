@@ -31,11 +31,12 @@ fn serve(mut stream: TcpStream, config: SshdConfig) -> Option<Vec<u8>> {
         while let Some(bytes) = model.poll_write() {
             stream.write_all(&bytes).ok()?;
         }
+        let copied = || model.sftp.fs.data("copy").map(<[u8]>::to_vec);
         if model.error().is_some() {
-            return None;
+            return copied();
         }
         let Ok(n @ 1..) = stream.read(&mut part) else {
-            return model.sftp.fs.data("copy").map(<[u8]>::to_vec);
+            return copied();
         };
         let mut all = part[..n].to_vec();
         if !model.is_authenticated() {

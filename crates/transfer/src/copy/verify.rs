@@ -30,7 +30,7 @@ const MOST_WAITING: usize = 16 << 10;
 const READ_BACK: usize = 8;
 /// Bytes a second, for each processor there, up to which parts are summed while a file is copied.
 /// A core makes sums of about 1 GB/s of them by a pipe, and of 7 GB/s of a whole file without.
-const EARLY_RATE: f64 = 128e6;
+const EARLY_RATE: f64 = 64e6;
 /// Times that a file is copied again.
 const REPEATS: u8 = 2;
 

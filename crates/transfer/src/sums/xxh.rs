@@ -120,7 +120,7 @@ fn merged(state: &Lanes, keys: &Lanes, begin: u64) -> u64 {
     sum ^ (sum >> 32)
 }
 
-/// The end of what is summed: its last bytes, which are never taken for a whole block.
+/// The end of what is summed: its last bytes, which are never taken as a whole block is.
 #[derive(Clone, Debug)]
 struct End {
     /// At least one byte, at most a block; none of nothing.
@@ -157,9 +157,14 @@ impl End {
 /// The sum of a run in the making.
 pub(super) struct Xxh {
     state: Lanes,
+    /// Before the last block, which is taken otherwise where nothing follows.
+    earlier: Lanes,
     /// Bytes in whole blocks.
     done: u64,
-    end: End,
+    /// The last of them.
+    block: Vec<u8>,
+    /// Behind them.
+    tail: Vec<u8>,
     /// What blocks gave that [`Whole::take`] has not seen.
     fresh: Vec<Lanes>,
     /// Whether it will.
@@ -170,45 +175,43 @@ impl Xxh {
     /// `of_whole`: what it makes is taken by a [`Whole`], too.
     pub(super) fn new(of_whole: bool) -> Self {
         Self {
-            of_whole,
             state: BEGIN,
+            earlier: BEGIN,
             done: 0,
-            end: End {
-                last: Vec::with_capacity(BLOCK),
-                before: None,
-            },
+            block: Vec::new(),
+            tail: Vec::with_capacity(BLOCK),
             fresh: Vec::new(),
+            of_whole,
         }
     }
 
     pub(super) fn update(&mut self, mut bytes: &[u8]) {
-        if self.end.last.len() + bytes.len() > BLOCK && !self.end.last.is_empty() {
-            let (head, rest) = bytes.split_at(BLOCK - self.end.last.len());
-            self.end.last.extend_from_slice(head);
+        if !self.tail.is_empty() {
+            let (head, rest) = bytes.split_at(bytes.len().min(BLOCK - self.tail.len()));
+            self.tail.extend_from_slice(head);
             bytes = rest;
-            if !bytes.is_empty() {
-                let last = std::mem::take(&mut self.end.last);
-                self.block(&last);
-                self.before(&last);
-                self.end.last = last;
-                self.end.last.clear();
+            if self.tail.len() < BLOCK {
+                return;
             }
+            let whole = std::mem::take(&mut self.tail);
+            self.take(&whole);
+            self.tail = std::mem::replace(&mut self.block, whole);
+            self.tail.clear();
         }
-        // One byte at least is left for the end.
-        let blocks = bytes.len().saturating_sub(1) / BLOCK;
-        if self.end.last.is_empty() && blocks > 0 {
-            let (whole, rest) = bytes.split_at(blocks * BLOCK);
-            whole
-                .chunks_exact(BLOCK)
-                .for_each(|block| self.block(block));
-            self.before(whole);
-            bytes = rest;
+        let (blocks, rest) = bytes.split_at(bytes.len() / BLOCK * BLOCK);
+        blocks
+            .chunks_exact(BLOCK)
+            .for_each(|block| self.take(block));
+        if let Some(last) = blocks.chunks_exact(BLOCK).next_back() {
+            self.block.clear();
+            self.block.extend_from_slice(last);
         }
-        self.end.last.extend_from_slice(bytes);
+        self.tail.extend_from_slice(rest);
     }
 
-    fn block(&mut self, block: &[u8]) {
+    fn take(&mut self, block: &[u8]) {
         let sum = given(block);
+        self.earlier = self.state;
         fold(&mut self.state, &sum);
         if self.of_whole {
             self.fresh.push(sum);
@@ -216,31 +219,56 @@ impl Xxh {
         self.done += BLOCK as u64;
     }
 
-    fn before(&mut self, bytes: &[u8]) {
-        if let Some(last) = bytes.last_chunk() {
-            self.end.before = Some(*last);
+    fn end(&self) -> End {
+        match self.tail.is_empty() {
+            true => End {
+                last: self.block.clone(),
+                before: None,
+            },
+            false => End {
+                last: self.tail.clone(),
+                before: self.block.last_chunk().copied(),
+            },
         }
     }
 
     pub(super) fn finish(&self) -> Digest {
-        let len = self.done + self.end.last.len() as u64;
-        self.end.finish(&self.state, len)
+        let state = match self.tail.is_empty() {
+            true => &self.earlier,
+            false => &self.state,
+        };
+        self.end().finish(state, self.done + self.tail.len() as u64)
     }
 }
 
 /// The sum of a file, of runs in any order.
-#[derive(Default)]
 pub(super) struct Whole {
-    state: Option<Lanes>,
+    state: Lanes,
+    /// As in [`Xxh`].
+    earlier: Lanes,
     /// The first byte that `state` does not have.
     next: u64,
     /// What came before its turn, by first byte; each without a gap.
     early: BTreeMap<u64, Vec<Lanes>>,
     held: usize,
-    /// The end of the run that reaches farthest, and its first byte.
+    /// Up to where the run goes that goes farthest, and what it ends with.
     end: Option<(u64, End)>,
     /// A run began within a block, or too much was early.
     lost: bool,
+}
+
+impl Default for Whole {
+    fn default() -> Self {
+        Self {
+            state: BEGIN,
+            earlier: BEGIN,
+            next: 0,
+            early: BTreeMap::new(),
+            held: 0,
+            end: None,
+            lost: false,
+        }
+    }
 }
 
 impl Whole {
@@ -262,13 +290,14 @@ impl Whole {
             match before.filter(|(from, b)| **from + (b.len() * BLOCK) as u64 == at) {
                 Some((_, before)) => before.extend(blocks),
                 None => {
-                    let replaced = self.early.insert(at, blocks);
-                    // What came twice is asked for by itself.
-                    self.lost |= replaced.is_some();
+                    // What comes twice is compared by itself, too (Seen::twice).
+                    let has = self.early.entry(at).or_default();
+                    if has.len() < blocks.len() {
+                        *has = blocks;
+                    }
                 }
             }
-            self.lost |= self.held > MOST_EARLY;
-            if self.lost {
+            if self.held > MOST_EARLY {
                 self.give_up();
             }
             return;
@@ -276,37 +305,27 @@ impl Whole {
         self.fold(at, &blocks);
         while let Some(entry) = self.early.first_entry().filter(|e| *e.key() <= self.next) {
             let (at, blocks) = entry.remove_entry();
-            self.held -= blocks.len() * size_of::<Lanes>();
+            let held = blocks.len() * size_of::<Lanes>();
+            self.held = self.held.saturating_sub(held);
             self.fold(at, &blocks);
         }
     }
 
     fn fold(&mut self, at: u64, blocks: &[Lanes]) {
         let had = ((self.next - at) / BLOCK as u64) as usize;
-        let state = self.state.get_or_insert(BEGIN);
         for block in blocks.iter().skip(had) {
-            fold(state, block);
+            self.earlier = self.state;
+            fold(&mut self.state, block);
             self.next += BLOCK as u64;
         }
     }
 
-    /// `run`, which began at `from`, is over. A block that it ends with is the last of the file or
-    /// not.
+    /// `run`, which began at `from`, is over.
     pub(super) fn end(&mut self, from: u64, run: &mut Xxh) {
         self.take(from, run);
-        let at = from + run.done;
-        let len = run.end.last.len();
-        if self.lost || len == 0 {
-            return;
-        }
-        let earlier = match &self.end {
-            Some((farthest, _)) if *farthest >= at => Some((at, run.end.clone())),
-            _ => self.end.replace((at, run.end.clone())),
-        };
-        if let Some((at, end)) = earlier
-            && end.last.len() == BLOCK
-        {
-            self.insert(at, vec![given(&end.last)]);
+        let to = from + run.done + run.tail.len() as u64;
+        if !self.lost && self.end.as_ref().is_none_or(|(farthest, _)| to > *farthest) {
+            self.end = Some((to, run.end()));
         }
     }
 
@@ -321,12 +340,15 @@ impl Whole {
         if size == 0 {
             return Some(Digest::new(&xxh3_128(b"").to_be_bytes()));
         }
-        let (at, end) = self.end.as_ref()?;
-        let whole = !self.lost && self.next == *at && at + end.last.len() as u64 == size;
+        let (to, end) = self.end.as_ref().filter(|_| !self.lost)?;
+        let len = end.last.len();
+        let (state, whole) = match len == BLOCK {
+            true => (&self.earlier, self.next == size),
+            false => (&self.state, self.next + len as u64 == size),
+        };
         // The last stripe may reach into the block before, which another run had.
-        let reaches = end.last.len() < STRIPE && size > BLOCK as u64;
-        let state = self.state.as_ref().unwrap_or(&BEGIN);
-        let known = whole && (!reaches || end.before.is_some());
+        let reaches = len < STRIPE && size > BLOCK as u64;
+        let known = *to == size && whole && (!reaches || end.before.is_some());
         known.then(|| end.finish(state, size))
     }
 }
@@ -404,6 +426,8 @@ mod tests {
         run(&mut whole, 8192, 10_240);
         assert_eq!(whole.finish(10_240), None);
         run(&mut whole, 2048, 8192);
+        run(&mut whole, 8192, 10_240);
+        run(&mut whole, 1024, 3072);
         assert_eq!(whole.finish(10_240), Some(by_crate(&data)));
         assert_eq!(whole.finish(10_239), None);
         let mut whole = Whole::default();

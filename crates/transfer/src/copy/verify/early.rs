@@ -171,6 +171,7 @@ impl Engine<'_> {
         if upload && moving.temporary.is_none() {
             return;
         }
+        moving.sums.settle(from, to);
         let asked: u64 = moving.told.keys().map(|at| moving.ended[*at].len).sum();
         if by_whole && asked <= LITTLE {
             // A source is there as a whole; a target is asked for when it is.
@@ -188,7 +189,6 @@ impl Engine<'_> {
             }
             return;
         }
-        moving.sums.settle(from, to);
         let more = moving.sums.ended(moving.ended.len());
         moving.ended.extend(more);
         let attempt = moving.attempt;

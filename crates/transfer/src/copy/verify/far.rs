@@ -149,6 +149,11 @@ impl Checking {
             (OfWhole::NotAsked, _) => asked < self.seen.size / 2,
             _ => true,
         };
+        tracing::debug!(
+            "{} sums, {asked} bytes of them asked for; the whole here {expected:?}, there {:?}",
+            sums.len(),
+            self.whole
+        );
         if let (true, OfWhole::Told(digest)) = (self.by_whole, &self.whole) {
             match expected == Some(digest) {
                 true => self.whole = OfWhole::Right,
