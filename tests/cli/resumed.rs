@@ -114,7 +114,7 @@ impl Half {
         write_file(&scene.path("from/file"), &content);
         let mut half = Self {
             scene,
-            proxy: proxy,
+            proxy,
             up,
             content,
             said: String::new(),

@@ -11,8 +11,8 @@ use crate::copy::engine::{End, Engine, Purpose};
 use crate::copy::file::FileId;
 use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
 
-/// Where no more than this was asked for in parts, the whole is asked for instead: by a pipe 64 MiB
-/// cost what 400 MiB do without.
+/// Where no more than this was asked for in parts, or a quarter, the whole is asked for instead: by
+/// a pipe 64 MiB cost what 400 MiB do without.
 const LITTLE: u64 = 64 << 20;
 
 /// A file that is being copied, of which sums are asked for.
@@ -165,6 +165,10 @@ impl Engine<'_> {
     pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
         let upload = self.far_end() == Some(End::Target);
         let by_whole = self.verify.compares_whole();
+        let size = self
+            .moving_file(job)
+            .and_then(|id| self.files.get(&id)?.size);
+        let size = size.unwrap_or(0);
         let Some((file, moving)) = self.moving(job) else {
             return;
         };
@@ -173,7 +177,7 @@ impl Engine<'_> {
         }
         moving.sums.settle(from, to);
         let asked: u64 = moving.told.keys().map(|at| moving.ended[*at].len).sum();
-        if by_whole && asked <= LITTLE {
+        if by_whole && asked <= LITTLE.max(size / 4) {
             // A source is there as a whole; a target is asked for when it is.
             if !upload && moving.whole == OfWhole::NotAsked {
                 moving.whole = OfWhole::Asked;
