@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
 use plan::journal::{Record, Writer};
-use testkit::delayproxy::Way;
+use testkit::delay_proxy::Way;
 use testkit::missing;
 use testkit::tree::write_file;
 use testkit::{DelayProxy, Outcome, PeerKind, Run, Running, Seed};

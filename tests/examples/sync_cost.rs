@@ -96,7 +96,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         copy: None,
     };
     while let Some(flag) = args.next() {
-        let mut value = || args.next().ok_or(format!("{flag} needs a value"));
+        let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
         match flag.as_str() {
             "--runs" => asked.runs = number(value()?)? as usize,

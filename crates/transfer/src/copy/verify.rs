@@ -120,7 +120,7 @@ impl Verify {
 
     /// Whether it is the processors that hold the copy back, and sums of whole files are better
     /// than those of parts, which cost a pipe.
-    fn compares_whole(&mut self) -> bool {
+    fn compares_whole(&self) -> bool {
         let Some((since, moved)) = self.pace else {
             return false;
         };
