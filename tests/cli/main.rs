@@ -4,6 +4,8 @@ mod accounts;
 mod clients;
 mod far;
 mod files;
+mod hindered;
+mod impatient_server;
 mod json;
 mod lane_flags;
 mod lanes;

@@ -86,7 +86,7 @@ const SIZE: usize = 60_000_000;
 /// One large file, of which about half was copied when it was interrupted.
 struct Half {
     scene: Scene,
-    _proxy: DelayProxy,
+    proxy: DelayProxy,
     up: bool,
     content: Vec<u8>,
     said: String,
@@ -114,7 +114,7 @@ impl Half {
         write_file(&scene.path("from/file"), &content);
         let mut half = Self {
             scene,
-            _proxy: proxy,
+            proxy,
             up,
             content,
             said: String::new(),
@@ -122,7 +122,7 @@ impl Half {
         let running = half.cp().spawn();
         let way = if up { Way::Up } else { Way::Down };
         assert!(
-            running.until(|| half._proxy.carried(way) > 45_000_000),
+            running.until(|| half.proxy.carried(way) > 45_000_000),
             "too slow"
         );
         stop(&running);
@@ -447,6 +447,51 @@ fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
             names_in(&scene.path("at/to")),
             names_in(&scene.path("from"))
         );
+    }
+}
+
+/// The id of the file in the journal, which has one.
+fn id_in(journal: &[u8]) -> u64 {
+    let replayed = plan::journal::replay(journal).expect("a journal");
+    let mut files = replayed.state.unfinished();
+    files.next().expect("a file").0
+}
+
+/// A process was killed between the two; all of the file was sent again.
+#[test]
+fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
+    for up in [true, false] {
+        for ours in [true, false] {
+            let Some(half) = Half::new(up) else { return };
+            let (temporary, target) = (half.temporary(), half.scene.path("to/file"));
+            let mut journal = std::fs::read(half.journal()).expect("read");
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let whole = Record::Ranges {
+                id: id_in(&journal),
+                durable: true,
+                mtime: now.expect("after 1970").as_nanos() as u64,
+                ranges: vec![(0, SIZE as u64)],
+            };
+            Writer::default().write(&whole, &mut journal);
+            std::fs::write(half.journal(), journal).expect("written");
+            match ours {
+                true => {
+                    write_file(&temporary, &half.content);
+                    std::fs::rename(&temporary, &target).expect("renamed");
+                }
+                // Somebody's of that size stands there, and the temporary is gone.
+                false => {
+                    std::fs::remove_file(&temporary).expect("removed");
+                    write_file(&target, &Seed::new(9).bytes(SIZE));
+                    set_modified(&target, SystemTime::now() - HOUR);
+                }
+            }
+            let way = if up { Way::Up } else { Way::Down };
+            let before = half.proxy.carried(way);
+            let outcome = half.ends(&[]);
+            let sent = half.proxy.carried(way) - before;
+            assert_eq!(sent < 1_000_000, ours, "{sent} bytes\n{outcome}");
+        }
     }
 }
 

@@ -105,6 +105,22 @@ impl Entry {
         }
     }
 
+    /// All of it was there, so that it may have got its name without anybody having written that
+    /// down.
+    pub fn is_whole(&self) -> bool {
+        self.mtime > 0 && self.source.size > 0 && self.there.contains(0, self.source.size)
+    }
+
+    /// Whether what stands under the final name, `seen` so, is its temporary, which has gone: as
+    /// long as that, and of the same time, or of the source's where the copy keeps that.
+    pub fn is_named(&self, seen: Seen, keeps_times: bool) -> bool {
+        let time = match keeps_times {
+            true => seen.mtime / SECOND == self.source.mtime / SECOND,
+            false => seen.mtime > 0 && self.may_go_on(seen),
+        };
+        self.is_whole() && seen.size == self.source.size && time
+    }
+
     /// Bytes of the temporary that need not be sent again.
     pub fn proven(&self) -> Vec<(u64, u64)> {
         self.there.iter().collect()

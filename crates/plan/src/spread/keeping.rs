@@ -7,7 +7,7 @@ use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
 use super::spans::Spans;
 use super::{Assigned, Spread};
-use crate::{DiskRequest, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
+use crate::{DiskRequest, Fault, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
 
 /// Bytes over all files that may be answered and not durable before they are synced. A machine
 /// that stops costs this and what is answered while the sync takes.
@@ -54,6 +54,17 @@ impl Keeping {
 impl SplitFile {
     pub(super) fn is_kept(&self) -> bool {
         self.options_ref().is_some_and(|o| o.keep.is_some())
+    }
+
+    /// Whether its temporary is left for the next run: always where the run is ending, and where
+    /// the target takes no more of a file of which much is there, as a full disk does.
+    pub(super) fn stays(&self, leaving: bool) -> bool {
+        let at_target = |fault: &Fault| fault.remote == self.is_put();
+        let full = || {
+            self.fault.as_ref().is_some_and(at_target)
+                && self.keeping.written.len_before(self.size()) >= SYNC_BEFORE_NAME
+        };
+        self.is_kept() && (leaving || full())
     }
 
     /// Whether it has to be durable before it gets its name.

@@ -200,6 +200,13 @@ impl Spread {
             return;
         };
         file.stage = Stage::Naming;
+        if file.is_kept() {
+            // Under its name it is found again only if all of it was told.
+            self.tell_written();
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
         let end = file.end.unwrap_or(0);
         let news = file.tell_up_to(end);
         let (put, shrank) = (file.is_put(), end < file.size());
@@ -329,7 +336,7 @@ impl Spread {
             None => Then::Whole,
         };
         file.stage = Stage::Cleaning(then);
-        if then == Then::Fail && self.leaving && file.is_kept() {
+        if then == Then::Fail && file.stays(self.leaving) {
             file.temp = None;
             // What was answered since it was left: its parts had to come to their ends.
             self.tell_written();
@@ -377,7 +384,7 @@ impl Spread {
         {
             let request = match file.is_put() {
                 true => DiskRequest::CloseSource { job: id },
-                false if self.leaving && file.is_kept() => DiskRequest::Leave { job: id },
+                false if file.stays(self.leaving) => DiskRequest::Leave { job: id },
                 false => DiskRequest::Discard { job: id },
             };
             self.disk.push_back(request);

@@ -41,6 +41,9 @@ pub struct SshdConfig {
     pub banner: Option<Vec<u8>>,
     /// RekeyLimit, in bytes.
     pub rekey_bytes: Option<u64>,
+    /// It closes the connection where anything follows a request to authenticate before that is
+    /// answered, as servers do that are not OpenSSH.
+    pub impatient: bool,
     /// Added to the number it gives its channel.
     pub channel_offset: u32,
     /// Changes to its packets of the first key exchange: the identification is number 0, KEXINIT
@@ -86,6 +89,7 @@ impl SshdConfig {
             ways,
             banner: None,
             rekey_bytes: None,
+            impatient: false,
             channel_offset: 0,
             edits: Vec::new(),
             slips: Vec::new(),

@@ -161,6 +161,9 @@ impl SshdModel {
             let number = payload.first().copied().unwrap_or_default();
             self.log.push(number);
             match number {
+                50 if self.config.impatient && !self.input.is_empty() => {
+                    return Err(PeerMisbehaved::Unexpected(90).into());
+                }
                 5 | 50..=79 => self.handle_auth(&payload)?,
                 // Our refusals of what was slipped in.
                 92 => {}

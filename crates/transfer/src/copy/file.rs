@@ -50,6 +50,8 @@ pub(super) struct FileTask {
     pub(super) taken: u64,
     /// What stands at its target, when that was asked.
     pub(super) seen: Option<Seen>,
+    /// Where an earlier run may have left it.
+    pub(super) looking: Looking,
     pub(super) relay: Option<RelayTask>,
     /// What the only whole copy at the target is called, where the server cannot rename over the
     /// old file, which has been removed.
@@ -59,6 +61,19 @@ pub(super) struct FileTask {
     pub(super) sums: Option<Arc<FileSums>>,
     /// Times that it was copied, after the first.
     pub(super) repeats: u8,
+}
+
+/// Where a file is looked for that an earlier run may have left whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Looking {
+    #[default]
+    Nowhere,
+    /// Under the temporary's name.
+    Temporary,
+    /// Under its own.
+    Name,
+    /// Its temporary is there.
+    Found,
 }
 
 #[derive(Debug)]
@@ -145,6 +160,7 @@ impl Engine<'_> {
             keep: None,
             taken: 0,
             seen: None,
+            looking: Looking::default(),
             relay: None,
             stranded: None,
             guess,
@@ -269,6 +285,7 @@ impl Engine<'_> {
         if let Some(task) = self.files.get_mut(&id) {
             task.confirmed += n;
             self.progress.add_bytes(n);
+            self.verify.note_progress(n);
             self.progress.set_current(&task.source_name);
         }
     }

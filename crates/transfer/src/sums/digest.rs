@@ -2,7 +2,8 @@ use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Serialize, Serializer};
-use xxhash_rust::xxh3::Xxh3;
+
+use super::xxh::{Whole, Xxh};
 
 /// How sums are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +86,7 @@ impl fmt::Debug for Digest {
 }
 
 /// The sum of some bytes of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// The first byte.
     pub from: u64,
@@ -111,37 +112,74 @@ impl Sum {
 /// A sum in the making: by one algorithm, or by all while it is not known which one the far end
 /// has.
 pub(crate) struct Hasher {
-    xxh: Option<Box<Xxh3>>,
+    xxh: Option<Box<Xxh>>,
     blake: Option<Box<blake3::Hasher>>,
     sha: Option<Context>,
 }
 
 impl Hasher {
     pub(crate) fn new(by: Option<Algorithm>) -> Self {
-        let wants = |algorithm| by.is_none_or(|by| by == algorithm);
+        Self::with(|algorithm| by.is_none_or(|by| by == algorithm), false)
+    }
+
+    /// Of a run, whose blocks are also those of a [`Whole`]. Where BLAKE3 is made of the whole, a
+    /// run has an XXH128, which says where the file differs.
+    pub(super) fn of_run(by: Option<Algorithm>, whole: bool) -> Self {
+        let wants = |algorithm| match by {
+            None => true,
+            Some(Algorithm::Blake3) => match algorithm {
+                Algorithm::Xxh128 => true,
+                Algorithm::Blake3 => !whole,
+                Algorithm::Sha256 => false,
+            },
+            Some(by) => by == algorithm,
+        };
+        Self::with(wants, true)
+    }
+
+    fn with(wants: impl Fn(Algorithm) -> bool, of_whole: bool) -> Self {
         Self {
-            xxh: wants(Algorithm::Xxh128).then(|| Box::new(Xxh3::new())),
+            xxh: wants(Algorithm::Xxh128).then(|| Box::new(Xxh::new(of_whole))),
             blake: wants(Algorithm::Blake3).then(|| Box::new(blake3::Hasher::new())),
             sha: wants(Algorithm::Sha256).then(|| Context::new(&SHA256)),
         }
     }
 
     /// Goes on with what turned out to be wanted, if it has that.
-    pub(crate) fn settle(&mut self, by: Option<Algorithm>) {
+    pub(super) fn settle(&mut self, by: Option<Algorithm>, whole: bool) {
         let has = match by {
             None => return,
             Some(Algorithm::Xxh128) => self.xxh.is_some(),
             Some(Algorithm::Blake3) => self.blake.is_some(),
             Some(Algorithm::Sha256) => self.sha.is_some(),
         };
-        if has && by != Some(Algorithm::Xxh128) {
+        if !has {
+            return;
+        }
+        if by == Some(Algorithm::Sha256) {
             self.xxh = None;
         }
-        if has && by != Some(Algorithm::Blake3) {
+        if by != Some(Algorithm::Blake3) || (whole && self.xxh.is_some()) {
             self.blake = None;
         }
-        if has && by != Some(Algorithm::Sha256) {
+        if by != Some(Algorithm::Sha256) {
             self.sha = None;
+        }
+    }
+
+    /// Gives what passed of a run that began at `from` to the sum of the whole.
+    pub(super) fn give(&mut self, from: u64, whole: &mut Whole) {
+        match &mut self.xxh {
+            Some(xxh) => whole.take(from, xxh),
+            None => whole.give_up(),
+        }
+    }
+
+    /// The same of a run that is over.
+    pub(super) fn give_end(&mut self, from: u64, whole: &mut Whole) {
+        match &mut self.xxh {
+            Some(xxh) => whole.end(from, xxh),
+            None => whole.give_up(),
         }
     }
 
@@ -158,7 +196,7 @@ impl Hasher {
     }
 
     pub(crate) fn finish(self) -> Vec<(Algorithm, Digest)> {
-        let xxh = self.xxh.map(|x| Digest::new(&x.digest128().to_be_bytes()));
+        let xxh = self.xxh.map(|xxh| xxh.finish());
         let blake = self.blake.map(|b| Digest::new(b.finalize().as_bytes()));
         let sha = self.sha.map(|s| Digest::new(s.finish().as_ref()));
         let all = [

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -6,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{Choice, Ledger, Wants};
 use super::tree::{Nodes, Tree};
+use super::xxh::Whole;
 use super::{Algorithm, Digest, Hasher, Sum};
 
 /// A run is not longer than this, so that what differs is named closely and the far end has
@@ -33,6 +35,7 @@ struct State {
     runs: Vec<Run>,
     sums: Vec<Sum>,
     tree: Tree,
+    xxh: Whole,
     /// SHA-256 of the whole, as long as the file comes in order.
     whole: Option<(u64, Hasher)>,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Seen {
     pub(crate) sums: Vec<Sum>,
     /// Bytes of the file, as far as they passed.
     pub(crate) size: u64,
+    /// Of all of it, as far as runs in any order make one.
+    pub(crate) all: Sum,
     /// For the manifest.
     pub(crate) whole: Option<Digest>,
 }
@@ -76,6 +81,26 @@ impl Seen {
             covered = covered.max(end);
         }
         holes
+    }
+
+    /// The runs that share bytes with others: which of these bytes the sum of the whole has
+    /// nobody knows.
+    pub(crate) fn twice(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.sums.len()).collect();
+        order.sort_unstable_by_key(|at| self.sums[*at].from);
+        let (mut twice, mut widest) = (BTreeSet::new(), None);
+        for at in order {
+            let sum = &self.sums[at];
+            if let Some((end, before)) = widest
+                && sum.from < end
+            {
+                twice.extend([at, before]);
+            }
+            if widest.is_none_or(|(end, _)| sum.end() > end) {
+                widest = Some((sum.end(), at));
+            }
+        }
+        twice.into_iter().collect()
     }
 
     /// Reads of the file at `path` what did not pass, and the whole where `wants` is not known.
@@ -181,7 +206,7 @@ impl FileSums {
                     from: offset,
                     promised: offset + len,
                     hashed: offset,
-                    hasher: Some(Hasher::new(self.by.get())),
+                    hasher: Some(Hasher::of_run(self.by.get(), self.by.whole())),
                     ended: false,
                     stop: u64::MAX,
                 });
@@ -243,9 +268,19 @@ impl FileSums {
             let (from, len) = (0, 0);
             state.sums.push(Sum { from, len, digests });
         }
+        let blake = state.tree.root(size);
+        let xxh = state.xxh.finish(size);
+        let all = Sum {
+            from: 0,
+            len: size,
+            digests: [(Algorithm::Xxh128, xxh), (Algorithm::Blake3, blake.clone())]
+                .into_iter()
+                .filter_map(|(by, digest)| Some((by, digest?)))
+                .collect(),
+        };
         let whole = match self.wants {
             Wants::Verify => None,
-            Wants::Blake3 => state.tree.root(size),
+            Wants::Blake3 => blake,
             Wants::Sha256 => match state.whole.take() {
                 Some((at, hasher)) if at == size => hasher.finish().pop().map(|(_, d)| d),
                 _ => None,
@@ -254,6 +289,7 @@ impl FileSums {
         Seen {
             sums: std::mem::take(&mut state.sums),
             size,
+            all,
             whole,
         }
     }
@@ -266,7 +302,8 @@ impl State {
 
     fn close(&mut self, run: Run) {
         let len = run.hashed - run.from;
-        if let Some(hasher) = run.hasher.filter(|_| len > 0) {
+        if let Some(mut hasher) = run.hasher.filter(|_| len > 0) {
+            hasher.give_end(run.from, &mut self.xxh);
             self.sums.push(Sum {
                 from: run.from,
                 len,
@@ -281,7 +318,11 @@ impl Ticket {
     pub(crate) fn keep<'a>(mut self, slices: impl Iterator<Item = &'a [u8]> + Clone) {
         self.kept = true;
         let file = Arc::clone(&self.file);
-        let nodes = (file.wants == Wants::Blake3).then(|| Nodes::of(self.offset, slices.clone()));
+        let tree = match file.by.get() {
+            None | Some(Algorithm::Blake3) => true,
+            Some(_) => file.wants == Wants::Blake3,
+        };
+        let nodes = tree.then(|| Nodes::of(self.offset, slices.clone()));
         let mut state = file.lock();
         if let Some(nodes) = nodes {
             state.tree.add(nodes);
@@ -301,7 +342,7 @@ impl Ticket {
         };
         let whole = state.whole.take_if(|(at, _)| *at == offset);
         drop(state);
-        hasher.settle(file.by.get());
+        hasher.settle(file.by.get(), file.by.whole());
         let mut n = 0;
         for slice in slices.clone() {
             hasher.update(slice);
@@ -314,6 +355,9 @@ impl Ticket {
         let mut state = file.lock();
         if whole.is_some() {
             state.whole = whole;
+        }
+        if let Some(from) = state.run(id).map(|run| run.from) {
+            hasher.give(from, &mut state.xxh);
         }
         if let Some(run) = state.run(id) {
             run.hashed += n;

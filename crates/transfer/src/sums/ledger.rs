@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plan::JobId;
@@ -26,16 +26,24 @@ impl Wants {
 
 /// The algorithm of the far end, once it is known. Files under way look at it for each piece.
 #[derive(Debug, Default)]
-pub(super) struct Choice(AtomicU8);
+pub(super) struct Choice {
+    by: AtomicU8,
+    whole: AtomicBool,
+}
 
 impl Choice {
     pub(super) fn get(&self) -> Option<Algorithm> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.by.load(Ordering::Relaxed) {
             1 => Some(Algorithm::Xxh128),
             2 => Some(Algorithm::Blake3),
             3 => Some(Algorithm::Sha256),
             _ => None,
         }
+    }
+
+    /// Sums of whole files are compared, so runs need none by that algorithm.
+    pub(super) fn whole(&self) -> bool {
+        self.whole.load(Ordering::Relaxed)
     }
 
     fn set(&self, algorithm: Option<Algorithm>) {
@@ -45,7 +53,7 @@ impl Choice {
             Some(Algorithm::Blake3) => 2,
             Some(Algorithm::Sha256) => 3,
         };
-        self.0.store(number, Ordering::Relaxed);
+        self.by.store(number, Ordering::Relaxed);
     }
 }
 
@@ -83,6 +91,11 @@ impl Ledger {
     /// Sums are made so from now on; of `None`, by all algorithms.
     pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
         self.algorithm.set(algorithm);
+    }
+
+    /// Sums of whole files are compared from now on, where they can be made.
+    pub(crate) fn choose_whole(&self) {
+        self.algorithm.whole.store(true, Ordering::Relaxed);
     }
 
     /// The file of `job` begins, or begins anew.

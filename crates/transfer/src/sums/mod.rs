@@ -9,10 +9,13 @@ mod file;
 mod ledger;
 mod manifest;
 mod tree;
+mod xxh;
 
 pub(crate) use digest::Hasher;
 pub use digest::{Algorithm, Digest, Sum};
-pub(crate) use far::{Answer, Answers, Program, command, list_command, list_line, request, script};
+pub(crate) use far::{
+    Answer, Answers, Program, command, list_command, list_line, request, script, whole_request,
+};
 pub(crate) use file::{FileSums, Seen, Ticket};
 pub use ledger::{Ledger, Wants};
 pub(crate) use manifest::Manifest;

@@ -7,7 +7,7 @@ use plan::journal::{Entry, Record, SourceId};
 use plan::{Attributes, Keep};
 
 use super::super::engine::Engine;
-use super::super::file::FileId;
+use super::super::file::{FileId, Looking};
 use super::Start;
 use crate::disk::os_words;
 use crate::journal::{Log, boot_here};
@@ -35,6 +35,7 @@ impl Engine<'_> {
             return Start::Now;
         };
         let target = task.target.clone();
+        let was_found = task.looking == Looking::Found;
         let known = self
             .keeper
             .state
@@ -44,6 +45,11 @@ impl Engine<'_> {
         match known {
             Some((_, entry)) if entry.done.is_some() && same(&entry) => {
                 return self.look_if_done(id, &entry);
+            }
+            Some((_, entry))
+                if entry.done.is_none() && same(&entry) && entry.is_whole() && !was_found =>
+            {
+                return self.look_if_named(id, &entry);
             }
             Some((of, entry)) if entry.done.is_none() => {
                 self.keeper.state.take(of);

@@ -6,7 +6,7 @@ use plan::journal::{Entry, Record, Seen};
 use plan::{Attributes, JobKind, Keep, RemotePath};
 
 use super::super::engine::{End, Engine, Purpose};
-use super::super::file::FileId;
+use super::super::file::{FileId, Looking};
 use super::super::source::Onto;
 use super::Start;
 use crate::report::Event;
@@ -49,14 +49,38 @@ impl Engine<'_> {
 
     /// The earlier run gave it its name: whether it still has it.
     pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
+        self.look(id, Looking::Name, entry.target.clone())
+    }
+
+    /// The earlier run had all of it: whether it was stopped between giving it its name and
+    /// writing that down. Its temporary is not there then.
+    pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> Start {
+        let tag = entry.tag;
+        let keep = Keep {
+            tag,
+            ..Keep::default()
+        };
+        let temp = entry.temp.clone();
+        let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
+        self.look(id, Looking::Temporary, temp)
+    }
+
+    fn look(&mut self, id: FileId, looking: Looking, path: Vec<u8>) -> Start {
+        if let Some(task) = self.files.get_mut(&id) {
+            task.looking = looking;
+        }
         if self.target.is_some() {
-            let path = RemotePath(entry.target.clone());
-            let follow = true;
+            let path = RemotePath(path);
+            let follow = looking == Looking::Name;
             let kind = JobKind::Stat { path, follow };
             self.submit(End::Target, kind, Purpose::Taken(id));
             return Start::Later;
         }
-        let meta = fs::metadata(local_path(&entry.target)).ok();
+        let path = local_path(&path);
+        let meta = match looking {
+            Looking::Name => fs::metadata(path).ok(),
+            _ => fs::symlink_metadata(path).ok(),
+        };
         let seen = meta.filter(fs::Metadata::is_file).map(|meta| Seen {
             size: meta.len(),
             mtime: crate::disk::mtime(&meta),
@@ -86,19 +110,42 @@ impl Engine<'_> {
         let Some((of, entry)) = self.keeper.state.file(&task.target) else {
             return self.start_file(id);
         };
+        if task.looking == Looking::Temporary {
+            if seen.is_some() {
+                task.looking = Looking::Found;
+                return self.start_file(id);
+            }
+            let target = entry.target.clone();
+            self.look(id, Looking::Name, target);
+            return;
+        }
+        let times = self.options.preserve || self.options.archive;
+        let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
         let clock = self.keeper.state.clock();
         let stands = |done: plan::journal::Done| seen.is_some_and(|s| done.stands(s, clock));
-        if entry.done.is_some_and(stands) {
+        if named || entry.done.is_some_and(stands) {
+            let done = named.then(|| Record::Done {
+                id: of,
+                durable: false,
+                size: entry.source.size,
+                mtime: seen.map_or(0, |seen| seen.mtime),
+            });
             let size = entry.source.size;
             task.taken = size;
             task.confirmed = size;
             task.state = Some(plan::FileState::Renamed);
             self.progress.add_bytes(size);
             self.keeper.taken.0 += 1;
+            if let Some(done) = done {
+                self.keeper.state.take(of);
+                self.keeper.write(done);
+            }
             self.file_done(id);
             return;
         }
-        self.keeper.state.take(of);
+        if self.keeper.state.take(of).is_some_and(|e| e.done.is_none()) {
+            self.keeper.write(Record::Forgotten { id: of });
+        }
         self.start_file(id);
     }
 

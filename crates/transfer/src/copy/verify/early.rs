@@ -9,7 +9,11 @@ use plan::JobId;
 use super::Verify;
 use crate::copy::engine::{End, Engine, Purpose};
 use crate::copy::file::FileId;
-use crate::sums::{Algorithm, Digest, FileSums, Sum, request};
+use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
+
+/// Where no more than this was asked for in parts, or a quarter, the whole is asked for instead: by
+/// a pipe 64 MiB cost what 400 MiB do without.
+const LITTLE: u64 = 64 << 20;
 
 /// A file that is being copied, of which sums are asked for.
 pub(super) struct Moving {
@@ -20,6 +24,18 @@ pub(super) struct Moving {
     /// What has passed, in the order in which it ended.
     ended: Vec<Sum>,
     told: BTreeMap<usize, Told>,
+    whole: OfWhole,
+}
+
+/// What the far end was asked of a whole source while it is being copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum OfWhole {
+    #[default]
+    NotAsked,
+    Asked,
+    Told(Digest),
+    /// It is that of what passed.
+    Right,
 }
 
 /// What is known of one of a file's sums.
@@ -31,11 +47,19 @@ pub(super) enum Told {
     Differs,
 }
 
+/// A sum of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Whole,
+    /// Which one of those that passed.
+    Run(usize),
+}
+
 /// What is asked for: which sum of which copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) file: FileId,
-    pub(super) sum: usize,
+    pub(super) sum: Of,
     pub(super) attempt: u64,
     /// Before the file had its name.
     pub(super) early: bool,
@@ -43,7 +67,7 @@ pub(super) struct Ask {
 
 impl Ask {
     /// Of a file that has its name.
-    pub(super) fn new(file: FileId, sum: usize, attempt: u64) -> Self {
+    pub(super) fn new(file: FileId, sum: Of, attempt: u64) -> Self {
         Self {
             file,
             sum,
@@ -70,12 +94,12 @@ impl Verify {
         &mut self,
         id: FileId,
         sums: Option<&Arc<FileSums>>,
-    ) -> (u64, BTreeMap<usize, Told>) {
+    ) -> (u64, BTreeMap<usize, Told>, OfWhole) {
         let moved = self.moving.remove(&id);
         let same = |m: &Moving| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
         match moved.filter(same) {
-            Some(moved) => (moved.attempt, moved.told),
-            None => (self.attempt(), BTreeMap::new()),
+            Some(moved) => (moved.attempt, moved.told, moved.whole),
+            None => (self.attempt(), BTreeMap::new(), OfWhole::NotAsked),
         }
     }
 
@@ -86,11 +110,15 @@ impl Verify {
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
             return;
         };
-        let expected = moving.ended.get(ask.sum).and_then(|sum| sum.by(by));
+        let Of::Run(at) = ask.sum else {
+            moving.whole = digest.map_or(OfWhole::NotAsked, |d| OfWhole::Told(d.clone()));
+            return;
+        };
+        let expected = moving.ended.get(at).and_then(|sum| sum.by(by));
         match digest {
-            None => moving.told.remove(&ask.sum),
-            Some(_) if digest == expected => moving.told.insert(ask.sum, Told::Right),
-            Some(_) => moving.told.insert(ask.sum, Told::Differs),
+            None => moving.told.remove(&at),
+            Some(_) if digest == expected => moving.told.insert(at, Told::Right),
+            Some(_) => moving.told.insert(at, Told::Differs),
         };
     }
 }
@@ -118,6 +146,7 @@ impl Engine<'_> {
                 temporary: None,
                 ended: Vec::new(),
                 told: BTreeMap::new(),
+                whole: OfWhole::NotAsked,
             };
             self.verify.moving.insert(id, moving);
         }
@@ -135,6 +164,11 @@ impl Engine<'_> {
     /// is unanswered.
     pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
         let upload = self.far_end() == Some(End::Target);
+        let by_whole = self.verify.compares_whole();
+        let size = self
+            .moving_file(job)
+            .and_then(|id| self.files.get(&id)?.size);
+        let size = size.unwrap_or(0);
         let Some((file, moving)) = self.moving(job) else {
             return;
         };
@@ -142,6 +176,23 @@ impl Engine<'_> {
             return;
         }
         moving.sums.settle(from, to);
+        let asked: u64 = moving.told.keys().map(|at| moving.ended[*at].len).sum();
+        if by_whole && asked <= LITTLE.max(size / 4) {
+            // A source is there as a whole; a target is asked for when it is.
+            if !upload && moving.whole == OfWhole::NotAsked {
+                moving.whole = OfWhole::Asked;
+                let sum = Of::Whole;
+                let attempt = moving.attempt;
+                let early = true;
+                self.verify.far.todo.push_back(Ask {
+                    file,
+                    sum,
+                    attempt,
+                    early,
+                });
+            }
+            return;
+        }
         let more = moving.sums.ended(moving.ended.len());
         moving.ended.extend(more);
         let attempt = moving.attempt;
@@ -150,14 +201,16 @@ impl Engine<'_> {
             if sum.from >= from && sum.end() <= to && !moving.told.contains_key(&at) {
                 asks.push(Ask {
                     file,
-                    sum: at,
+                    sum: Of::Run(at),
                     attempt,
                     early: true,
                 });
             }
         }
         for ask in &asks {
-            moving.told.insert(ask.sum, Told::Asked);
+            if let Of::Run(at) = ask.sum {
+                moving.told.insert(at, Told::Asked);
+            }
         }
         self.verify.far.todo.extend(asks);
     }
@@ -167,8 +220,11 @@ impl Engine<'_> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
-        let sum = moving.ended.get(ask.sum)?;
         let size = task.size.unwrap_or(u64::MAX);
+        let Of::Run(at) = ask.sum else {
+            return Some((whole_request(&task.source), task.size.unwrap_or(0)));
+        };
+        let sum = moving.ended.get(at)?;
         let line = match &moving.temporary {
             Some(temporary) => request(temporary, Some(&task.target), sum, size),
             None => request(&task.source, None, sum, size),

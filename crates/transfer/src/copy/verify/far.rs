@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::READ_BACK;
-use super::early::{Ask, Told};
+use super::early::{Ask, Of, OfWhole, Told};
 use super::watch::Watch;
+use super::{Checking, READ_BACK};
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{ExecEvent, ExecId, Session};
 use crate::sums::{
-    Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
+    Algorithm, Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
+    whole_request,
 };
 
 /// How long the far end may take to say which program it has.
@@ -95,6 +96,14 @@ impl Far {
         }
     }
 
+    /// Of the far end, as far as it is known.
+    pub(super) fn processors(&self) -> u32 {
+        match self.state {
+            State::Has(_, processors) => processors.max(1),
+            _ => 2,
+        }
+    }
+
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.state, State::ReadBack)
     }
@@ -125,6 +134,33 @@ impl Far {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+}
+
+impl Checking {
+    /// Whether the sum of the whole is compared, and what is known of it: where the far end was
+    /// asked for that, or for not much of the file yet.
+    fn judge_whole(&mut self, by: Algorithm) -> bool {
+        let sums = &self.seen.sums;
+        let expected = self.seen.all.by(by).filter(|_| sums.len() > 1);
+        let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
+        self.by_whole = match (&self.whole, expected) {
+            (_, None) => false,
+            (OfWhole::NotAsked, _) => asked < self.seen.size / 2,
+            _ => true,
+        };
+        tracing::debug!(
+            "{} sums, {asked} bytes of them asked for; the whole here {expected:?}, there {:?}",
+            sums.len(),
+            self.whole
+        );
+        if let (true, OfWhole::Told(digest)) = (self.by_whole, &self.whole) {
+            match expected == Some(digest) {
+                true => self.whole = OfWhole::Right,
+                false => self.differs = true,
+            }
+        }
+        self.by_whole
     }
 }
 
@@ -204,7 +240,7 @@ impl Engine<'_> {
         if let Some(ledger) = &self.verify.ledger
             && ledger.algorithm().is_none()
         {
-            ledger.choose(Some(crate::sums::Algorithm::Xxh128));
+            ledger.choose(Some(Algorithm::Xxh128));
         }
         self.verify.far.give_up(why);
         self.note_reason(why);
@@ -218,6 +254,8 @@ impl Engine<'_> {
             if let Some(checking) = self.verify.files.get_mut(&id) {
                 checking.left = 0;
                 checking.told.clear();
+                checking.whole = OfWhole::NotAsked;
+                checking.by_whole = false;
                 checking.differs = false;
                 self.verify.far.queue.push_back(id);
             }
@@ -236,27 +274,34 @@ impl Engine<'_> {
             let Some(checking) = self.verify.files.get_mut(&id) else {
                 continue;
             };
+            let by_whole = checking.judge_whole(program.algorithm);
             let sums = &checking.seen.sums;
-            let told = &checking.told;
-            let is_right = |at: &usize| told.get(at) == Some(&Told::Right);
-            let open: Vec<usize> = (0..sums.len()).filter(|at| !is_right(at)).collect();
-            let differs = told.values().any(|t| *t == Told::Differs);
-            checking.differs |= differs;
-            checking.left = open.len();
-            if differs || sums.iter().any(|sum| sum.by(program.algorithm).is_none()) {
+            let mut open = match by_whole {
+                true => checking.seen.twice(),
+                false => (0..sums.len()).collect(),
+            };
+            open.retain(|at| checking.told.get(at) != Some(&Told::Right));
+            checking.differs |= checking.told.values().any(|t| *t == Told::Differs);
+            let by = program.algorithm;
+            let unknown = open.iter().any(|at| sums[*at].by(by).is_none());
+            if checking.differs || unknown {
                 self.read_back(id);
                 continue;
             }
-            let small = checking.seen.size <= SMALL && told.is_empty();
+            let waits = by_whole && checking.whole != OfWhole::Right;
+            checking.left = open.len() + usize::from(waits);
+            let small = checking.seen.size <= SMALL && checking.told.is_empty();
             if small && sums.len() == 1 && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
-            } else if open.is_empty() {
+            } else if checking.left == 0 {
                 self.is_right(id);
             } else {
                 let attempt = checking.attempt;
-                let unasked = |at: &usize| told.get(at) != Some(&Told::Asked);
-                let asks = open.into_iter().filter(unasked);
+                let unasked = |at: &usize| checking.told.get(at) != Some(&Told::Asked);
+                let asks = open.into_iter().filter(unasked).map(Of::Run);
+                let whole = (waits && checking.whole == OfWhole::NotAsked).then_some(Of::Whole);
+                let asks = whole.into_iter().chain(asks);
                 let asks = asks.map(|sum| Ask::new(id, sum, attempt));
                 self.verify.far.todo.extend(asks);
             }
@@ -303,7 +348,7 @@ impl Engine<'_> {
     /// A file of a single sum, which no list has.
     fn ask_singly(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.get(&id) {
-            let ask = Ask::new(id, 0, checking.attempt);
+            let ask = Ask::new(id, Of::Run(0), checking.attempt);
             self.verify.far.todo.push_back(ask);
         }
     }
@@ -313,7 +358,10 @@ impl Engine<'_> {
         if let Some(checking) = self.verify.files.get(&ask.file)
             && checking.attempt == ask.attempt
         {
-            let sum = checking.seen.sums.get(ask.sum)?;
+            let Of::Run(at) = ask.sum else {
+                return Some((whole_request(&checking.path), checking.seen.size));
+            };
+            let sum = checking.seen.sums.get(at)?;
             let line = request(&checking.path, None, sum, checking.seen.size);
             return Some((line, sum.len));
         }
@@ -474,7 +522,7 @@ impl Engine<'_> {
                 }
                 for (id, digest) in found {
                     if let Some(checking) = self.verify.files.get(&id) {
-                        let ask = Ask::new(id, 0, checking.attempt);
+                        let ask = Ask::new(id, Of::Run(0), checking.attempt);
                         self.on_sum(ask, Some(digest));
                     }
                 }
@@ -500,6 +548,10 @@ impl Engine<'_> {
                 .verify
                 .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
+        if ask.sum == Of::Whole && !checking.by_whole {
+            // It could not be made here after all.
+            return;
+        }
         if digest.is_none() && ask.early {
             // It had its other name already, or no longer this one.
             let again = Ask {
@@ -509,7 +561,10 @@ impl Engine<'_> {
             self.verify.far.todo.push_back(again);
             return;
         }
-        let sum = checking.seen.sums.get(ask.sum);
+        let sum = match ask.sum {
+            Of::Whole => Some(&checking.seen.all),
+            Of::Run(at) => checking.seen.sums.get(at),
+        };
         let expected = sum.and_then(|s| s.by(program.algorithm));
         // What cannot be read there is read back, which says why.
         checking.differs |= digest.is_some() && expected != digest.as_ref();

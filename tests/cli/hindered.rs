@@ -1,0 +1,409 @@
+//! Copies that meet a full disk, a target that became read-only, or a person who has to log in
+//! again, and go on when that is over.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::{Program, Scene, names_in};
+use testkit::delay_proxy::Way;
+use testkit::missing::{self, sftp_server};
+use testkit::peer::{Auth, PASSWORD, PeerBuilder};
+use testkit::tree::write_file;
+use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
+
+use crate::resumed::is_scp;
+
+const MIB: u64 = 1 << 20;
+const SIZE: usize = 150 << 20;
+const OLD: &[u8] = b"what was there before";
+
+/// A file system of its own in a namespace of its own, which ends with the process in it.
+struct Disk {
+    holder: Child,
+    /// As it is called in there.
+    at: PathBuf,
+}
+
+impl Disk {
+    fn new(at: &Path, mib: u64) -> Self {
+        std::fs::create_dir_all(at).expect("our folder");
+        let script = "mount -t tmpfs -o size=$1m tmpfs \"$0\" && : >\"$0/ready\" && exec sleep 300";
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation=private", "sh", "-c", script]);
+        let unshare = unshare.arg(at).arg(mib.to_string()).stdin(Stdio::null());
+        let disk = Self {
+            holder: unshare.spawn().expect("unshare"),
+            at: at.to_owned(),
+        };
+        let ready = disk.path("ready");
+        let begun = Instant::now();
+        while !ready.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no mount");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::remove_file(ready).expect("ours");
+        write_file(&disk.path("file"), OLD);
+        disk
+    }
+
+    /// What is there, as it is seen from here.
+    fn path(&self, name: &str) -> PathBuf {
+        let root = format!("/proc/{}/root", self.holder.id());
+        let at = self.at.strip_prefix("/").unwrap_or(&self.at);
+        Path::new(&root).join(at).join(name)
+    }
+
+    /// The words that run what follows them in there.
+    fn enter(&self) -> [String; 4] {
+        let pid = self.holder.id().to_string();
+        ["nsenter", "--target", &pid, "--mount"].map(str::to_owned)
+    }
+
+    fn remount(&self, options: &str) {
+        let [nsenter, words @ ..] = self.enter();
+        let mut mount = Command::new(nsenter);
+        let mount = mount.args(words).args(["mount", "-o"]);
+        let mount = mount.arg(format!("remount,{options}")).arg(&self.at);
+        assert!(mount.status().is_ok_and(|status| status.success()));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// A large file that goes to such a disk at either end.
+struct Hindered {
+    scene: Scene,
+    proxy: DelayProxy,
+    disk: Disk,
+    up: bool,
+    content: Vec<u8>,
+    /// Words in front of the client's.
+    prefix: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+fn write_script(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    write_file(path, text.as_bytes());
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("ours");
+}
+
+impl Hindered {
+    fn new(up: bool, mib: u64) -> Option<Self> {
+        if is_scp() || !missing::can_unshare_mounts() {
+            missing::not_here("only root can mount a small file system");
+            return None;
+        }
+        let folder = longhaul_tests::scratch();
+        // What is in it goes with the namespace.
+        let disk = Disk::new(&folder.path().join("disk"), mib);
+        let server = sftp_server()?;
+        let script = folder.path().join("server");
+        let subsystem = format!("sftp {}", script.display());
+        let text = format!(
+            "#!/bin/sh\nexec {} {}\n",
+            disk.enter().join(" "),
+            server.display()
+        );
+        write_script(&script, &text);
+        let builder = PeerBuilder::new(PeerKind::OpenSsh);
+        let builder = match up {
+            true => builder.option("Subsystem", subsystem),
+            false => builder,
+        };
+        let mut scene = Scene::with(builder)?;
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(100_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let content = Seed::new(7).bytes(SIZE);
+        write_file(&scene.path("file"), &content);
+        Some(Self {
+            scene,
+            proxy,
+            disk,
+            up,
+            content,
+            prefix: Vec::new(),
+            folder,
+        })
+    }
+
+    /// What sshd runs from now on.
+    fn subsystem(&self, script: &str) {
+        let new = self.folder.path().join("new");
+        write_script(&new, script);
+        std::fs::rename(new, self.folder.path().join("server")).expect("ours");
+    }
+
+    fn cp(&self) -> Run {
+        let Program::Longhaul(program) = &self.scene.client.program else {
+            unreachable!("not scp");
+        };
+        let [nsenter, words @ ..] = self.disk.enter();
+        let run = match self.up {
+            true => self.scene.client.dir.run(program),
+            false => {
+                let run = self.scene.client.dir.run(nsenter).args(words);
+                run.args(&self.prefix).arg(program)
+            }
+        };
+        let run = run.args(["cp", "-F"]).arg(self.scene.client.dir.config());
+        let to = self.disk.at.join("file");
+        match self.up {
+            true => run
+                .arg(self.scene.path("file"))
+                .arg(format!("peer:{}", to.display())),
+            false => run.arg(self.scene.remote("file")).arg(to),
+        }
+    }
+
+    /// It fails with one sentence, and what was there before still is.
+    #[track_caller]
+    fn fails(&self, why: [&str; 2]) -> Outcome {
+        let outcome = self.cp().run().expect_code(1);
+        let said = outcome.err().to_lowercase();
+        assert!(said.contains(why[usize::from(self.up)]), "{outcome}");
+        let errors = said.lines().filter(|l| l.starts_with("longhaul: ")).count();
+        assert!(errors <= 2, "one sentence, and how it goes on: {outcome}");
+        assert!(!said.contains("panic"), "{outcome}");
+        let old = std::fs::read(self.disk.path("file")).expect("still there");
+        assert_eq!(old, OLD, "{outcome}");
+        outcome
+    }
+
+    fn carried(&self) -> u64 {
+        let way = if self.up { Way::Up } else { Way::Down };
+        self.proxy.carried(way)
+    }
+
+    /// It goes on to its end, and sends no more than is missing and 64 MiB.
+    #[track_caller]
+    fn goes_on(&self, there: u64) {
+        let before = self.carried();
+        let outcome = self.cp().run().expect_code(0);
+        assert!(outcome.err().contains("going on where"), "{outcome}");
+        let sent = self.carried() - before;
+        let missing = self.content.len() as u64 - there;
+        assert!(sent < missing + 64 * MIB, "{sent} bytes\n{outcome}");
+        let copied = std::fs::read(self.disk.path("file")).expect("copied");
+        assert!(copied == self.content, "another content\n{outcome}");
+        assert_eq!(names_in(&self.disk.path("")), ["file"], "{outcome}");
+    }
+}
+
+// OpenSSH's server says no more than this, whatever the reason.
+const FULL: [&str; 2] = ["no space left on device", "failure"];
+const READ_ONLY: [&str; 2] = ["read-only file system", "failure"];
+
+#[test]
+fn a_disk_that_is_full_keeps_what_is_there_and_goes_on_when_it_has_room() {
+    for up in [true, false] {
+        let Some(copy) = Hindered::new(up, 120) else {
+            return;
+        };
+        let outcome = copy.fails(FULL);
+        assert!(outcome.err().contains("to go on where"), "{outcome}");
+        // It is as full for the second run.
+        copy.fails(FULL);
+        copy.disk.remount("size=400m");
+        copy.goes_on(100 * MIB);
+    }
+}
+
+#[test]
+fn a_disk_that_becomes_full_while_a_copy_goes_on_loses_nothing() {
+    for up in [true, false] {
+        let Some(copy) = Hindered::new(up, 400) else {
+            return;
+        };
+        let before = copy.carried();
+        let running = copy.cp().spawn();
+        assert!(running.until(|| copy.carried() - before > 80 * MIB));
+        running.interrupt();
+        running.wait().expect_code(130);
+        copy.disk.remount("size=130m");
+        copy.fails(FULL);
+        copy.disk.remount("size=400m");
+        copy.goes_on(100 * MIB);
+    }
+}
+
+#[test]
+fn a_disk_that_is_read_only_is_said_and_loses_nothing() {
+    for up in [true, false] {
+        let Some(copy) = Hindered::new(up, 400) else {
+            return;
+        };
+        copy.disk.remount("ro");
+        copy.fails(READ_ONLY);
+        assert_eq!(names_in(&copy.disk.path("")), ["file"]);
+        copy.disk.remount("rw");
+        let before = copy.carried();
+        let running = copy.cp().spawn();
+        assert!(running.until(|| copy.carried() - before > 80 * MIB));
+        running.interrupt();
+        running.wait().expect_code(130);
+        let left = names_in(&copy.disk.path(""));
+        copy.disk.remount("ro");
+        copy.fails(READ_ONLY);
+        assert_eq!(names_in(&copy.disk.path("")), left);
+        copy.disk.remount("rw");
+        copy.goes_on(40 * MIB);
+    }
+}
+
+/// A quota as a program meets it: writes fail although the disk has room. The kernels of test
+/// machines rarely have quotas, and root is held to none, so a limit on the size of files stands
+/// for one; sshd has the same answer for both.
+#[test]
+fn a_quota_is_said_and_what_is_there_is_gone_on_with() {
+    const LIMIT: &str = "trap '' XFSZ; ulimit -f 245760; exec \"$@\"";
+    for up in [true, false] {
+        let Some(mut copy) = Hindered::new(up, 400) else {
+            return;
+        };
+        if up {
+            let limit = copy.scene.path("limit");
+            write_file(&limit, b"");
+            let server = sftp_server().expect("it was there");
+            let script = format!(
+                "#!/bin/sh\nset -- {} {}\n[ -e {} ] || exec \"$@\"\n{LIMIT}\n",
+                copy.disk.enter().join(" "),
+                server.display(),
+                limit.display()
+            );
+            copy.subsystem(&script);
+            copy.fails(["", "failure"]);
+            std::fs::remove_file(limit).expect("ours");
+        } else {
+            copy.prefix = ["sh", "-c", LIMIT, "sh"].map(str::to_owned).to_vec();
+            copy.fails(["file too large", ""]);
+            copy.prefix.clear();
+        }
+        copy.goes_on(100 * MIB);
+    }
+}
+
+/// A server that asks for a password, and how often the client has asked for it.
+struct Asking {
+    scene: Scene,
+    proxy: DelayProxy,
+    content: Vec<u8>,
+}
+
+impl Asking {
+    fn new() -> Option<Self> {
+        if is_scp() {
+            return None;
+        }
+        let builder = PeerBuilder::new(PeerKind::Paramiko).auth(Auth::Password);
+        let mut scene = Scene::with(builder)?;
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(10_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let content = Seed::new(7).bytes(40_000_000);
+        write_file(&scene.path("file"), &content);
+        Some(Self {
+            scene,
+            proxy,
+            content,
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.scene.client.dir.asked().lines().count()
+    }
+
+    fn cp(&mut self) -> Run {
+        let run = self.scene.client.answering(PASSWORD);
+        run.arg(self.scene.path("file"))
+            .arg(self.scene.remote("copy"))
+    }
+}
+
+#[test]
+fn a_person_who_has_to_log_in_again_is_asked_once() {
+    let Some(mut copy) = Asking::new() else {
+        return;
+    };
+    let running = copy.cp().spawn();
+    assert!(running.until(|| copy.proxy.carried(Way::Up) > 15_000_000));
+    assert_eq!(copy.asked(), 1);
+    copy.proxy.cut_now();
+    let outcome = running.wait().expect_code(0);
+    assert!(outcome.err().contains("connected again"), "{outcome}");
+    assert_eq!(copy.asked(), 2, "{outcome}");
+    let copied = std::fs::read(copy.scene.path("copy")).expect("copied");
+    assert!(copied == copy.content, "another content");
+}
+
+#[test]
+fn a_person_whose_answer_is_refused_is_not_asked_again() {
+    let Some(mut copy) = Asking::new() else {
+        return;
+    };
+    let running = copy.cp().spawn();
+    assert!(running.until(|| copy.proxy.carried(Way::Up) > 15_000_000));
+    copy.scene.client.dir.askpass("wrong");
+    copy.proxy.cut_now();
+    let outcome = running.wait();
+    assert_eq!(outcome.code, Some(255), "{outcome}");
+    assert_eq!(copy.asked(), 2, "{outcome}");
+    assert!(
+        outcome.err().contains("to go on where it ended"),
+        "{outcome}"
+    );
+    let outcome = copy.cp().run().expect_code(0);
+    assert!(outcome.err().contains("going on where"), "{outcome}");
+    let copied = std::fs::read(copy.scene.path("copy")).expect("copied");
+    assert!(copied == copy.content, "another content");
+}
+
+/// What such a server has is never known to be durable.
+#[test]
+fn a_server_that_cannot_sync_is_gone_on_with_while_its_machine_runs() {
+    if is_scp() {
+        return;
+    }
+    let Some(server) = sftp_server() else { return };
+    let subsystem = format!("sftp {} -P fsync", server.display());
+    let builder = PeerBuilder::new(PeerKind::OpenSsh).option("Subsystem", subsystem);
+    let Some(mut scene) = Scene::with(builder) else {
+        return;
+    };
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(40_000_000).start();
+    scene
+        .client
+        .dir
+        .add_host_at("peer", &scene.peer, proxy.port());
+    let content = Seed::new(7).bytes(100 << 20);
+    write_file(&scene.path("file"), &content);
+    std::fs::create_dir(scene.path("to")).expect("our folder");
+    let cp = || {
+        let cp = scene.client.cp().arg(scene.path("file"));
+        cp.arg(scene.remote("to/file"))
+    };
+    let running = cp().spawn();
+    assert!(running.until(|| proxy.carried(Way::Up) > 80 * MIB));
+    testkit::process::must("kill", &["-9".as_ref(), running.pid().to_string().as_ref()]);
+    running.wait();
+    let before = proxy.carried(Way::Up);
+    let outcome = cp().run().expect_code(0);
+    assert!(outcome.err().contains("going on where"), "{outcome}");
+    let sent = proxy.carried(Way::Up) - before;
+    assert!(sent < 20 * MIB + 64 * MIB, "{sent} bytes\n{outcome}");
+    let copied = std::fs::read(scene.path("to/file")).expect("copied");
+    assert!(copied == content, "another content");
+    assert_eq!(names_in(&scene.path("to")), ["file"]);
+}

@@ -1,0 +1,102 @@
+//! A server that closes the connection where a channel is opened together with authentication: the
+//! client connects again and does one step after the other.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::Client;
+use ssh::key::PrivateKey;
+use testkit::Seed;
+use testkit::sftp_model::{Fs, Personality, SftpModel};
+use testkit::sshd_model::{SshdConfig, SshdModel};
+use testkit::tree::write_file;
+
+/// In which all of what a client sends at once has come.
+const FLIGHT: Duration = Duration::from_millis(30);
+const SIZE: usize = 100_000;
+
+/// One connection; what came of the file.
+fn serve(mut stream: TcpStream, config: SshdConfig) -> Option<Vec<u8>> {
+    let mut model = SshdModel::new(
+        config,
+        SftpModel::new(Fs::default(), Personality::openssh()),
+        7,
+    );
+    stream.set_nodelay(true).expect("an option");
+    let mut part = vec![0; 1 << 20];
+    loop {
+        while let Some(bytes) = model.poll_write() {
+            stream.write_all(&bytes).ok()?;
+        }
+        let copied = || model.sftp.fs.data("copy").map(<[u8]>::to_vec);
+        if model.error().is_some() {
+            return copied();
+        }
+        let Ok(n @ 1..) = stream.read(&mut part) else {
+            return copied();
+        };
+        let mut all = part[..n].to_vec();
+        if !model.is_authenticated() {
+            std::thread::sleep(FLIGHT);
+            stream.set_nonblocking(true).expect("a mode");
+            while let Ok(n @ 1..) = stream.read(&mut part) {
+                all.extend_from_slice(&part[..n]);
+            }
+            stream.set_nonblocking(false).expect("a mode");
+        }
+        model.handle_input(Instant::now(), &all);
+    }
+}
+
+#[test]
+fn it_is_tried_again_step_by_step() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    for (impatient, connections) in [(true, 2), (false, 1)] {
+        let key = Arc::new(PrivateKey::from_ed25519_seed(&[1; 32]).expect("a key"));
+        let config = SshdConfig {
+            impatient,
+            ..SshdConfig::openssh(key, Vec::new())
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&accepted);
+        // It ends with the test.
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                if let Some(data) = serve(stream, config.clone()) {
+                    return data;
+                }
+            }
+            Vec::new()
+        });
+        let folder = longhaul_tests::scratch();
+        let content = Seed::new(3).bytes(SIZE);
+        write_file(&folder.path().join("file"), &content);
+        let text = format!(
+            "Host peer\nHostName 127.0.0.1\nPort {port}\nUser u\nIdentityFile {}\n\
+             IdentitiesOnly yes\nUserKnownHostsFile {}\nStrictHostKeyChecking accept-new\n\
+             BatchMode yes\n",
+            client.dir.key().private.display(),
+            folder.path().join("known_hosts").display()
+        );
+        write_file(&folder.path().join("config"), text.as_bytes());
+        let longhaul = client.dir.run(longhaul_tests::longhaul());
+        let run = longhaul.args(["cp", "-v", "--connections=1", "-F"]);
+        let run = run.arg(folder.path().join("config"));
+        let run = run.arg(folder.path().join("file")).arg("peer:copy");
+        let outcome = run.timeout(Duration::from_secs(30)).run().expect_code(0);
+        let again = outcome.err().contains("connecting again step by step");
+        assert_eq!(again, impatient, "{outcome}");
+        assert_eq!(accepted.load(Ordering::SeqCst), connections, "{outcome}");
+        let copied = server.join().expect("no panic");
+        assert!(copied == content, "{} bytes\n{outcome}", copied.len());
+    }
+}
