@@ -29,6 +29,12 @@ pub(crate) struct Ask {
     pub(crate) path: bool,
     /// Congestion control of iperf3's streams, where it is not the default.
     pub(crate) reference_cc: Option<&'static str>,
+    /// `longhaul serve` takes part.
+    pub(crate) served: bool,
+    /// Instead of each tool's own choice.
+    pub(crate) cipher: Option<&'static str>,
+    /// Data are neither enciphered nor authenticated.
+    pub(crate) plain: bool,
 }
 
 /// A command with placeholders (see [`crate::job::Job`]), or why there is none.
@@ -161,6 +167,42 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "hpnscp to hpnsshd, AES",
+        programs: &["hpnscp", "hpnssh", "hpnsshd"],
+        version: &["hpnssh", "-V"],
+        from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",
+        server: ServerKind::Hpn,
+        quick: false,
+        // Its default is ChaCha20 on threads; this is AES-CTR on threads.
+        command: |ask| {
+            if !ask.served || ask.cipher.is_some() || ask.plain {
+                return Err("its default is raced here");
+            }
+            hpnscp(&Ask {
+                cipher: Some("aes128-ctr"),
+                ..*ask
+            })
+        },
+        more: &[],
+    },
+    Tool {
+        name: "longhaul to serve",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| beside_serve(ask, longhaul),
+        ..LONGHAUL
+    },
+    Tool {
+        name: "scp to serve",
+        programs: &["scp", "ssh"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| beside_serve(ask, scp),
+        more: &[],
+    },
+    Tool {
         name: "mscp",
         programs: &["mscp"],
         version: &["-h"],
@@ -239,6 +281,13 @@ fn words<S: AsRef<str>>(words: &[&str], more: impl IntoIterator<Item = S>) -> Ve
         .collect()
 }
 
+fn beside_serve(ask: &Ask, command: fn(&Ask) -> Words) -> Words {
+    match ask.served {
+        true => command(ask),
+        false => Err("the race here is to servers that nobody changed"),
+    }
+}
+
 fn longhaul(ask: &Ask) -> Words {
     let mut command = words(&["longhaul", "cp", "-q", "-F", "$CONFIG"], [""; 0]);
     if !ask.file {
@@ -249,6 +298,9 @@ fn longhaul(ask: &Ask) -> Words {
     }
     if let Some(class) = ask.dscp {
         command.extend(["--dscp".to_owned(), class.to_owned()]);
+    }
+    if let Some(cipher) = ask.cipher {
+        command.extend(["-c".to_owned(), cipher.to_owned()]);
     }
     command.extend(ask.held.iter().map(|&word| word.to_owned()));
     Ok(words_of(command, operands(ask)))
@@ -267,6 +319,9 @@ fn ssh_flags(ask: &Ask) -> Vec<String> {
     }
     if let Some(class) = ask.dscp {
         flags.push(format!("-oIPQoS={class}"));
+    }
+    if let Some(cipher) = ask.cipher {
+        flags.extend(["-c".to_owned(), cipher.to_owned()]);
     }
     flags
 }
@@ -324,6 +379,9 @@ fn tar(ask: &Ask) -> Words {
 }
 
 fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
+    if ask.cipher.is_some() {
+        return Err("its ssh is told no cipher");
+    }
     if ask.compress {
         return Err("its ssh does not compress");
     }
@@ -375,6 +433,9 @@ fn mscp(ask: &Ask, more: &[&str]) -> Words {
         return Err("it cannot mark packets");
     }
     let mut command = words(&["mscp", "-q", "-F", "$CONFIG"], more);
+    if let Some(cipher) = ask.cipher {
+        command.extend(["-c".to_owned(), cipher.to_owned()]);
+    }
     if ask.compress {
         command.extend(words(&["-C", "yes"], [""; 0]));
     }
