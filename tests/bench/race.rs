@@ -220,7 +220,10 @@ impl Ground<'_> {
             }
         }
         let asked = scenario.asked(way, self.settings);
-        result.bars = asked.iter().map(|asked| asked.judged(scenario.ours, &result)).collect();
+        result.bars = asked
+            .iter()
+            .map(|asked| asked.judged(scenario.ours, &result))
+            .collect();
         result.thin();
         result
     }

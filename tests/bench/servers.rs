@@ -233,7 +233,9 @@ impl Servers {
             let deadline = Instant::now() + Duration::from_secs(20);
             if daemon.line_after("listening at ", deadline).is_none() {
                 let log = daemon.log();
-                return Err(io::Error::other(format!("the server did not come up: {log}")));
+                return Err(io::Error::other(format!(
+                    "the server did not come up: {log}"
+                )));
             }
             self.serve_loopback = Some((daemon, port));
         }
@@ -242,7 +244,12 @@ impl Servers {
             None => return Err(io::Error::other("the server did not start")),
         };
         let serve = &self.serve;
-        self.client_of(&serve.folder, &serve.host_key, ("127.0.0.1", port), Some(pid))
+        self.client_of(
+            &serve.folder,
+            &serve.host_key,
+            ("127.0.0.1", port),
+            Some(pid),
+        )
     }
 
     fn write_hpn_config(&self, hpn: &Hpn, address: &str, port: u16) -> io::Result<PathBuf> {

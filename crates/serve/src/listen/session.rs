@@ -1,6 +1,7 @@
 //! A channel of a connection: an SFTP server, or a sentence about why there is nothing else.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
 
-use crate::{Export, Moved, Server};
+use crate::{Answer, Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
@@ -68,7 +69,8 @@ impl<'s> Session<'s> {
             channels.answer(self.id, granted);
         }
         if granted && sftp {
-            self.server = Some(Server::with_handles(export, handles()));
+            let pool = channels.pool();
+            self.server = Some(Server::answering_in(pool, export, handles()));
         } else if granted {
             info!("refused to run a program");
             self.end(channels, 1, Some(FILES_ONLY));
@@ -119,9 +121,13 @@ impl<'s> Session<'s> {
                 self.received.push_front(bytes);
             }
             if let Some(server) = &mut self.server {
-                let answers = server.answers();
-                channels.write(self.id, answers);
-                answers.clear();
+                let Ok(()) = server.take_answers(|answer| {
+                    match answer {
+                        Answer::Bytes(bytes) => channels.write(self.id, bytes),
+                        Answer::Block(block) => channels.write_block(self.id, block),
+                    }
+                    Ok::<_, Infallible>(())
+                });
             }
             if let Err(e) = served {
                 warn!("{e}");

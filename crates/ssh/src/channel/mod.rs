@@ -128,6 +128,11 @@ impl Channels {
         self.set_assumed(None);
     }
 
+    /// The memory of its packets.
+    pub fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
     /// Opens a session.
     pub fn open_session(&mut self) -> ChannelId {
         self.open(b"session", &[], false)
