@@ -4,6 +4,7 @@ use plan::{ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, La
 
 use super::ChannelId;
 use super::driver::Driver;
+use super::flight::{Flying, level};
 use super::yielding::LENGTH;
 
 /// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
@@ -195,7 +196,8 @@ impl Driver {
             Some(_) if count > 0 => (self.first_served + 1) % count,
             _ => 0,
         };
-        let mut left = self.may_fly(now);
+        let mut left = self.of_limit();
+        let level = self.of_journal(now);
         for turn in 0..count {
             let at = (self.first_served + turn) % count;
             self.drain_events(now, at);
@@ -203,6 +205,9 @@ impl Driver {
             let paced = on.lane.paced();
             if let Some(left) = left {
                 on.lane.set_pace(now, left);
+            } else if let Some(level) = level {
+                let flies = on.lane.stats().bytes_in_flight;
+                on.lane.set_pace(now, level.saturating_sub(flies));
             }
             let connection = on.id.connection;
             let Some(link) = self.connections.iter_mut().find(|c| c.id == connection) else {
@@ -251,35 +256,40 @@ impl Driver {
         }
     }
 
-    /// What more may be asked for or sent, where that is held over all lanes.
-    fn may_fly(&mut self, now: Instant) -> Option<u64> {
-        let most = match self.options.limit.filter(|_| self.yielding.is_none()) {
-            Some(limit) => Some(self.of_limit(limit)),
-            None => self.of_journal(now),
-        };
-        let flies = || self.lanes.iter().map(|on| on.lane.stats().bytes_in_flight);
-        most.map(|most| most.saturating_sub(flies().sum()))
-    }
-
-    /// Under a limit: what is in flight has left for good, and answers of eight lanes in as many
-    /// receive buffers were 8 % of 200 MB beyond it.
-    fn of_limit(&self, limit: u64) -> u64 {
+    /// What more may be asked for or sent under a limit: what is in flight has left for good, and
+    /// answers of eight lanes in as many receive buffers were 8 % of 200 MB beyond it.
+    fn of_limit(&self) -> Option<u64> {
+        let limit = self.options.limit.filter(|_| self.yielding.is_none())?;
         let latency = self.lanes.iter().filter_map(|on| on.lane.stats().latency);
         let ahead = 2 * latency.min().unwrap_or_default() + LIMIT_AHEAD;
-        (limit as f64 * ahead.as_secs_f64()) as u64
+        let most = (limit as f64 * ahead.as_secs_f64()) as u64;
+        let flies = self.lanes.iter().map(|on| on.lane.stats().bytes_in_flight);
+        Some(most.saturating_sub(flies.sum()))
     }
 
-    /// While a copy is written down.
+    /// What each lane may have in flight while a copy is written down.
     fn of_journal(&mut self, now: Instant) -> Option<u64> {
         let depth = || self.lanes.iter().map(|on| on.lane.stats().bytes_depth);
-        let hold =
-            self.lanes.len() > 2 && self.spread.keeps() && depth().sum::<u64>() > MOST_IN_FLIGHT;
+        let hold = self.lanes.len() > 2
+            && self.yielding.is_none()
+            && self.spread.keeps()
+            && depth().sum::<u64>() > MOST_IN_FLIGHT;
         if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
             for on in &mut self.lanes {
                 on.lane.set_pace(now, u64::MAX);
             }
         }
-        hold.then_some(MOST_IN_FLIGHT)
+        let flying = |on: &LaneOnChannel| {
+            let stats = on.lane.stats();
+            Flying {
+                bytes: stats.bytes_in_flight,
+                wants: match on.lane.is_idle() {
+                    true => 0,
+                    false => stats.bytes_depth,
+                },
+            }
+        };
+        hold.then(|| level(self.lanes.iter().map(flying), MOST_IN_FLIGHT))
     }
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {

@@ -7,6 +7,7 @@ mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod flight;
 mod growing;
 mod lanes;
 mod link;
