@@ -11,6 +11,7 @@ use std::path;
 
 use serve::Export;
 use serve::listen::{Server, Settings, Users, stopping};
+use ssh::transport::Renounced;
 use tracing::{Level, info, warn};
 
 use crate::exit::Exit;
@@ -57,7 +58,14 @@ fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String>
         export,
         users: Users::this(keys).map_err(|e| e.to_string())?,
         host_keys: host_keys::load(&args.host_keys)?,
+        renounced: args.renounced,
     };
+    if args.renounced != Renounced::Nothing {
+        warn!(
+            "clients that were told the same will NOT BE ENCRYPTED once they have logged in: \
+             whoever is on the path can read what they copy"
+        );
+    }
     for key in &settings.host_keys {
         let public = key.public();
         info!("host key {} {}", public.key_type(), public.fingerprint());

@@ -22,11 +22,14 @@ pub(crate) struct Answers {
     /// Bytes in `blocks`.
     in_blocks: usize,
     pool: Pool,
+    /// Payload bytes of a packet.
+    slot: usize,
 }
 
 impl Answers {
-    pub(crate) fn new(pool: Pool) -> Self {
+    pub(crate) fn new(pool: Pool, slot: usize) -> Self {
         Self {
+            slot,
             gathered: Vec::new(),
             blocks: VecDeque::new(),
             in_blocks: 0,
@@ -46,7 +49,7 @@ impl Answers {
 
     /// A block with room for `len` bytes and a header.
     pub(crate) fn block(&self, len: usize) -> Block {
-        Block::new(&self.pool, self.pool.slot(), DATA_HEADER, len)
+        Block::new(&self.pool, self.slot, DATA_HEADER, len)
     }
 
     /// Appends one.

@@ -32,17 +32,17 @@ impl<'e> Server<'e> {
     pub fn new(export: &'e Export) -> Self {
         // A packet for each answer: nobody cuts them.
         let slot = LONGEST_DATA as usize + DATA_HEADER;
-        Self::answering_in(Pool::new(slot, KEPT), export, usize::MAX)
+        Self::answering_in(Pool::new(slot, KEPT), slot, export, usize::MAX)
     }
 
-    /// The same, whose files are read into packets of `pool`, with at most so many files and
-    /// directories open at once.
-    pub fn answering_in(pool: Pool, export: &'e Export, handles: usize) -> Self {
+    /// The same, whose files are read into packets of `pool` with up to `slot` bytes each, and with
+    /// at most so many files and directories open at once.
+    pub fn answering_in(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
         Self {
             session: Session::new(export, handles),
             splitter: Splitter::streaming_writes(LONGEST),
             greeted: false,
-            answers: Answers::new(pool),
+            answers: Answers::new(pool, slot),
         }
     }
 

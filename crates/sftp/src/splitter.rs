@@ -235,6 +235,9 @@ impl Splitter {
             return Ok(None);
         }
         self.state = State::Header;
+        if self.write_head() != Some(self.partial.len()) {
+            return Err(Error::DataLength);
+        }
         let mut head = std::mem::take(&mut self.partial);
         let len = end - head.len();
         match head.last_chunk_mut() {

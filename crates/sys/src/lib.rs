@@ -1,5 +1,5 @@
-//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, and
-//! the memory that is received into.
+//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, the
+//! memory that is received into, and the threads that help with encryption.
 
 mod ignored;
 #[cfg(target_os = "linux")]
@@ -15,6 +15,7 @@ mod tun;
 mod tune;
 mod umask;
 mod usage;
+mod workers;
 
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
@@ -30,3 +31,4 @@ pub use tun::open_tun;
 pub use tune::{Tuning, may_control_congestion, set_congestion_control};
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};
+pub use workers::Workers;

@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
+use ssh::transport::Renounced;
 use tracing::{info, info_span, warn};
 
 use crate::Export;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub users: Users,
     /// What proves that it is this host, one of each type; the preferred first.
     pub host_keys: Vec<Arc<PrivateKey>>,
+    /// What clients that were told the same do without once they have logged in.
+    pub renounced: Renounced,
 }
 
 /// A server that listens.

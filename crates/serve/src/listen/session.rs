@@ -69,8 +69,8 @@ impl<'s> Session<'s> {
             channels.answer(self.id, granted);
         }
         if granted && sftp {
-            let pool = channels.pool();
-            self.server = Some(Server::answering_in(pool, export, handles()));
+            let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
+            self.server = Some(Server::answering_in(pool, slot, export, handles()));
         } else if granted {
             info!("refused to run a program");
             self.end(channels, 1, Some(FILES_ONLY));
