@@ -281,6 +281,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..SERVED
     },
     Scenario {
+        name: "serve-none",
+        about: "One connection to a server of ours, neither cipher nor MAC behind the login, beside \
+                HPN-SSH's NONE and our own default: one large file.",
+        plain: true,
+        asked: &[
+            Asked::Times(1.15, "longhaul to serve, encrypted"),
+            Asked::Times(1.0, "hpnscp to hpnsshd"),
+        ],
+        ..SERVED
+    },
+    Scenario {
         name: "serve-transatlantic",
         about: "1 Gbit/s at 114 ms, tuned TCP buffers, one connection to a server of ours: one \
                 large file.",
@@ -600,7 +611,10 @@ mod tests {
                 .iter()
                 .chain(scenario.asked_down.unwrap_or_default())
             {
-                if let Asked::Times(_, tool) | Asked::ShareOfTime(_, tool) = asked {
+                if let Asked::Times(_, tool)
+                | Asked::ShareOfTime(_, tool)
+                | Asked::ShareOfBothCpu(_, tool) = asked
+                {
                     assert!(
                         crate::tools::TOOLS.iter().any(|t| t.name == *tool),
                         "{tool}"

@@ -51,6 +51,8 @@ impl Serve {
             &file("authorized_keys"),
             "--host-key",
             &self.host_key.private.display().to_string(),
+            // Counts for clients that are told so too.
+            "--insecure-none-mac",
         ];
         words.map(str::to_owned).to_vec()
     }
@@ -271,7 +273,7 @@ impl Servers {
         let text = format!(
             "ListenAddress {address}:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
              StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n\
-             UseDNS no\nSubsystem sftp {sftp}\n",
+             UseDNS no\nNoneEnabled yes\nNoneMacEnabled yes\nSubsystem sftp {sftp}\n",
             hpn.host_key.private.display(),
             authorized.display()
         );

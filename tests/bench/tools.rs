@@ -193,6 +193,19 @@ pub(crate) const TOOLS: &[Tool] = &[
         ..LONGHAUL
     },
     Tool {
+        name: "longhaul to serve, encrypted",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| match ask.plain {
+            true => longhaul(&Ask {
+                plain: false,
+                ..*ask
+            }),
+            false => Err("it is where nothing else is"),
+        },
+        ..LONGHAUL
+    },
+    Tool {
         name: "scp to serve",
         programs: &["scp", "ssh"],
         version: &["ssh", "-V"],
@@ -302,6 +315,9 @@ fn longhaul(ask: &Ask) -> Words {
     if let Some(cipher) = ask.cipher {
         command.extend(["-c".to_owned(), cipher.to_owned()]);
     }
+    if ask.plain {
+        command.push("--insecure-none-mac".to_owned());
+    }
     command.extend(ask.held.iter().map(|&word| word.to_owned()));
     Ok(words_of(command, operands(ask)))
 }
@@ -327,6 +343,9 @@ fn ssh_flags(ask: &Ask) -> Vec<String> {
 }
 
 fn like_scp(program: &str, ask: &Ask) -> Words {
+    if ask.plain && program != "hpnscp" {
+        return Err("it always encrypts");
+    }
     let mut command = words(&[program, "-q"], ssh_flags(ask));
     if !ask.file {
         command.push("-r".to_owned());
@@ -339,10 +358,18 @@ fn scp(ask: &Ask) -> Words {
 }
 
 fn hpnscp(ask: &Ask) -> Words {
-    like_scp("hpnscp", ask)
+    let mut command = like_scp("hpnscp", ask)?;
+    if ask.plain {
+        let none = ["NoneEnabled", "NoneSwitch", "NoneMacEnabled"];
+        command.splice(2..2, none.map(|option| format!("-o{option}=yes")));
+    }
+    Ok(command)
 }
 
 fn sftp(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let verb = match ask.way {
         Way::Up => "put",
         Way::Down => "get",
@@ -356,6 +383,9 @@ fn sftp(ask: &Ask) -> Words {
 }
 
 fn rsync(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(&Ask {
         compress: false,
         ..*ask
@@ -369,6 +399,9 @@ fn rsync(ask: &Ask) -> Words {
 }
 
 fn tar(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let line = match ask.way {
@@ -379,8 +412,8 @@ fn tar(ask: &Ask) -> Words {
 }
 
 fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
-    if ask.cipher.is_some() {
-        return Err("its ssh is told no cipher");
+    if ask.cipher.is_some() || ask.plain {
+        return Err("its ssh is told nothing of ciphers");
     }
     if ask.compress {
         return Err("its ssh does not compress");
@@ -412,6 +445,9 @@ fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
 }
 
 fn lftp(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let copy = match (ask.way, ask.file) {
@@ -429,6 +465,9 @@ fn lftp(ask: &Ask) -> Words {
 }
 
 fn mscp(ask: &Ask, more: &[&str]) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     if ask.dscp.is_some() {
         return Err("it cannot mark packets");
     }
