@@ -8,6 +8,7 @@ mod lanes;
 mod lanes_files;
 mod like_scp;
 mod listening;
+mod listening_memory;
 mod lying_server;
 mod output;
 mod refused;

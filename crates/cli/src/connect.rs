@@ -118,6 +118,7 @@ impl Hosts {
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
+            window_poll: !self.flags.no_window_poll,
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

@@ -59,6 +59,7 @@ fn listen(args: &ServeArgs, address: &str, export: Export) -> Result<(), String>
         users: Users::this(keys).map_err(|e| e.to_string())?,
         host_keys: host_keys::load(&args.host_keys)?,
         renounced: args.renounced,
+        window_poll: !args.no_window_poll,
     };
     if args.renounced != Renounced::Nothing {
         warn!(

@@ -67,6 +67,7 @@ pub(crate) struct CopyArgs {
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: Renounced,
+    pub(crate) no_window_poll: bool,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -106,6 +107,7 @@ pub(crate) struct ServeArgs {
     pub(crate) root: Option<PathBuf>,
     pub(crate) access: serve::Access,
     pub(crate) renounced: Renounced,
+    pub(crate) no_window_poll: bool,
     pub(crate) verbose: u8,
 }
 

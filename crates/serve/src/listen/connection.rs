@@ -63,6 +63,8 @@ pub(super) struct Connection<'s> {
     sending: SealedQueue,
     sessions: BTreeMap<ChannelId, Session<'s>>,
     login_until: Instant,
+    /// It was said that nothing is encrypted.
+    told_clear: bool,
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
@@ -101,6 +103,7 @@ impl<'s> Connection<'s> {
             sending,
             sessions: BTreeMap::new(),
             login_until: now + LOGIN_TIME,
+            told_clear: false,
             rtt_asked: None,
             busy: now,
             readable: true,
@@ -269,13 +272,14 @@ impl<'s> Connection<'s> {
             }
             Event::Transport(TransportEvent::Keys { first: false }) => {
                 let chosen = self.conn.negotiated();
-                if let Some(n) = chosen.filter(|n| n.c2s.cipher.is_none() || n.s2c.cipher.is_none())
-                {
+                let clear = chosen.filter(|n| n.c2s.cipher.is_none() || n.s2c.cipher.is_none());
+                if let Some(n) = clear.filter(|_| !self.told_clear) {
                     let mac = n.c2s.mac.zip(n.s2c.mac).map_or("none", |(mac, _)| mac.name);
                     warn!(
                         mac,
                         "NOT ENCRYPTED: the client and this server were told to do without"
                     );
+                    self.told_clear = true;
                 }
             }
             Event::Login(LoginEvent::Key { user, key }) => {
@@ -380,7 +384,9 @@ impl<'s> Connection<'s> {
 
     fn ask_rtt(&mut self, now: Instant) {
         let asked = self.rtt_asked;
-        if asked.is_some_and(|at| now.duration_since(at) < RTT_INTERVAL) {
+        if !self.settings.window_poll
+            || asked.is_some_and(|at| now.duration_since(at) < RTT_INTERVAL)
+        {
             return;
         }
         self.rtt_asked = Some(now);

@@ -48,6 +48,8 @@ pub struct Settings {
     pub host_keys: Vec<Arc<PrivateKey>>,
     /// What clients that were told the same do without once they have logged in.
     pub renounced: Renounced,
+    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    pub window_poll: bool,
 }
 
 /// A server that listens.

@@ -206,9 +206,9 @@ impl Transport {
             }
         }
         let chosen = if client {
-            negotiate(&ours, &theirs, self.renounces())?
+            negotiate(self.role, &ours, &theirs, self.renounces())?
         } else {
-            negotiate(&theirs, &ours, self.renounces())?
+            negotiate(self.role, &theirs, &ours, self.renounces())?
         };
         let favourite = |list: wire::NameList<'_>| list.first().unwrap_or_default().to_owned();
         self.events.push_back(TransportEvent::Negotiated {

@@ -102,8 +102,13 @@ impl Inbound {
                 }
             }
         }
+        // One large packet may still be arriving, and one alone is ours.
+        let (none, several) = (jobs.is_empty(), jobs.len() > 1);
+        if none {
+            return;
+        }
         let batch = Arc::new(Batch::new(jobs));
-        if let Some(helper) = &self.helper {
+        if let Some(helper) = self.helper.as_ref().filter(|_| several) {
             helper.help(&batch, Order::LastFirst);
         }
         self.ahead = Some((batch, 0));

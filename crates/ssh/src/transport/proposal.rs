@@ -165,11 +165,23 @@ pub struct Negotiated {
 }
 
 /// Chooses: the first name on the client's list that the server has too (RFC 4253 section 7.1).
+/// `role` is ours.
 pub(crate) fn negotiate(
+    role: Role,
     client: &KexInit<'_>,
     server: &KexInit<'_>,
     renounced: Renounced,
 ) -> Result<Negotiated, Error> {
+    let choose = |what, client: NameList<'_>, server: NameList<'_>| {
+        let theirs = match role {
+            Role::Client => server,
+            Role::Server => client,
+        };
+        choose(client, server).ok_or_else(|| PeerIncompatible::NoCommon {
+            what,
+            theirs: theirs.as_str().to_owned(),
+        })
+    };
     let kex = choose("key exchange method", client.kex, server.kex)?;
     let host_key = choose("host key algorithm", client.host_key, server.host_key)?;
     let direction = |cipher: (NameList<'_>, NameList<'_>),
@@ -240,17 +252,10 @@ fn find<T>(
         })
 }
 
-fn choose(what: &'static str, client: NameList<'_>, server: NameList<'_>) -> Result<String, Error> {
+fn choose(client: NameList<'_>, server: NameList<'_>) -> Option<String> {
     client
         .iter()
         .filter(|n| !n.starts_with("ext-info-") && !n.starts_with("kex-strict-"))
         .find(|n| server.contains(n))
         .map(str::to_owned)
-        .ok_or_else(|| {
-            PeerIncompatible::NoCommon {
-                what,
-                theirs: server.as_str().to_owned(),
-            }
-            .into()
-        })
 }

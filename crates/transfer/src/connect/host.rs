@@ -50,6 +50,8 @@ pub struct Surroundings {
     /// What is done without behind the login, where the server was told the same; not with hosts
     /// that are only passed through.
     pub renounced: Renounced,
+    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    pub window_poll: bool,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
@@ -155,6 +157,7 @@ pub(super) fn start(
             0 => around.renounced,
             _ => Renounced::Nothing,
         },
+        window_poll: around.window_poll,
         again,
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,

@@ -364,6 +364,22 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: Some("no-window-poll"),
+        takes: Takes::Nothing,
+        help: "Leave the windows of channels as they begin, whatever the path is like",
+        doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
+              windows of channels follow otherwise: they stay as they begin, at 2 MiB, but for \
+              what is asked for at once.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.no_window_poll = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("insecure-none-cipher"),
         takes: Takes::Nothing,
         help: "DANGER: send data without encryption, to a server that was told the same",

@@ -1,6 +1,9 @@
 //! Sealing and opening with the help of other threads.
 
+use wire::Block;
+
 use super::*;
+use crate::channel::LARGE_DATA;
 
 /// Others help, but for every third time.
 fn helper() -> Helper {
@@ -33,10 +36,12 @@ fn move_all(queue: &mut SealedQueue, conn: &mut Connection, to: &mut BytesMut) -
 
 #[test]
 fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
-    for (cipher, rekey) in [
-        ("aes128-gcm@openssh.com", 3_000_000),
-        ("chacha20-poly1305@openssh.com", 700_000),
-        ("aes256-ctr", 1_500_000),
+    for (cipher, rekey, large) in [
+        ("aes128-gcm@openssh.com", 3_000_000, false),
+        ("aes128-gcm@openssh.com", 2_000_000, true),
+        ("chacha20-poly1305@openssh.com", 700_000, false),
+        ("chacha20-poly1305@openssh.com", 2_000_000, true),
+        ("aes256-ctr", 1_500_000, false),
     ] {
         let mut pair = pair(false, |theirs| {
             theirs.transport.rekey_bytes = Some(rekey);
@@ -45,8 +50,13 @@ fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
         pair.client = {
             let mut ours = config(Vec::new(), false);
             ours.transport.proposal.ciphers = vec![cipher.to_owned()];
-            Connection::client(ours, Pool::new(32 << 10, 4), random()).unwrap()
+            Connection::client(ours, Pool::new(LARGE_DATA, 4), random()).unwrap()
         };
+        if large {
+            for end in [&mut pair.client, &mut pair.server] {
+                end.channels().set_max_packet(LARGE_DATA as u32);
+            }
+        }
         let (mut up, mut down) = (SealedQueue::default(), SealedQueue::default());
         up.set_helper(helper());
         down.set_helper(helper());
@@ -57,10 +67,17 @@ fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
         for n in 0..12_u8 {
             let len = 900_000 + usize::from(n) * 1_001;
             let part: Vec<u8> = (0..len).map(|i| (i % 251) as u8 ^ n).collect();
-            pair.client.channels().write(id, &part);
+            let channels = pair.client.channels();
+            let mut block = Block::new(&channels.pool(), channels.packet_room(id), 0, part.len());
+            assert_eq!(block.append(&part), part.len());
+            channels.write_block(id, block);
             sent.extend(part);
             loop {
                 let mut moved = move_all(&mut up, &mut pair.client, &mut pair.up);
+                // It arrives in parts.
+                let rest = pair.up.split_off(pair.up.len() * 2 / 3);
+                moved |= pair.turn_server().unwrap();
+                pair.up.unsplit(rest);
                 moved |= pair.turn_server().unwrap();
                 moved |= move_all(&mut down, &mut pair.server, &mut pair.down);
                 moved |= pair.turn_client().unwrap();

@@ -69,6 +69,8 @@ pub struct LinkConfig {
     pub timeout: Option<Duration>,
     /// What is done without behind the login, where the server was told the same.
     pub renounced: Renounced,
+    /// Windows follow the round trip and the socket.
+    pub window_poll: bool,
     /// There is another to the same host, of which all has been said.
     pub again: bool,
     /// The agent to forward.

@@ -250,10 +250,9 @@ impl SshLink {
     }
 
     fn ask_rtt(&mut self, now: Instant) {
-        if self
-            .rtt_asked
-            .is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL)
-        {
+        let asked = self.rtt_asked;
+        let due = asked.is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL);
+        if due && self.config.window_poll {
             self.rtt_asked = Some(now);
             if let Some(tcp) = self.stream.tcp_info() {
                 if !tcp.rtt.is_zero() {
