@@ -307,7 +307,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "serve-transatlantic-scp",
         about: "1 Gbit/s at 114 ms, tuned TCP buffers: OpenSSH's scp to a server of ours, beside \
                 sshd.",
-        content: Content::File(512 << 20),
+        // Logging in and slow start take both of them three seconds.
+        content: Content::File(2 << 30),
+        limit: 300.0,
         ways: UP,
         served: true,
         ours: "scp to serve",

@@ -65,9 +65,16 @@ fn an_idle_connection_costs_little() {
         missing::skip("ssh", "Debian: openssh-client");
         return;
     }
+    for arguments in [&["-N", "peer"][..], &["-s", "peer", "sftp"]] {
+        idle(arguments);
+    }
+}
+
+/// Connections of `ssh` with these arguments.
+fn idle(arguments: &[&str]) {
     let builder = PeerBuilder::longhaul(longhaul(), [""; 0]);
     let scene = Scene::with(builder).expect("longhaul is there");
-    let connect = |count: usize, arguments: &[&str]| {
+    let connect = |count: usize| {
         let before = logins(&scene);
         let mut clients = Clients(Vec::new());
         for n in 1..=count {
@@ -87,16 +94,14 @@ fn an_idle_connection_costs_little() {
         }
         clients
     };
-    for arguments in [&["-N", "peer"][..], &["-s", "peer", "sftp"]] {
-        // What all of them share is made for the first.
-        let _first = connect(2, arguments);
-        let before = memory(scene.peer.pid(), "RssAnon:");
-        let count = 24;
-        let _clients = connect(count, arguments);
-        let each = memory(scene.peer.pid(), "RssAnon:").saturating_sub(before) / count as u64;
-        assert!(each <= IDLE, "{arguments:?}: {} KiB each", each / KIB);
-        assert!(each > 0, "nothing was measured");
-    }
+    // What all of them share is made for the first.
+    let _first = connect(2);
+    let before = memory(scene.peer.pid(), "RssAnon:");
+    let count = 24;
+    let _clients = connect(count);
+    let each = memory(scene.peer.pid(), "RssAnon:").saturating_sub(before) / count as u64;
+    assert!(each <= IDLE, "{arguments:?}: {} KiB each", each / KIB);
+    assert!(each > 0, "nothing was measured");
 }
 
 #[test]
