@@ -77,9 +77,8 @@ impl Growth {
                 let fill = fill.round() as u32;
                 connections = ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE);
             }
-            let full = (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32;
             if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
-                channels = full.clamp(1, 3);
+                channels = self.windows_of_buffer().clamp(1, 3);
             }
         }
         self.planned = (
@@ -112,8 +111,14 @@ impl Growth {
         changes
     }
 
-    /// In slow start a connection reaches its channel's window within three round trips, and has
-    /// more to send than that: a second channel is there in time when it is asked for now.
+    /// So many channels' windows hold as much as a connection can have under way.
+    pub(super) fn windows_of_buffer(&self) -> u32 {
+        let buffer = self.config.buffer.unwrap_or_default();
+        (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32
+    }
+
+    /// In slow start a connection reaches its channels' windows within three round trips, and has
+    /// more to send than that: as many channels again are there in time when asked for now.
     pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
         if self.config.direction == Direction::Down || self.figures.lossy() {
             return false;

@@ -139,6 +139,8 @@ pub struct Growth {
     rest_until: Option<Instant>,
     /// The last trial showed that more brings nothing.
     sated: bool,
+    /// Work a second there was with the channels that were given back last.
+    gave_back: Option<f64>,
     /// The last trial brought its share.
     bold: bool,
     best: f64,
@@ -186,6 +188,7 @@ impl Growth {
             backoff: BACKOFF,
             rest_until: None,
             sated: false,
+            gave_back: None,
             bold: false,
             best: 0.0,
             counts: (1, 1),
@@ -242,7 +245,12 @@ impl Growth {
         self.best = self.best.max(figures.work);
         self.plan_for_many();
         if self.config.channels.is_none() && self.outgrows_window(evidence) {
-            self.planned.1 = self.planned.1.max(2);
+            let doubled = (self.counts.1 * 2).min(self.windows_of_buffer());
+            self.planned.1 = self.planned.1.max(doubled).max(2);
+        }
+        if self.is_missed() {
+            self.sated = false;
+            self.rest_until = None;
         }
         let mut changes = self.carry_out(evidence);
         if changes.is_empty() {
@@ -284,6 +292,9 @@ impl Growth {
                 let had = *counted;
                 let least = self.channels_refused.map_or(had, |n| n.min(had));
                 self.channels_refused = Some(least.max(1));
+                if let Some(trial) = &mut self.trial {
+                    trial.refused(connection);
+                }
             }
             Refusal::Connection => {
                 self.opening.pop();

@@ -42,6 +42,8 @@ impl Tried {
 
 /// What it must bring to be kept.
 const PAYS: f64 = 1.05;
+/// Of what there was with the channels that were given back: with less, they are wanted again.
+const MISSED: f64 = 0.9;
 /// Of what would be in proportion: then the next step is as bold.
 const PROPORTION: f64 = 0.5;
 /// A connection that does not come.
@@ -71,6 +73,13 @@ impl Trial {
                 Change::AddChannel(connection) => self.channels.push(*connection),
                 Change::RetireConnection(_) | Change::RetireLane(_) => {}
             }
+        }
+    }
+
+    /// One of the channels is not to be had.
+    pub(super) fn refused(&mut self, connection: ConnectionId) {
+        if let Some(at) = self.channels.iter().position(|c| *c == connection) {
+            self.channels.remove(at);
         }
     }
 
@@ -165,7 +174,22 @@ impl Growth {
         self.sated = true;
         self.rest_until = Some(now + self.backoff);
         self.backoff = (self.backoff * 2).min(MOST_BACKOFF);
+        self.gave_back = (trial.connections == 0).then(|| work.max(trial.before));
         self.give_back(&trial, evidence)
+    }
+
+    /// It goes clearly slower since channels were given back, and what there are have not windows
+    /// enough: so they did pay.
+    pub(super) fn is_missed(&mut self) -> bool {
+        let Some(before) = self.gave_back else {
+            return false;
+        };
+        let missed =
+            self.rates.len() > 3 && self.rates.iter().take(4).all(|r| *r < MISSED * before);
+        if missed {
+            self.gave_back = None;
+        }
+        missed
     }
 
     fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
@@ -181,5 +205,50 @@ impl Growth {
             }
         }
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Direction, GrowthConfig, LaneSample, Refusal};
+
+    /// Six channels got four more, of which one was refused; without four of nine there were
+    /// five, whose windows do not fill the path.
+    #[test]
+    fn what_was_refused_is_not_given_back() {
+        let now = testkit::sftp_model::epoch();
+        let connection = ConnectionId(0);
+        let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+        let changes = [Change::AddChannel(connection); 4];
+        growth.trial = Some(Trial::new(now, &changes, 100e6, 1));
+        growth.refused(now, Refusal::Channel(connection));
+        let lane = |channel| LaneSample {
+            lane: LaneId {
+                connection,
+                channel,
+            },
+            bytes: 0,
+            window: 2 << 20,
+            window_blocked: Duration::ZERO,
+            in_flight: 0,
+            depth: 0,
+            latency: Duration::ZERO,
+            stalls_disk: 0,
+            stalls_depth: 0,
+        };
+        let evidence = Evidence {
+            now,
+            remaining: None,
+            moved: 0,
+            done: 0,
+            cpu: Duration::ZERO,
+            idle: None,
+            bears_losses: false,
+            connections: Vec::new(),
+            lanes: (0..9).map(lane).collect(),
+        };
+        let trial = growth.trial.take().unwrap();
+        assert_eq!(growth.give_back(&trial, &evidence).len(), 3);
     }
 }
