@@ -87,8 +87,10 @@ impl Inbound {
     /// Where there is help and much to be opened, gives all packets in `buf` to be opened, from the
     /// last one on while we open and handle the first.
     pub(crate) fn look_ahead(&mut self, buf: &mut BytesMut) {
-        let idle = self.helper.as_ref().is_some_and(Helper::is_idle);
-        if !idle || buf.len() < WORTH_HELP || self.is_ahead() || self.inflate.is_some() {
+        if buf.len() < WORTH_HELP || self.is_ahead() || self.inflate.is_some() {
+            return;
+        }
+        if !self.helper.as_ref().is_some_and(Helper::is_idle) {
             return;
         }
         let mut jobs = Vec::new();
