@@ -112,6 +112,7 @@ impl Pair {
             let config = ChannelsConfig {
                 window,
                 max_window: u.int_in_range(1..=4 << 20)?,
+                ..ChannelsConfig::default()
             };
             let mut channels = Channels::new(role, config, pool.clone());
             if u.arbitrary()? {

@@ -1,7 +1,9 @@
 //! A server against a client that sends well-formed messages whenever it likes, and others. The
 //! server may hang up at any time, but it never panics, lets nobody in who has not signed with the
-//! right key for this very connection, and tells of no channel before that.
+//! right key for this very connection, tells of no channel before that, and does without a cipher
+//! only behind that and where both were told to. Now and then others help it to open and to seal.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -12,8 +14,8 @@ use ssh::auth::LoginEvent;
 use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
-use ssh::transport::{Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Event, Role};
+use ssh::transport::{Renounced, Transport, TransportEvent};
+use ssh::{Connection, ConnectionConfig, Event, Helper, Role, SealedQueue, Work};
 use wire::{Field, PacketBuf, Pool, Rest};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -55,6 +57,11 @@ enum Op {
     Raw {
         number: u8,
     },
+    Burst {
+        channel: u8,
+        len: u16,
+        spoilt: bool,
+    },
     Rekey {
         client: bool,
     },
@@ -65,6 +72,9 @@ enum Op {
 
 struct World {
     server: Connection,
+    sealed: SealedQueue,
+    /// What server and client were told to do without.
+    told: [Renounced; 2],
     client: Transport,
     to_server: BytesMut,
     to_client: BytesMut,
@@ -87,10 +97,30 @@ impl World {
         };
         let pool = Pool::new(32 * 1024, 8);
         let server = Connection::server(connection, pool, Box::new(|to| to.fill(9)));
+        let mut server = server.expect("sound settings");
+        let mut client = transport(Role::Client, config(Role::Client, offer));
+        let mut renounced = || {
+            let all = [
+                Renounced::Nothing,
+                Renounced::Cipher,
+                Renounced::CipherAndMac,
+            ];
+            u.choose(&all).copied()
+        };
+        let told = [renounced()?, renounced()?];
+        server.renounce(told[0]);
+        client.renounce(told[1]);
+        let mut sealed = SealedQueue::default();
+        if u.arbitrary()? {
+            server.set_helper(helper());
+            sealed.set_helper(helper());
+        }
         let key = |seed| PrivateKey::from_ed25519_seed(&[seed; 32]).expect("a key");
         Ok(Self {
-            server: server.expect("sound settings"),
-            client: transport(Role::Client, config(Role::Client, offer)),
+            server,
+            sealed,
+            told,
+            client,
             to_server: BytesMut::new(),
             to_client: BytesMut::new(),
             now: Instant::now(),
@@ -130,6 +160,7 @@ impl World {
             }
             let entered = self.server.is_authenticated();
             assert!(!entered || self.deserved, "let in for nothing");
+            self.check_cipher();
             let down = self.output();
             self.to_client.extend_from_slice(&down);
             loop {
@@ -163,18 +194,58 @@ impl World {
     fn output(&mut self) -> Vec<u8> {
         let mut down = Vec::new();
         loop {
-            match self.server.poll_output() {
-                Ok(Some(output)) => {
-                    let sealed = output.seal().expect("seals");
-                    down.extend_from_slice(sealed.remaining());
-                }
-                Ok(None) => return down,
-                Err(_) => {
-                    self.over = true;
-                    return down;
-                }
+            if self.sealed.fill(&mut self.server, 64 << 10).is_err() {
+                self.over = true;
+                return down;
+            }
+            let before = down.len();
+            for slice in self.sealed.slices() {
+                down.extend_from_slice(&slice);
+            }
+            self.sealed.written(down.len() - before);
+            if self.sealed.is_empty() {
+                return down;
             }
         }
+    }
+
+    /// Only behind a login and where both were told so is nothing enciphered, or nothing proven.
+    fn check_cipher(&self) {
+        let Some(chosen) = self.server.negotiated() else {
+            return;
+        };
+        for direction in [chosen.c2s, chosen.s2c] {
+            let clear = direction.cipher.is_none();
+            let unproven = clear && direction.mac.is_none();
+            if clear {
+                assert!(self.deserved && self.server.is_authenticated());
+                assert!(!self.told.contains(&Renounced::Nothing), "{:?}", self.told);
+            }
+            if unproven {
+                assert_eq!(self.told, [Renounced::CipherAndMac; 2]);
+            }
+        }
+    }
+
+    /// Much at once, of which a byte may be another on the way.
+    fn burst(&mut self, channel: u8, len: u16, spoilt: bool) {
+        let payload = ChannelData {
+            recipient: (channel % 6).into(),
+            data: &vec![b'b'; usize::from(len).min(32_768)],
+        }
+        .to_bytes();
+        for _ in 0..12 {
+            self.over |= self.client.send(PacketBuf::from_payload(&payload)).is_err();
+        }
+        if spoilt && !self.over {
+            let up = drain(&mut self.client);
+            self.to_server.extend_from_slice(&up);
+            let at = self.to_server.len() * 2 / 3;
+            if let Some(byte) = self.to_server.get_mut(at) {
+                *byte ^= 0x40;
+            }
+        }
+        self.exchange();
     }
 
     /// True when a key was decided about.
@@ -294,6 +365,14 @@ impl World {
                 self.exchange();
                 return Ok(());
             }
+            Op::Burst {
+                channel,
+                len,
+                spoilt,
+            } => {
+                self.burst(channel, len, spoilt);
+                return Ok(());
+            }
             Op::Wait { ms } => {
                 self.now += Duration::from_millis(ms.into());
                 self.over |= self.server.handle_timeout(self.now).is_err();
@@ -345,6 +424,19 @@ impl World {
         self.say(&payload);
         Ok(())
     }
+}
+
+/// Helps at once, on another thread, too late, or not at all.
+fn helper() -> Helper {
+    let turn = AtomicU32::new(0);
+    Helper::new(
+        || true,
+        move |work: Work| match turn.fetch_add(1, Relaxed) % 4 {
+            0 => work(),
+            1 | 2 => drop(std::thread::spawn(work)),
+            _ => {}
+        },
+    )
 }
 
 /// A request to be let in.

@@ -7,7 +7,7 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, Export, Server};
+use serve::{Access, Answer, Export, Server};
 use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, frame};
 use wire::Rest;
 
@@ -142,7 +142,13 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             let mut received = input.split_to(cut);
             while !received.is_empty() && served.is_ok() {
                 served = server.handle(&mut received);
-                output.append(server.answers());
+                let Ok(()) = server.take_answers(|answer| {
+                    match answer {
+                        Answer::Bytes(bytes) => output.extend_from_slice(bytes),
+                        Answer::Block(block) => output.extend(block.to_vec()),
+                    }
+                    Ok::<_, std::convert::Infallible>(())
+                });
             }
         }
 

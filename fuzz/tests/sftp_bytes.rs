@@ -157,14 +157,26 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
         let bound = u.int_in_range(0..=70_000)?;
         let mut stream = Vec::new();
         for _ in 0..u.int_in_range(0..=6)? {
-            let body = match u.ratio(1, 2)? {
-                true => {
+            let body = match u.int_in_range(0..=2)? {
+                0 => {
+                    let (handle, data) = (some_bytes(u)?, vec![8; u.int_in_range(0..=9000)?]);
+                    let (handle, data, offset) = (&handle, &data, u.arbitrary()?);
+                    let request = Request::Write {
+                        handle,
+                        offset,
+                        data,
+                    };
+                    let mut out = Vec::new();
+                    request.encode(RequestId(u.arbitrary()?), &mut out);
+                    out
+                }
+                1 => {
                     let data = vec![7; u.int_in_range(0..=3000)?];
                     let mut out = Vec::new();
                     Response::Data { data: &data }.encode(RequestId(u.arbitrary()?), &mut out);
                     out
                 }
-                false => {
+                _ => {
                     let body = some_bytes(u)?;
                     let mut out = Vec::new();
                     frame(&mut out, |out| out.extend_from_slice(&body));
@@ -183,6 +195,15 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
             let step = u.int_in_range(1..=40)?;
             assert_eq!(split(&mut new(), &stream, step, bound), whole);
         }
+        // A WRITE that comes in pieces is looked at more closely than one that does not.
+        let whole = split(&mut Splitter::new(bound), &stream, usize::MAX, bound);
+        let step = u.int_in_range(1..=4000)?;
+        let mut streaming = Splitter::streaming_writes(bound);
+        let pieces = split(&mut streaming, &stream, step, bound);
+        match pieces.1 {
+            true => assert!(whole.0.starts_with(&pieces.0)),
+            false => assert!(pieces == whole),
+        }
         Ok(())
     });
 }
@@ -197,6 +218,13 @@ fn split(s: &mut Splitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u
                 Ok(Some(Piece::Message(m))) => {
                     assert!(m.len() <= bound as usize);
                     got.push(m.to_vec());
+                }
+                Ok(Some(Piece::Write { head, data })) => {
+                    let len = data.iter().map(Bytes::len).sum::<usize>();
+                    assert!(head.len() + len <= bound as usize);
+                    let (head, zeros) = head.split_at(head.len() - 4);
+                    assert_eq!(zeros, [0; 4]);
+                    got.push([head, &(len as u32).to_be_bytes(), &data.concat()].concat());
                 }
                 Ok(Some(Piece::Data {
                     id,

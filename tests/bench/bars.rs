@@ -4,8 +4,6 @@ use measure::{Bar, Entry, Measure, Scenario};
 
 use crate::watch::rate_between;
 
-const OURS: &str = "longhaul";
-
 /// A figure of ours.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Asked {
@@ -25,6 +23,8 @@ pub(crate) enum Asked {
     /// At most this share of the CPU seconds of this tool: what a second is worth, machines differ
     /// about.
     ShareOfCpu(f64, &'static str),
+    /// At most this share of the CPU seconds of this tool, client and server together.
+    ShareOfBothCpu(f64, &'static str),
     /// At most so many MiB in the largest process.
     Memory(f64),
     /// At most so many round trips.
@@ -47,14 +47,16 @@ impl Asked {
             Self::Times(..)
                 | Self::ShareOfTime(..)
                 | Self::ShareOfCpu(..)
+                | Self::ShareOfBothCpu(..)
                 | Self::Best
                 | Self::OfBest(_)
         )
     }
 
-    /// What came of it.
-    pub(crate) fn judged(self, scenario: &Scenario) -> Bar {
-        let ours = scenario.entry(OURS);
+    /// What came of it for the tool `ours`.
+    pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> Bar {
+        let name = ours;
+        let ours = scenario.entry(ours);
         let median = |entry: Option<&Entry>, figure: &dyn Fn(&Entry) -> Option<measure::Spread>| {
             Some(figure(entry?)?.median)
         };
@@ -128,6 +130,22 @@ impl Asked {
                     true,
                 )
             }
+            Self::ShareOfBothCpu(bar, tool) => {
+                let cpu = |entry: &Entry| {
+                    let both = |sample: &measure::Sample| {
+                        sample.client_cpu_seconds + sample.server_cpu_seconds.unwrap_or(f64::NAN)
+                    };
+                    Some(entry.spread(both)?.median)
+                };
+                let theirs = scenario.entry(tool).and_then(cpu);
+                let measured = ours.and_then(cpu).zip(theirs).map(|(a, b)| a / b);
+                (
+                    format!("of the CPU time of {tool}, both ends, at most"),
+                    bar,
+                    measured,
+                    true,
+                )
+            }
             Self::Memory(bar) => (
                 "MiB of memory, at most".to_owned(),
                 bar,
@@ -162,7 +180,7 @@ impl Asked {
                 let others = scenario
                     .entries
                     .iter()
-                    .filter(|entry| entry.tool != OURS && !entry.tool.starts_with("iperf3"));
+                    .filter(|entry| entry.tool != name && !entry.tool.starts_with("iperf3"));
                 let best = others.filter_map(better).reduce(f64::max);
                 let measured = ours.and_then(better).zip(best).map(|(a, b)| a / b);
                 let (what, bar) = match self {

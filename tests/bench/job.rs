@@ -12,6 +12,8 @@ pub(crate) enum ServerKind {
     Stock,
     /// HPN-SSH's.
     Hpn,
+    /// `longhaul serve --listen`.
+    Serve,
     /// No SSH: iperf3's.
     Iperf,
 }

@@ -220,7 +220,10 @@ impl Ground<'_> {
             }
         }
         let asked = scenario.asked(way, self.settings);
-        result.bars = asked.iter().map(|asked| asked.judged(&result)).collect();
+        result.bars = asked
+            .iter()
+            .map(|asked| asked.judged(scenario.ours, &result))
+            .collect();
         result.thin();
         result
     }
@@ -302,7 +305,7 @@ impl Ground<'_> {
             // iperf3 runs for its ten seconds, whatever a copy is given.
             limit: match tool.server {
                 ServerKind::Iperf => result.limit_seconds.max(30.0),
-                ServerKind::Stock | ServerKind::Hpn => result.limit_seconds,
+                ServerKind::Stock | ServerKind::Hpn | ServerKind::Serve => result.limit_seconds,
             },
             programs: self.programs.clone(),
             output: scratch.join("sample.json"),

@@ -45,6 +45,12 @@ pub(crate) struct Scenario {
     /// When a run ends in the full race, in seconds.
     pub(crate) limit: f64,
     pub(crate) reference_cc: Option<&'static str>,
+    /// `longhaul serve` takes part, beside sshd.
+    served: bool,
+    /// The tool that is asked for something.
+    pub(crate) ours: &'static str,
+    cipher: Option<&'static str>,
+    plain: bool,
     /// Numbers of connections and channels count here.
     swept: bool,
     asked: &'static [Asked],
@@ -68,6 +74,10 @@ const PLAIN: Scenario = Scenario {
     quick: Quick::No,
     limit: 120.0,
     reference_cc: None,
+    served: false,
+    ours: "longhaul",
+    cipher: None,
+    plain: false,
     swept: false,
     asked: &[],
     asked_down: None,
@@ -101,6 +111,17 @@ const LOSSY: Scenario = Scenario {
     limit: 600.0,
     ..PLAIN
 };
+
+/// Our own server beside sshd, one connection: what a byte costs both ends.
+const SERVED: Scenario = Scenario {
+    content: Content::File(4 << 30),
+    held: ONE,
+    served: true,
+    ours: "longhaul to serve",
+    ..PLAIN
+};
+
+const ONE: &[&str] = &["--connections", "1", "--channels", "1"];
 
 /// A path that is slower than zlib, where compression can pay.
 const SLOW: Scenario = Scenario {
@@ -232,6 +253,68 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             Asked::ShareOfCpu(0.42, "scp"),
         ]),
         ..PLAIN
+    },
+    Scenario {
+        name: "serve-one",
+        about: "No path at all, one connection to a server of ours: one large file, beside others \
+                to their own.",
+        asked: &[
+            Asked::Times(2.0, "scp"),
+            Asked::Times(2.0, "hpnscp to hpnsshd"),
+            Asked::Times(2.0, "hpnscp to hpnsshd, AES"),
+            Asked::ShareOfBothCpu(0.6, "scp"),
+        ],
+        ..SERVED
+    },
+    Scenario {
+        name: "serve-lanes",
+        about: "The same with as many connections as there come to be.",
+        held: &[],
+        asked: &[Asked::Times(2.0, "scp"), Asked::Best],
+        ..SERVED
+    },
+    Scenario {
+        name: "serve-chacha",
+        about: "One connection to a server of ours, chacha20-poly1305: one large file.",
+        cipher: Some("chacha20-poly1305@openssh.com"),
+        asked: &[Asked::Times(1.6, "scp")],
+        ..SERVED
+    },
+    Scenario {
+        name: "serve-none",
+        about: "One connection to a server of ours, neither cipher nor MAC behind the login, beside \
+                HPN-SSH's NONE and our own default: one large file.",
+        plain: true,
+        asked: &[
+            Asked::Times(1.15, "longhaul to serve, encrypted"),
+            Asked::Times(1.0, "hpnscp to hpnsshd"),
+        ],
+        ..SERVED
+    },
+    Scenario {
+        name: "serve-transatlantic",
+        about: "1 Gbit/s at 114 ms, tuned TCP buffers, one connection to a server of ours: one \
+                large file.",
+        content: Content::File(4 << 30),
+        held: ONE,
+        limit: 300.0,
+        served: true,
+        ours: "longhaul to serve",
+        asked: &[Asked::LastHalf(108.0)],
+        ..TUNED
+    },
+    Scenario {
+        name: "serve-transatlantic-scp",
+        about: "1 Gbit/s at 114 ms, tuned TCP buffers: OpenSSH's scp to a server of ours, beside \
+                sshd.",
+        // Logging in and slow start take both of them three seconds.
+        content: Content::File(2 << 30),
+        limit: 300.0,
+        ways: UP,
+        served: true,
+        ours: "scp to serve",
+        asked: &[Asked::Times(5.0, "scp")],
+        ..TUNED
     },
     Scenario {
         name: "loopback-small",
@@ -441,6 +524,9 @@ impl Scenario {
             alone: self.alone,
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
+            served: self.served,
+            cipher: self.cipher,
+            plain: self.plain,
         }
     }
 
@@ -527,7 +613,10 @@ mod tests {
                 .iter()
                 .chain(scenario.asked_down.unwrap_or_default())
             {
-                if let Asked::Times(_, tool) | Asked::ShareOfTime(_, tool) = asked {
+                if let Asked::Times(_, tool)
+                | Asked::ShareOfTime(_, tool)
+                | Asked::ShareOfBothCpu(_, tool) = asked
+                {
                     assert!(
                         crate::tools::TOOLS.iter().any(|t| t.name == *tool),
                         "{tool}"

@@ -16,6 +16,8 @@ use crate::tools::find;
 
 /// Where HPN-SSH's server listens on the far side of a lab.
 const HPN_PORT: u16 = 2222;
+/// Where our own does.
+const SERVE_PORT: u16 = 2022;
 /// iperf3's own.
 const IPERF_PORT: u16 = 5201;
 
@@ -26,6 +28,34 @@ pub(crate) struct Servers {
     stock: Option<Peer>,
     hpn_loopback: Option<(Daemon, u16)>,
     hpn: Option<Hpn>,
+    serve_loopback: Option<(Daemon, u16)>,
+    serve: Serve,
+}
+
+/// `longhaul serve`.
+struct Serve {
+    folder: PathBuf,
+    host_key: KeyPair,
+}
+
+impl Serve {
+    fn command(&self, address: &str) -> Vec<String> {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let program = longhaul_tests::longhaul().display().to_string();
+        let words = [
+            &program,
+            "serve",
+            "--listen",
+            address,
+            "--authorized-keys",
+            &file("authorized_keys"),
+            "--host-key",
+            &self.host_key.private.display().to_string(),
+            // Counts for clients that are told so too.
+            "--insecure-none-mac",
+        ];
+        words.map(str::to_owned).to_vec()
+    }
 }
 
 struct Hpn {
@@ -75,8 +105,19 @@ impl Servers {
                 })
             }
         };
+        let client = ClientDir::new();
+        let serve = folder.join("serve");
+        fs::create_dir_all(&serve)?;
+        let authorized = format!("{}\n", client.key().public_line());
+        fs::write(serve.join("authorized_keys"), authorized)?;
+        let serve = Serve {
+            host_key: KeyPair::generate(&serve, "host", KeyKind::Ed25519),
+            folder: serve,
+        };
         Ok(Self {
-            client: ClientDir::new(),
+            client,
+            serve_loopback: None,
+            serve,
             stock: None,
             hpn_loopback: None,
             hpn,
@@ -98,6 +139,17 @@ impl Servers {
                 };
                 Ok((far("iperf3 -s".to_owned(), IPERF_PORT), Some(server)))
             }
+            ServerKind::Serve => {
+                let words = self.serve.command(&format!("0.0.0.0:{SERVE_PORT}"));
+                let words: Vec<String> = words.iter().map(|w| shell_quoted(w.as_ref())).collect();
+                let server = self.client_of(
+                    &self.serve.folder,
+                    &self.serve.host_key,
+                    ("far", SERVE_PORT),
+                    None,
+                )?;
+                Ok((far(words.join(" "), SERVE_PORT), Some(server)))
+            }
             ServerKind::Hpn => {
                 let hpn = self.hpn()?;
                 let config = self.write_hpn_config(hpn, "0.0.0.0", HPN_PORT)?;
@@ -105,7 +157,7 @@ impl Servers {
                 let words: Vec<String> = words.iter().map(|w| shell_quoted(w.as_ref())).collect();
                 Ok((
                     far(words.join(" "), HPN_PORT),
-                    Some(self.hpn_server(hpn, "far", HPN_PORT, None)?),
+                    Some(self.client_of(&hpn.folder, &hpn.host_key, ("far", HPN_PORT), None)?),
                 ))
             }
         }
@@ -116,6 +168,7 @@ impl Servers {
         match kind {
             ServerKind::Stock => self.stock_on_loopback(),
             ServerKind::Hpn => self.hpn_on_loopback(),
+            ServerKind::Serve => self.serve_on_loopback(),
             ServerKind::Iperf => Err(io::Error::other("there is no path to measure")),
         }
     }
@@ -168,7 +221,37 @@ impl Servers {
             Some((daemon, port)) => (daemon.pid(), *port),
             None => return Err(io::Error::other("hpnsshd did not start")),
         };
-        self.hpn_server(self.hpn()?, "127.0.0.1", port, Some(pid))
+        let hpn = self.hpn()?;
+        self.client_of(&hpn.folder, &hpn.host_key, ("127.0.0.1", port), Some(pid))
+    }
+
+    fn serve_on_loopback(&mut self) -> io::Result<Server> {
+        if self.serve_loopback.is_none() {
+            let port = port::free();
+            let mut command = Command::new("/usr/bin/env");
+            command.args(self.serve.command(&format!("127.0.0.1:{port}")));
+            let log = self.serve.folder.join("log");
+            let mut daemon = Daemon::start("longhaul serve", command, &log)?;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            if daemon.line_after("listening at ", deadline).is_none() {
+                let log = daemon.log();
+                return Err(io::Error::other(format!(
+                    "the server did not come up: {log}"
+                )));
+            }
+            self.serve_loopback = Some((daemon, port));
+        }
+        let (pid, port) = match &self.serve_loopback {
+            Some((daemon, port)) => (daemon.pid(), *port),
+            None => return Err(io::Error::other("the server did not start")),
+        };
+        let serve = &self.serve;
+        self.client_of(
+            &serve.folder,
+            &serve.host_key,
+            ("127.0.0.1", port),
+            Some(pid),
+        )
     }
 
     fn write_hpn_config(&self, hpn: &Hpn, address: &str, port: u16) -> io::Result<PathBuf> {
@@ -190,7 +273,7 @@ impl Servers {
         let text = format!(
             "ListenAddress {address}:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
              StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n\
-             UseDNS no\nSubsystem sftp {sftp}\n",
+             UseDNS no\nNoneEnabled yes\nNoneMacEnabled yes\nSubsystem sftp {sftp}\n",
             hpn.host_key.private.display(),
             authorized.display()
         );
@@ -198,13 +281,20 @@ impl Servers {
         Ok(config)
     }
 
-    fn hpn_server(&self, hpn: &Hpn, host: &str, port: u16, pid: Option<u32>) -> io::Result<Server> {
-        let known_hosts = hpn.folder.join("known_hosts");
-        let key = hpn.host_key.public_line();
+    /// The client's side of a server that is ours to start, with its files in `folder`.
+    fn client_of(
+        &self,
+        folder: &Path,
+        host_key: &KeyPair,
+        (host, port): (&str, u16),
+        pid: Option<u32>,
+    ) -> io::Result<Server> {
+        let known_hosts = folder.join("known_hosts");
+        let key = host_key.public_line();
         fs::write(&known_hosts, format!("[{host}]:{port} {key}\n"))?;
         let private = self.client.key().private.clone();
         let user = self.this_user();
-        let config = hpn.folder.join("ssh_config");
+        let config = folder.join("ssh_config");
         let text = format!(
             "Host far\n  HostName {host}\n  Port {port}\n  User {user}\n  IdentityFile {}\n  \
              IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {}\n  \

@@ -29,6 +29,12 @@ pub(crate) struct Ask {
     pub(crate) path: bool,
     /// Congestion control of iperf3's streams, where it is not the default.
     pub(crate) reference_cc: Option<&'static str>,
+    /// `longhaul serve` takes part.
+    pub(crate) served: bool,
+    /// Instead of each tool's own choice.
+    pub(crate) cipher: Option<&'static str>,
+    /// Data are neither enciphered nor authenticated.
+    pub(crate) plain: bool,
 }
 
 /// A command with placeholders (see [`crate::job::Job`]), or why there is none.
@@ -161,6 +167,55 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "hpnscp to hpnsshd, AES",
+        programs: &["hpnscp", "hpnssh", "hpnsshd"],
+        version: &["hpnssh", "-V"],
+        from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",
+        server: ServerKind::Hpn,
+        quick: false,
+        // Its default is ChaCha20 on threads; this is AES-CTR on threads.
+        command: |ask| {
+            if !ask.served || ask.cipher.is_some() || ask.plain {
+                return Err("its default is raced here");
+            }
+            hpnscp(&Ask {
+                cipher: Some("aes128-ctr"),
+                ..*ask
+            })
+        },
+        more: &[],
+    },
+    Tool {
+        name: "longhaul to serve",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| beside_serve(ask, longhaul),
+        ..LONGHAUL
+    },
+    Tool {
+        name: "longhaul to serve, encrypted",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| match ask.plain {
+            true => longhaul(&Ask {
+                plain: false,
+                ..*ask
+            }),
+            false => Err("it is where nothing else is"),
+        },
+        ..LONGHAUL
+    },
+    Tool {
+        name: "scp to serve",
+        programs: &["scp", "ssh"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Serve,
+        quick: false,
+        command: |ask| beside_serve(ask, scp),
+        more: &[],
+    },
+    Tool {
         name: "mscp",
         programs: &["mscp"],
         version: &["-h"],
@@ -239,6 +294,13 @@ fn words<S: AsRef<str>>(words: &[&str], more: impl IntoIterator<Item = S>) -> Ve
         .collect()
 }
 
+fn beside_serve(ask: &Ask, command: fn(&Ask) -> Words) -> Words {
+    match ask.served {
+        true => command(ask),
+        false => Err("the race here is to servers that nobody changed"),
+    }
+}
+
 fn longhaul(ask: &Ask) -> Words {
     let mut command = words(&["longhaul", "cp", "-q", "-F", "$CONFIG"], [""; 0]);
     if !ask.file {
@@ -249,6 +311,12 @@ fn longhaul(ask: &Ask) -> Words {
     }
     if let Some(class) = ask.dscp {
         command.extend(["--dscp".to_owned(), class.to_owned()]);
+    }
+    if let Some(cipher) = ask.cipher {
+        command.extend(["-c".to_owned(), cipher.to_owned()]);
+    }
+    if ask.plain {
+        command.push("--insecure-none-mac".to_owned());
     }
     command.extend(ask.held.iter().map(|&word| word.to_owned()));
     Ok(words_of(command, operands(ask)))
@@ -268,10 +336,16 @@ fn ssh_flags(ask: &Ask) -> Vec<String> {
     if let Some(class) = ask.dscp {
         flags.push(format!("-oIPQoS={class}"));
     }
+    if let Some(cipher) = ask.cipher {
+        flags.extend(["-c".to_owned(), cipher.to_owned()]);
+    }
     flags
 }
 
 fn like_scp(program: &str, ask: &Ask) -> Words {
+    if ask.plain && program != "hpnscp" {
+        return Err("it always encrypts");
+    }
     let mut command = words(&[program, "-q"], ssh_flags(ask));
     if !ask.file {
         command.push("-r".to_owned());
@@ -284,10 +358,18 @@ fn scp(ask: &Ask) -> Words {
 }
 
 fn hpnscp(ask: &Ask) -> Words {
-    like_scp("hpnscp", ask)
+    let mut command = like_scp("hpnscp", ask)?;
+    if ask.plain {
+        let none = ["NoneEnabled", "NoneSwitch", "NoneMacEnabled"];
+        command.splice(2..2, none.map(|option| format!("-o{option}=yes")));
+    }
+    Ok(command)
 }
 
 fn sftp(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let verb = match ask.way {
         Way::Up => "put",
         Way::Down => "get",
@@ -301,6 +383,9 @@ fn sftp(ask: &Ask) -> Words {
 }
 
 fn rsync(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(&Ask {
         compress: false,
         ..*ask
@@ -314,6 +399,9 @@ fn rsync(ask: &Ask) -> Words {
 }
 
 fn tar(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let line = match ask.way {
@@ -324,6 +412,9 @@ fn tar(ask: &Ask) -> Words {
 }
 
 fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
+    if ask.cipher.is_some() || ask.plain {
+        return Err("its ssh is told nothing of ciphers");
+    }
     if ask.compress {
         return Err("its ssh does not compress");
     }
@@ -354,6 +445,9 @@ fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
 }
 
 fn lftp(ask: &Ask) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let copy = match (ask.way, ask.file) {
@@ -371,10 +465,16 @@ fn lftp(ask: &Ask) -> Words {
 }
 
 fn mscp(ask: &Ask, more: &[&str]) -> Words {
+    if ask.plain {
+        return Err("it always encrypts");
+    }
     if ask.dscp.is_some() {
         return Err("it cannot mark packets");
     }
     let mut command = words(&["mscp", "-q", "-F", "$CONFIG"], more);
+    if let Some(cipher) = ask.cipher {
+        command.extend(["-c".to_owned(), cipher.to_owned()]);
+    }
     if ask.compress {
         command.extend(words(&["-C", "yes"], [""; 0]));
     }

@@ -94,7 +94,7 @@ impl ServerProcess {
     /// Finds the server that the lab around this process started: a child of one of our
     /// ancestors, or of one of their other children.
     pub(crate) fn in_lab() -> Option<Self> {
-        const NAMES: [&str; 3] = ["sshd", "hpnsshd", "iperf3"];
+        const NAMES: [&str; 4] = ["sshd", "hpnsshd", "iperf3", "longhaul"];
         let processes = processes();
         let parent = |pid: u32| processes.iter().find(|p| p.0 == pid).map(|p| p.1);
         let ancestors = |pid: u32| std::iter::successors(Some(pid), |pid| parent(*pid));

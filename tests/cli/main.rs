@@ -12,6 +12,7 @@ mod lanes;
 mod lanes_files;
 mod like_scp;
 mod listening;
+mod listening_memory;
 mod load;
 mod lying_server;
 mod operating;

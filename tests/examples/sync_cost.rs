@@ -216,6 +216,8 @@ impl Connect for Host {
         };
         let config = query.resolve(&user).map_err(|e| e.to_string())?;
         let around = Surroundings {
+            renounced: ssh::transport::Renounced::Nothing,
+            window_poll: true,
             prompt: Arc::new(Mutex::new(Batch)),
             opened: Arc::new(|_| {}),
             memories: None,

@@ -3,6 +3,7 @@
 mod asyncssh;
 mod dropbear;
 mod go;
+mod hpn;
 mod libssh;
 mod long_path;
 mod openssh;

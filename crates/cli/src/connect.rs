@@ -117,6 +117,8 @@ impl Hosts {
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
+            renounced: self.flags.renounced,
+            window_poll: !self.flags.no_window_poll,
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

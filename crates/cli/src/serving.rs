@@ -19,6 +19,7 @@ use serve::listen::{
     AccountProcess, Current, Log, Role, Server, Settings, hide_memory, preauth, stopping,
     tell_metrics,
 };
+use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -132,6 +133,12 @@ fn streams() -> io::Result<(File, File)> {
 
 fn listen(args: &ServeArgs) -> Result<(), String> {
     let settled = Settled::of(args)?;
+    if args.renounced != Renounced::Nothing {
+        warn!(
+            "clients that were told the same will NOT BE ENCRYPTED once they have logged in: \
+             whoever is on the path can read what they copy"
+        );
+    }
     // It is opened again for each login; what is wrong already is told now.
     if !settled.root_is_a_pattern() {
         drop(settled.export()?);

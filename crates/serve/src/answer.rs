@@ -1,11 +1,13 @@
 //! Which request does what.
 
+use bytes::Bytes;
 use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags};
 use sftp::{Limits, Request, RequestId, StatusCode};
 
 use crate::Export;
 use crate::accounts::Accounts;
+use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
@@ -53,12 +55,27 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Carries a request out and appends the answer to `out`.
-    pub(crate) fn answer(&mut self, id: RequestId, request: Request<'_>, out: &mut Vec<u8>) {
+    /// Carries a request out and appends the answer to `out`. What a WRITE has not in itself is in
+    /// `data`.
+    pub(crate) fn answer(
+        &mut self,
+        id: RequestId,
+        request: Request<'_>,
+        data: &[Bytes],
+        out: &mut Answers,
+    ) {
         let mut reply = Reply::new(id, out);
-        let done = match self.export.access.allows(&request) {
-            true => self.carry_out(request, &mut reply),
-            false => Err(self.forbidden()),
+        let done = match (self.export.access.allows(&request), request) {
+            (false, _) => Err(self.forbidden()),
+            (
+                true,
+                Request::Write {
+                    handle,
+                    offset,
+                    data: [],
+                },
+            ) => self.write(handle, offset, data.iter().map(|bytes| &bytes[..])),
+            (true, request) => self.carry_out(request, &mut reply),
         };
         reply.end(done);
     }
@@ -77,7 +94,7 @@ impl<'e> Session<'e> {
                 handle,
                 offset,
                 data,
-            } => self.write(handle, offset, data),
+            } => self.write(handle, offset, [data]),
             R::Fstat { handle } => {
                 reply.attributes(&fs::fstat(self.handles.get(handle)?.fd())?);
                 Ok(())

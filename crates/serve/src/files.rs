@@ -1,7 +1,7 @@
 //! What is asked of open files.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{self, Mode, OFlags};
@@ -16,6 +16,10 @@ use crate::reply::Reply;
 
 /// copy-data reads so much at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
+/// What less is asked for than this shares its packet with other answers.
+const GATHERED_BELOW: usize = 8 << 10;
+/// Slices that one pwritev takes (of Linux and the BSDs).
+const IOV_MAX: usize = 1024;
 
 impl Session<'_> {
     pub(crate) fn open(
@@ -76,18 +80,30 @@ impl Session<'_> {
         };
         let len = len.min(LONGEST_DATA) as usize;
         let moved = &mut self.moved;
-        reply.data(|out| {
-            let read = sys::append_at(file, out, len, offset)?;
+        let mut note = |read: usize| {
             *sent += read as u64;
             moved.sent += read as u64;
             match read == 0 && len > 0 {
                 true => Err(Refused::end_of_file()),
                 false => Ok(()),
             }
+        };
+        if len < GATHERED_BELOW {
+            return reply.data(|out| note(sys::append_at(&*file, out, len, offset)?));
+        }
+        reply.long_data(len, |slices| {
+            let read = read_at(file, slices, offset)?;
+            note(read).map(|()| read)
         })
     }
 
-    pub(crate) fn write(&mut self, handle: &[u8], offset: u64, data: &[u8]) -> Answer {
+    /// The data come in pieces.
+    pub(crate) fn write<'d>(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        data: impl IntoIterator<Item = &'d [u8]>,
+    ) -> Answer {
         let Open::File {
             file,
             append,
@@ -97,12 +113,10 @@ impl Session<'_> {
         else {
             return Err(Errno::ISDIR.into());
         };
-        match append {
-            true => file.write_all(data)?,
-            false => file.write_all_at(data, offset)?,
-        }
-        *received += data.len() as u64;
-        self.moved.received += data.len() as u64;
+        let mut slices: Vec<IoSlice<'_>> = data.into_iter().map(IoSlice::new).collect();
+        let written = write_at(file, &mut slices, (!*append).then_some(offset))?;
+        *received += written;
+        self.moved.received += written;
         Ok(())
     }
 
@@ -146,6 +160,35 @@ impl Session<'_> {
             false => Err(Refused::end_of_file()),
         }
     }
+}
+
+/// Fills `slices` as far as the file goes. A short read says nothing to clients: what follows they
+/// ask for again.
+fn read_at(file: &File, slices: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize, Errno> {
+    retry_on_intr(|| rustix::io::preadv(file, slices, offset))
+}
+
+/// Writes all of `slices`, at the end of a file that is appended to; returns how many bytes.
+fn write_at(
+    file: &File,
+    mut slices: &mut [IoSlice<'_>],
+    offset: Option<u64>,
+) -> Result<u64, Errno> {
+    let mut done = 0;
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        let some = &slices[..slices.len().min(IOV_MAX)];
+        let n = retry_on_intr(|| match offset {
+            Some(offset) => rustix::io::pwritev(file, some, offset.saturating_add(done)),
+            None => rustix::io::writev(file, some),
+        })?;
+        if n == 0 {
+            return Err(Errno::IO);
+        }
+        done += n as u64;
+        IoSlice::advance_slices(&mut slices, n);
+    }
+    Ok(done)
 }
 
 fn open_flags(flags: OpenFlags) -> OFlags {

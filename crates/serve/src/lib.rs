@@ -8,6 +8,7 @@
 mod access;
 mod accounts;
 mod answer;
+mod answers;
 mod attributes;
 mod beneath;
 mod drop_box;
@@ -24,6 +25,7 @@ mod stream;
 
 pub use access::Access;
 pub use answer::Moved;
+pub use answers::Answer;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
 pub use stream::{Server, stdio};

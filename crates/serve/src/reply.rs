@@ -1,7 +1,10 @@
+use std::io::IoSliceMut;
+
 use rustix::fs::Stat;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText};
 use wire::{Field, Rest};
 
+use crate::answers::{Answers, DATA_HEADER};
 use crate::attributes::attributes;
 use crate::error::Refused;
 
@@ -9,13 +12,13 @@ use crate::error::Refused;
 /// else to tell.
 pub(crate) struct Reply<'o> {
     id: RequestId,
-    out: &'o mut Vec<u8>,
+    out: &'o mut Answers,
     start: usize,
 }
 
 impl<'o> Reply<'o> {
     /// To request `id`, behind what is in `out`.
-    pub(crate) fn new(id: RequestId, out: &'o mut Vec<u8>) -> Self {
+    pub(crate) fn new(id: RequestId, out: &'o mut Answers) -> Self {
         let start = out.len();
         Self { id, out, start }
     }
@@ -27,34 +30,55 @@ impl<'o> Reply<'o> {
             Ok(()) => (StatusCode::OK, "Success"),
             Err(refused) => (refused.code, &*refused.words),
         };
-        self.out.truncate(self.start);
+        let before = self.start - (self.out.len() - self.out.bytes().len());
+        self.out.bytes().truncate(before);
         let message = words.as_bytes();
         let text = StatusText { message };
-        Response::Status { code, text }.encode(self.id, self.out);
+        Response::Status { code, text }.encode(self.id, self.out.bytes());
     }
 
     /// HANDLE.
     pub(crate) fn handle(&mut self, handle: &[u8]) {
-        Response::Handle { handle }.encode(self.id, self.out);
+        Response::Handle { handle }.encode(self.id, self.out.bytes());
     }
 
-    /// DATA, which `read` appends: they stay where they are read to.
+    /// DATA, which `read` appends. Little of it, that is: it is copied once more.
     pub(crate) fn data<E>(
         &mut self,
         read: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        Response::encode_data(self.id, self.out, read)
+        Response::encode_data(self.id, self.out.bytes(), read)
+    }
+
+    /// DATA of up to `len` bytes, which `read` reads to where they leave from; it tells how many
+    /// there are.
+    pub(crate) fn long_data<E>(
+        &mut self,
+        len: usize,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let mut block = self.out.block(len);
+        let slices = block.grow(len).into_iter();
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+        let n = read(&mut slices)?;
+        drop(slices);
+        block.truncate(n);
+        let mut header = Vec::with_capacity(DATA_HEADER);
+        Response::encode_data_header(self.id, n, &mut header);
+        block.prepend(&header);
+        self.out.push(block);
+        Ok(())
     }
 
     /// ATTRS.
     pub(crate) fn attributes(&mut self, stat: &Stat) {
         let attrs = attributes(stat);
-        Response::Attrs { attrs }.encode(self.id, self.out);
+        Response::Attrs { attrs }.encode(self.id, self.out.bytes());
     }
 
     /// NAME with these entries.
     pub(crate) fn names(&mut self, names: Names<'_>) {
-        Response::Name { names }.encode(self.id, self.out);
+        Response::Name { names }.encode(self.id, self.out.bytes());
     }
 
     /// NAME with one path and nothing else.
@@ -71,6 +95,6 @@ impl<'o> Reply<'o> {
         let mut bytes = Vec::new();
         body.write(&mut bytes);
         let body = Rest(&bytes);
-        Response::ExtendedReply { body }.encode(self.id, self.out);
+        Response::ExtendedReply { body }.encode(self.id, self.out.bytes());
     }
 }

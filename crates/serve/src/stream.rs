@@ -4,16 +4,19 @@ use std::os::fd::AsFd;
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use sftp::{Init, OPENSSH_EXTENSIONS, Piece, Request, Splitter, Version, frame};
-use wire::{Field, Rest};
+use wire::{Field, Pool, Rest};
 
 use crate::Export;
 use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
+use crate::answers::{Answer, Answers, DATA_HEADER};
 use crate::error::StreamError;
 
 /// Read from the client at once.
 const SEGMENT: usize = 256 * 1024;
 /// Requests wait while there are so many bytes of answers.
 const GATHERED: usize = 512 * 1024;
+/// Packets that are kept for further answers.
+const KEPT: usize = 2;
 
 /// The SFTP server of one client, who is answered in the order of the requests, which clients
 /// that know sftp-server rely on.
@@ -21,22 +24,25 @@ pub struct Server<'e> {
     session: Session<'e>,
     splitter: Splitter,
     greeted: bool,
-    answers: Vec<u8>,
+    answers: Answers,
 }
 
 impl<'e> Server<'e> {
     /// Before the client has said anything.
     pub fn new(export: &'e Export) -> Self {
-        Self::with_handles(export, usize::MAX)
+        // A packet for each answer: nobody cuts them.
+        let slot = LONGEST_DATA as usize + DATA_HEADER;
+        Self::answering_in(Pool::new(slot, KEPT), slot, export, usize::MAX)
     }
 
-    /// The same, with at most so many files and directories open at once.
-    pub fn with_handles(export: &'e Export, handles: usize) -> Self {
+    /// The same, whose files are read into packets of `pool` with up to `slot` bytes each, and with
+    /// at most so many files and directories open at once.
+    pub fn answering_in(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
         Self {
             session: Session::new(export, handles),
-            splitter: Splitter::new(LONGEST),
+            splitter: Splitter::streaming_writes(LONGEST),
             greeted: false,
-            answers: Vec::with_capacity(GATHERED + 2 * LONGEST_DATA as usize),
+            answers: Answers::new(pool, slot),
         }
     }
 
@@ -49,8 +55,10 @@ impl<'e> Server<'e> {
         while self.answers.len() < GATHERED {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {
-                Some(Piece::Message(message)) if self.greeted => self.answer(&message)?,
+                Some(Piece::Message(message)) if self.greeted => self.answer(&message, &[])?,
                 Some(Piece::Message(message)) => self.greet(&message)?,
+                Some(Piece::Write { head, data }) if self.greeted => self.answer(&head, &data)?,
+                Some(Piece::Write { .. }) => return Err(StreamError::NoInit),
                 // It comes from splitters that stream data.
                 Some(Piece::Data { .. }) => {}
                 None => break,
@@ -59,9 +67,15 @@ impl<'e> Server<'e> {
         Ok(())
     }
 
-    /// The answers in their order; whoever has sent them takes them out.
-    pub fn answers(&mut self) -> &mut Vec<u8> {
-        &mut self.answers
+    /// Takes out the answers in their order.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn take_answers<E>(
+        &mut self,
+        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.answers.take(to)
     }
 
     /// What the client has moved so far.
@@ -86,13 +100,13 @@ impl<'e> Server<'e> {
             version: 3,
             extensions: Rest(&pairs),
         };
-        frame(&mut self.answers, |out| version.encode(out));
+        frame(self.answers.bytes(), |out| version.encode(out));
         Ok(())
     }
 
-    fn answer(&mut self, message: &Bytes) -> Result<(), StreamError> {
+    fn answer(&mut self, message: &Bytes, data: &[Bytes]) -> Result<(), StreamError> {
         let (id, request) = Request::decode(message).map_err(StreamError::Message)?;
-        self.session.answer(id, request, &mut self.answers);
+        self.session.answer(id, request, data, &mut self.answers);
         Ok(())
     }
 }
@@ -115,13 +129,23 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
         let mut received = segment.split().freeze();
         loop {
             server.handle(&mut received)?;
-            let answers = server.answers();
-            if answers.is_empty() {
+            let mut any = false;
+            let written = server.take_answers(|answer| {
+                any = true;
+                match answer {
+                    Answer::Bytes(bytes) => output.write_all(bytes),
+                    Answer::Block(block) => {
+                        let mut packets = block.packets();
+                        packets.try_for_each(|packet| output.write_all(packet.payload()))
+                    }
+                }
+            });
+            written
+                .and_then(|()| output.flush())
+                .map_err(StreamError::Io)?;
+            if !any {
                 break;
             }
-            output.write_all(answers).map_err(StreamError::Io)?;
-            output.flush().map_err(StreamError::Io)?;
-            answers.clear();
         }
     }
 }

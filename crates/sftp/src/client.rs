@@ -250,6 +250,8 @@ impl Client {
         while let Some(piece) = self.splitter.next(input)? {
             match piece {
                 Piece::Message(message) => self.message(&message)?,
+                // It comes from splitters that stream them.
+                Piece::Write { .. } => {}
                 Piece::Data {
                     id,
                     total,

@@ -327,6 +327,18 @@ responses! {
 }
 
 impl Response<'_> {
+    /// Appends what stands in front of `len` bytes of data in a DATA.
+    pub fn encode_data_header(id: RequestId, len: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        Response::Data { data: &[] }.encode(id, out);
+        let [whole, data] = [len + 9, len].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        for (at, n) in [(start, whole), (start + 9, data)] {
+            if let Some(place) = out.get_mut(at..at + 4) {
+                place.copy_from_slice(&n.to_be_bytes());
+            }
+        }
+    }
+
     /// Appends a DATA whose data `read` appends: a server reads them to the place they leave from.
     ///
     /// # Errors
@@ -425,7 +437,11 @@ mod tests {
             out.extend_from_slice(data);
             Ok::<_, ()>(())
         });
-        assert_eq!((done, read), (Ok(()), whole));
+        assert_eq!((done, &read), (Ok(()), &whole));
+        let mut apart = b"before".to_vec();
+        Response::encode_data_header(id, data.len(), &mut apart);
+        apart.extend_from_slice(data);
+        assert_eq!(apart, whole);
     }
 
     #[test]

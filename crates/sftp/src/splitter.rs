@@ -7,19 +7,30 @@ use crate::Error;
 /// A message that lies in one segment is a slice of it. Others are gathered, except the data of
 /// DATA, which a splitter made with [`Splitter::streaming_data`] hands on as it comes: an answer
 /// of 255 KiB spans eight channel packets, and copying them together would be one pass over
-/// memory for nothing.
+/// memory for nothing. For the same reason one made with [`Splitter::streaming_writes`] leaves the
+/// data of a WRITE where they came.
 #[derive(Debug)]
 pub struct Splitter {
     bound: u32,
-    streaming: bool,
+    streaming: Streaming,
     partial: Vec<u8>,
+    /// Data of a WRITE that is arriving.
+    data: Vec<Bytes>,
     state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Streaming {
+    Nothing,
+    Data,
+    Writes,
 }
 
 #[derive(Debug)]
 enum State {
     Header,
     Message { end: usize },
+    Write { end: usize, have: usize },
     Data { id: u32, total: u32, at: u32 },
 }
 
@@ -28,6 +39,13 @@ enum State {
 pub enum Piece {
     /// A whole message without its length.
     Message(Bytes),
+    /// A WRITE in several pieces, of a splitter that streams them.
+    Write {
+        /// The message without its length, as one without data.
+        head: Bytes,
+        /// The data.
+        data: Vec<Bytes>,
+    },
     /// Some of the file data of a DATA message.
     Data {
         /// Of which request.
@@ -41,6 +59,10 @@ pub enum Piece {
     },
 }
 
+const WRITE: u8 = 6;
+/// Smaller pieces of a WRITE are put together: a client that sends them one by one must not make
+/// us keep a thousand times as much.
+const SMALL: usize = 2048;
 const DATA: u8 = 103;
 /// Length, number, request id, length of the data.
 const DATA_HEADER: usize = 13;
@@ -50,8 +72,9 @@ impl Splitter {
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
-            streaming: false,
+            streaming: Streaming::Nothing,
             partial: Vec::new(),
+            data: Vec::new(),
             state: State::Header,
         }
     }
@@ -59,7 +82,15 @@ impl Splitter {
     /// Hands the data of DATA on as it comes.
     pub fn streaming_data(bound: u32) -> Self {
         Self {
-            streaming: true,
+            streaming: Streaming::Data,
+            ..Self::new(bound)
+        }
+    }
+
+    /// Hands on a WRITE that does not lie in one piece as [`Piece::Write`].
+    pub fn streaming_writes(bound: u32) -> Self {
+        Self {
+            streaming: Streaming::Writes,
             ..Self::new(bound)
         }
     }
@@ -84,6 +115,7 @@ impl Splitter {
                     }
                 }
                 State::Message { end } => return Ok(self.message(end, input)),
+                State::Write { end, have } => return self.write(end, have, input),
                 State::Data { id, total, at } => {
                     if input.is_empty() {
                         return Ok(None);
@@ -129,7 +161,7 @@ impl Splitter {
                 });
             }
         }
-        let is_data = self.streaming && head[4] == DATA && have > 4;
+        let is_data = self.streaming == Streaming::Data && head[4] == DATA && have > 4;
         if have < 5 || (is_data && have < DATA_HEADER) {
             self.partial.extend_from_slice(input);
             input.clear();
@@ -148,12 +180,80 @@ impl Splitter {
                 total,
                 at: 0,
             };
-        } else {
-            self.state = State::Message {
-                end: 4 + length as usize,
-            };
+            return Ok(true);
         }
+        let end = 4 + length as usize;
+        let whole = self.partial.is_empty() && input.len() >= end;
+        self.state = match self.streaming == Streaming::Writes && head[4] == WRITE && !whole {
+            true => State::Write {
+                end,
+                have: self.partial.len(),
+            },
+            false => State::Message { end },
+        };
         Ok(true)
+    }
+
+    /// More of a WRITE of which `have` bytes are here.
+    fn write(
+        &mut self,
+        end: usize,
+        mut have: usize,
+        input: &mut Bytes,
+    ) -> Result<Option<Piece>, Error> {
+        // The head is gathered; how long it is the length of the handle tells.
+        while have == self.partial.len() && have < end {
+            let wanted = match self.write_head() {
+                Some(head) if have >= head => break,
+                Some(head) => head.min(end),
+                None => (9 + 4).min(end),
+            };
+            if input.is_empty() {
+                self.state = State::Write { end, have };
+                return Ok(None);
+            }
+            let take = input.len().min(wanted - have);
+            self.partial.extend_from_slice(&input.split_to(take));
+            have += take;
+        }
+        let take = input.len().min(end - have);
+        if take > 0 {
+            let bytes = input.split_to(take);
+            have += take;
+            match self.data.last_mut() {
+                Some(last) if last.len() < SMALL && take < SMALL => {
+                    let both = std::mem::take(last);
+                    let mut both = both.try_into_mut().unwrap_or_else(|b| b[..].into());
+                    both.extend_from_slice(&bytes);
+                    *last = both.freeze();
+                }
+                _ => self.data.push(bytes),
+            }
+        }
+        if have < end {
+            self.state = State::Write { end, have };
+            return Ok(None);
+        }
+        self.state = State::Header;
+        if self.write_head() != Some(self.partial.len()) {
+            return Err(Error::DataLength);
+        }
+        let mut head = std::mem::take(&mut self.partial);
+        let len = end - head.len();
+        match head.last_chunk_mut() {
+            Some(said) if u32::from_be_bytes(*said) as usize == len => *said = [0; 4],
+            _ => return Err(Error::DataLength),
+        }
+        let mut head = Bytes::from(head);
+        head.advance(4);
+        let data = std::mem::take(&mut self.data);
+        Ok(Some(Piece::Write { head, data }))
+    }
+
+    /// Bytes of a WRITE in front of its data, with those of its length.
+    fn write_head(&self) -> Option<usize> {
+        let handle = self.partial.get(9..13)?.first_chunk()?;
+        Some(13 + (u32::from_be_bytes(*handle) as usize).min(1 << 24) + 8 + 4)
     }
 
     fn message(&mut self, end: usize, input: &mut Bytes) -> Option<Piece> {
@@ -186,7 +286,7 @@ fn be32(bytes: &[u8; DATA_HEADER], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{RequestId, Response, StatusCode, StatusText};
+    use crate::{Request, RequestId, Response, StatusCode, StatusText};
 
     fn stream() -> Vec<u8> {
         let mut out = Vec::new();
@@ -212,6 +312,25 @@ mod tests {
             while let Some(piece) = splitter.next(&mut input).unwrap() {
                 match piece {
                     Piece::Message(m) => found.push((0, m.to_vec())),
+                    Piece::Write { head, data } => {
+                        let (id, request) = Request::decode(&head).unwrap();
+                        let Request::Write {
+                            handle,
+                            offset,
+                            data: [],
+                        } = request
+                        else {
+                            panic!("{request:?}");
+                        };
+                        let (data, mut whole) = (&data.concat(), Vec::new());
+                        Request::Write {
+                            handle,
+                            offset,
+                            data,
+                        }
+                        .encode(id, &mut whole);
+                        found.push((0, whole[4..].to_vec()));
+                    }
                     Piece::Data {
                         id, at: 0, bytes, ..
                     } => found.push((id, bytes.to_vec())),
@@ -233,6 +352,69 @@ mod tests {
         for step in 1..bytes.len() {
             assert_eq!(split(Splitter::streaming_data(1000), &bytes, step), whole);
             assert_eq!(split(Splitter::new(1000), &bytes, step).len(), 4);
+        }
+    }
+
+    #[test]
+    fn a_write_is_the_same_in_pieces_of_any_size() {
+        let mut bytes = Vec::new();
+        for (n, len) in [(1, 0), (2, 1), (3, 10_000), (4, 3000)] {
+            let data = (0..len).map(|i| (i % 251) as u8).collect::<Vec<u8>>();
+            let (handle, data) = (&[7; 4], &data);
+            Request::Write {
+                handle,
+                offset: 9,
+                data,
+            }
+            .encode(RequestId(n), &mut bytes);
+            Request::Close { handle }.encode(RequestId(n), &mut bytes);
+        }
+        let whole = split(Splitter::new(20_000), &bytes, bytes.len());
+        assert_eq!(whole.len(), 8);
+        for step in [
+            1,
+            2,
+            3,
+            7,
+            13,
+            29,
+            100,
+            1000,
+            2047,
+            2048,
+            5000,
+            9999,
+            bytes.len(),
+        ] {
+            let streamed = split(Splitter::streaming_writes(20_000), &bytes, step);
+            assert_eq!(streamed, whole, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_write_whose_data_do_not_fill_it_fails() {
+        for wrong in [0, 1, 99, 101, u32::MAX] {
+            let mut bytes = Vec::new();
+            let (handle, data) = (&[7; 4], &[0; 100]);
+            Request::Write {
+                handle,
+                offset: 9,
+                data,
+            }
+            .encode(RequestId(1), &mut bytes);
+            bytes[25..29].copy_from_slice(&wrong.to_be_bytes());
+            let mut splitter = Splitter::streaming_writes(1000);
+            let mut first = Bytes::copy_from_slice(&bytes[..50]);
+            assert_eq!(splitter.next(&mut first), Ok(None));
+            let mut rest = Bytes::copy_from_slice(&bytes[50..]);
+            assert_eq!(splitter.next(&mut rest), Err(Error::DataLength));
+            // A handle that is longer than its message.
+            bytes[9..13].copy_from_slice(&wrong.max(200).to_be_bytes());
+            let mut splitter = Splitter::streaming_writes(1000);
+            let mut first = Bytes::copy_from_slice(&bytes[..50]);
+            assert_eq!(splitter.next(&mut first), Ok(None));
+            let mut rest = Bytes::copy_from_slice(&bytes[50..]);
+            assert!(splitter.next(&mut rest).is_err());
         }
     }
 

@@ -87,6 +87,8 @@ pub enum PeerMisbehaved {
     WrongKeyOk,
     /// Another account than the first request's.
     OtherUser,
+    /// No cipher or no MAC, where that was not agreed upon.
+    NotRenounced,
 }
 
 impl fmt::Display for PeerMisbehaved {
@@ -150,6 +152,9 @@ impl fmt::Display for PeerMisbehaved {
             Self::DataAfterEof => f.write_str("the peer sent data after their end"),
             Self::ZeroPacket => f.write_str("the peer opened a channel that takes no data"),
             Self::WrongKeyOk => f.write_str("the peer accepted a key that was not offered"),
+            Self::NotRenounced => {
+                f.write_str("the peer wants no cipher or no MAC, which both ends must be told")
+            }
             Self::OtherUser => f.write_str("the peer tried another account on the same connection"),
         }
     }
@@ -197,6 +202,8 @@ pub enum Local {
     UnknownAlgorithm(&'static str, String),
     /// Sealing failed.
     Seal(SealError),
+    /// A thread that helped has failed.
+    Helper,
     /// Compression failed.
     Compression(CompressError),
     /// The key exchange failed on our side.
@@ -213,6 +220,7 @@ impl fmt::Display for Local {
                 write!(f, "{} is not a {what} known here", escape(name.as_bytes()))
             }
             Self::Seal(e) => e.fmt(f),
+            Self::Helper => f.write_str("a thread that helped with encryption has failed"),
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str("what was handed over is no connection"),

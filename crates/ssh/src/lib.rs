@@ -6,6 +6,7 @@ pub mod cipher;
 pub mod compress;
 mod conn;
 mod error;
+mod help;
 pub mod kex;
 pub mod key;
 pub mod msg;
@@ -14,6 +15,7 @@ pub mod transport;
 
 pub use conn::{Connection, ConnectionConfig, Early, Event, SealedQueue};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
+pub use help::{Helper, Work};
 
 /// Which end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

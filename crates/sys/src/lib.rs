@@ -1,5 +1,5 @@
-//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, and
-//! the memory that is received into.
+//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, the
+//! memory that is received into, and the threads that help with encryption.
 
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -17,6 +17,7 @@ mod tun;
 mod tune;
 mod umask;
 mod usage;
+mod workers;
 
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
@@ -34,3 +35,4 @@ pub use tun::open_tun;
 pub use tune::{Tuning, may_control_congestion, set_congestion_control};
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};
+pub use workers::Workers;

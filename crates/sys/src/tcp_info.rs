@@ -45,6 +45,8 @@ pub struct TcpInfo {
     pub rcv_ooopack: u32,
     /// What one round trip brings to the reader, in bytes; autotuning follows it.
     pub rcv_space: u32,
+    /// What the kernel advertises to the sender, in bytes (Linux 6.2).
+    pub rcv_wnd: u32,
 }
 
 /// What the kernel says of a connected TCP socket; `None` where the system does not tell.
@@ -77,6 +79,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
         rwnd_limited: long_us(176),
         sndbuf_limited: long_us(184),
         rcv_ooopack: raw.u32(224),
+        rcv_wnd: raw.u32(232),
     })
 }
 
@@ -173,6 +176,12 @@ mod tests {
         );
         assert!(sent.snd_cwnd >= 2 && sent.snd_mss >= 500 && sent.delivery_rate > 0);
         assert!(sent.rwnd_limited <= sent.busy, "{sent:?}");
+        // Kernels before 6.2 say nothing.
+        let window = received.rcv_wnd;
+        assert!(
+            window == 0 || (50_000..64 << 20).contains(&window),
+            "{window}"
+        );
         Ok(())
     }
 }

@@ -131,17 +131,29 @@ pub struct Pool {
 struct Inner {
     slot: usize,
     keep: usize,
-    free: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Free>,
 }
 
+/// Memory that is not in use.
+#[derive(Debug, Default)]
+struct Free {
+    small: Vec<Vec<u8>>,
+    large: Vec<Vec<u8>>,
+}
+
+/// A packet as everybody takes it. Where packets may be larger, what fits in this has memory of its
+/// own size: many small files are in flight at once.
+const SMALL: usize = 32 * 1024;
+
 impl Pool {
-    /// A pool of packets with up to `slot` payload bytes; keeps at most `keep` of them unused.
+    /// A pool of packets with up to `slot` payload bytes; keeps as much memory unused as `keep` of
+    /// them have, and the same again for packets of up to 32 KiB where `slot` is more.
     pub fn new(slot: usize, keep: usize) -> Self {
         Self {
             inner: Arc::new(Inner {
                 slot,
                 keep,
-                free: Mutex::new(Vec::new()),
+                free: Mutex::default(),
             }),
         }
     }
@@ -153,18 +165,30 @@ impl Pool {
 
     /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.
     pub fn packet(&self, reserve: usize, room: usize) -> PacketBuf {
-        let memory = self.lock().pop().unwrap_or_default();
-        PacketBuf::new(memory, reserve, room, self.inner.slot, Some(self.clone()))
+        let small = self.inner.slot > SMALL && reserve + room <= SMALL;
+        let mut free = self.lock();
+        let memory = match small {
+            true => free.small.pop(),
+            false => free.large.pop(),
+        };
+        drop(free);
+        let slot = if small { SMALL } else { self.inner.slot };
+        let memory = memory.unwrap_or_default();
+        PacketBuf::new(memory, reserve, room, slot, Some(self.clone()))
     }
 
     pub(crate) fn give_back(&self, memory: Vec<u8>) {
         let mut free = self.lock();
-        if free.len() < self.inner.keep {
-            free.push(memory);
+        let (list, keep) = match memory.len() < self.inner.slot {
+            true => (&mut free.small, self.inner.keep * (self.inner.slot / SMALL)),
+            false => (&mut free.large, self.inner.keep),
+        };
+        if list.len() < keep {
+            list.push(memory);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
         self.inner
             .free
             .lock()
@@ -198,6 +222,19 @@ mod tests {
         assert_eq!((block.len(), block.packets().count()), (7, 1));
         block.truncate(0);
         assert_eq!((block.len(), block.packets().count()), (0, 1));
+    }
+
+    #[test]
+    fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
+        let pool = Pool::new(8 * SMALL, 2);
+        for _ in 0..3 {
+            let (small, large) = (pool.packet(10, 1000), pool.packet(0, SMALL + 1));
+            assert!(small.memory_len() < 2 * SMALL && large.memory_len() > 8 * SMALL);
+        }
+        let many: Vec<_> = (0..40).map(|_| pool.packet(0, SMALL)).collect();
+        drop(many);
+        let free = pool.lock();
+        assert_eq!((free.small.len(), free.large.len()), (16, 1));
     }
 
     #[test]

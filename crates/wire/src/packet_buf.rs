@@ -67,6 +67,11 @@ impl PacketBuf {
         self.start == self.end
     }
 
+    #[cfg(test)]
+    pub(crate) fn memory_len(&self) -> usize {
+        self.memory.len()
+    }
+
     /// Payload bytes that still fit.
     pub fn room(&self) -> usize {
         self.limit - self.end

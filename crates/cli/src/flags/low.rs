@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
+use ssh::transport::Renounced;
 use transfer::sums::Wants;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
@@ -65,6 +66,8 @@ pub(crate) struct CopyArgs {
     pub(crate) sftp_server: Option<OsString>,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
+    pub(crate) renounced: Renounced,
+    pub(crate) no_window_poll: bool,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -107,6 +110,8 @@ pub(crate) struct ServeArgs {
     pub(crate) host_keys: Vec<PathBuf>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) access: Option<serve::Access>,
+    pub(crate) renounced: Renounced,
+    pub(crate) no_window_poll: bool,
     pub(crate) verbose: u8,
 }
 
@@ -243,6 +248,12 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     if foreign && args.congestion.is_some() {
         return Some("a program of -S or -D has sockets of its own: leave --congestion out");
     }
+    if foreign && args.renounced != Renounced::Nothing {
+        return Some(
+            "a program of -S or -D has a cipher of its own: leave --insecure-none-cipher and \
+             --insecure-none-mac out",
+        );
+    }
     if foreign && args.background {
         return Some(
             "a program of -S or -D has sockets of its own, whose queues can't be seen: leave \
@@ -322,6 +333,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         (true, true) => Err(serve_usage("--stdio and --listen exclude each other")),
         (false, false) => Err(serve_usage(
             "how clients come is to be said: --stdio, --listen or --config",
+        )),
+        (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
+            "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
         )),
         (true, false) if of_listen => Err(serve_usage(
             "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serve::listen::{Entrance, Limits, MetricsAddress, Rules, Served, Settings};
 use serve::{Access, Export};
+use ssh::transport::Renounced;
 
 use super::options::Options;
 use super::{config, host_keys};
@@ -20,6 +21,8 @@ pub(super) struct Settled {
     authorized_keys: Option<PathBuf>,
     host_keys: Vec<PathBuf>,
     access: Access,
+    renounced: Renounced,
+    window_poll: bool,
     /// Where to listen.
     pub(super) listen: Option<String>,
     /// Where figures are told.
@@ -49,6 +52,8 @@ impl Settled {
                 false => args.host_keys.clone(),
             },
             access: args.access.or(options.access).unwrap_or_default(),
+            renounced: args.renounced,
+            window_poll: !args.no_window_poll,
             listen: args.listen.clone().or_else(|| options.listen.clone()),
             metrics,
             options,
@@ -76,6 +81,9 @@ impl Settled {
                 .options
                 .slow_time
                 .map_or(usual.slow, Duration::from_secs),
+            without_cipher: self.renounced != Renounced::Nothing,
+            without_mac: self.renounced == Renounced::CipherAndMac,
+            window_poll: self.window_poll,
         }
     }
 

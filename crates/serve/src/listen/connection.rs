@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use ssh::channel::{ChannelEvent, ChannelId};
+use ssh::channel::{ChannelEvent, ChannelId, LARGE_DATA};
 use ssh::key::HostKey;
-use ssh::{Event, SealedQueue};
-use sys::Segments;
+use ssh::transport::{Ident, TransportEvent};
+use ssh::{Event, Helper, SealedQueue};
+use sys::{Segments, Workers};
+use tracing::warn;
+use wire::Pool;
 
 use super::engine::Algorithms;
 use super::preauth::{BY_APPLICATION, PROTOCOL_ERROR};
@@ -31,6 +34,11 @@ const BATCH: usize = 256 << 10;
 const TURN: usize = 1 << 20;
 /// How often the kernel is asked for the round trip, which windows follow.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
+/// What the windows of a connection may grow to where the client's buffers bear it: 2.5 Gbit/s at
+/// 200 ms.
+const LARGE_WINDOW: u32 = 64 << 20;
+/// Packets whose memory is kept for further ones: 2 MiB.
+const KEPT: usize = 8;
 
 /// A connection whose client is logged in.
 pub(super) struct Handed<'h> {
@@ -60,9 +68,14 @@ pub(super) fn serve(
         state,
         unread,
     } = handed;
-    let (config, pool) = (engine::config(host_keys, algorithms), engine::pool());
+    let (config, pool) = (
+        engine::config(host_keys, algorithms),
+        Pool::new(LARGE_DATA, KEPT),
+    );
     let now = Instant::now();
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, state)?;
+    conn.renounce(served.renounced());
+    conn.set_helper(helper());
     match served.open() {
         Ok(export) => Connection::new((served, &export), stream, conn, unread, over).run(stopping),
         Err(e) => {
@@ -86,6 +99,8 @@ struct Connection<'s> {
     segments: Segments,
     sending: SealedQueue,
     sessions: BTreeMap<ChannelId, Session<'s>>,
+    /// It was said that nothing is encrypted.
+    told_clear: bool,
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
@@ -104,23 +119,28 @@ impl<'s> Connection<'s> {
         unread: &[u8],
         over: &'s dyn Fn(Moved),
     ) -> Self {
+        let mut sending = SealedQueue::default();
+        sending.set_helper(helper());
         let mut segments = Segments::default();
         segments.received().extend_from_slice(unread);
-        Self {
+        let mut new = Self {
             export,
             served,
             over,
             stream,
             conn,
             segments,
-            sending: SealedQueue::default(),
+            sending,
             sessions: BTreeMap::new(),
+            told_clear: false,
             rtt_asked: None,
             busy: Instant::now(),
             moved: Instant::now(),
             readable: true,
             writable: true,
-        }
+        };
+        new.suit();
+        new
     }
 
     /// Serves until the client goes, or until nothing is under way once `stopping` is readable.
@@ -266,12 +286,41 @@ impl<'s> Connection<'s> {
     fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {
         let handled = self.conn.handle_input(now, self.segments.received());
         while let Some(event) = self.conn.poll_event() {
-            // The rest is a client's, or of the login.
-            if let Event::Channel(event) = event {
-                self.handle_channel(event);
+            match event {
+                Event::Channel(event) => self.handle_channel(event),
+                Event::Transport(TransportEvent::Keys { first: false }) => self.tell_clear(),
+                // A client's, or of the login.
+                _ => {}
             }
         }
         Ok(handled?)
+    }
+
+    fn tell_clear(&mut self) {
+        let chosen = self.conn.negotiated();
+        let clear = chosen.filter(|n| n.c2s.cipher.is_none() || n.s2c.cipher.is_none());
+        if let Some(n) = clear.filter(|_| !self.told_clear) {
+            let mac = n.c2s.mac.zip(n.s2c.mac).map_or("none", |(mac, _)| mac.name);
+            warn!(
+                mac,
+                "NOT ENCRYPTED: the client and this server were told to do without"
+            );
+            self.told_clear = true;
+        }
+    }
+
+    /// Packets and windows beyond what OpenSSH takes, for those who take more.
+    fn suit(&mut self) {
+        let peer = self.conn.peer();
+        let large_packets = peer.is_some_and(Ident::is_longhaul);
+        let large_windows = peer.is_some_and(Ident::takes_large_windows);
+        let channels = self.conn.channels();
+        if large_packets {
+            channels.set_max_packet(LARGE_DATA as u32);
+        }
+        if large_windows {
+            channels.set_max_window(LARGE_WINDOW);
+        }
     }
 
     fn handle_channel(&mut self, event: ChannelEvent) {
@@ -343,13 +392,24 @@ impl<'s> Connection<'s> {
 
     fn ask_rtt(&mut self, now: Instant) {
         let asked = self.rtt_asked;
-        if asked.is_some_and(|at| now.duration_since(at) < RTT_INTERVAL) {
+        if !self.served.window_poll || asked.is_some_and(|at| now.duration_since(at) < RTT_INTERVAL)
+        {
             return;
         }
         self.rtt_asked = Some(now);
-        let rtt = sys::tcp_info(&self.stream).map(|tcp| tcp.rtt);
-        if let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) {
-            self.conn.channels().set_rtt(rtt);
+        let Some(tcp) = sys::tcp_info(&self.stream) else {
+            return;
+        };
+        let channels = self.conn.channels();
+        if !tcp.rtt.is_zero() {
+            channels.set_rtt(tcp.rtt);
         }
+        channels.follow_socket(tcp.rcv_wnd);
     }
+}
+
+/// Threads that this process has for all connections.
+fn helper() -> Helper {
+    let workers = Workers::shared();
+    Helper::new(|| workers.are_idle(), |work| workers.help(work))
 }

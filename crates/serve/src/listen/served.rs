@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ssh::transport::Renounced;
 
 use super::accounts::expand;
 use super::rules::Account;
@@ -19,6 +20,12 @@ pub struct Served {
     pub idle: Option<Duration>,
     /// Whoever takes nothing of what waits for so long is given up.
     pub slow: Duration,
+    /// No cipher behind the login, for clients that were told the same ...
+    pub without_cipher: bool,
+    /// ... and no MAC then.
+    pub without_mac: bool,
+    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    pub window_poll: bool,
 }
 
 impl Default for Served {
@@ -28,11 +35,23 @@ impl Default for Served {
             access: Access::Full,
             idle: None,
             slow: Duration::from_secs(300),
+            without_cipher: false,
+            without_mac: false,
+            window_poll: true,
         }
     }
 }
 
 impl Served {
+    /// What is done without behind the login.
+    pub(super) fn renounced(&self) -> Renounced {
+        match (self.without_cipher, self.without_mac) {
+            (false, _) => Renounced::Nothing,
+            (true, false) => Renounced::Cipher,
+            (true, true) => Renounced::CipherAndMac,
+        }
+    }
+
     /// The same with %h and %u of the root replaced for this account.
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {

@@ -1,6 +1,7 @@
 //! A channel of a connection: an SFTP server, or a sentence about why there is nothing else.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,13 +10,19 @@ use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
 
-use crate::{Export, Moved, Server};
+use crate::{Answer, Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
     "This server moves files only: there is no shell, and no command is run.\r\n";
 /// Answers that may wait for the client's window on one channel.
 const QUEUE: usize = 1 << 20;
+/// Received bytes that are left where they came: as much as is read in a turn.
+const WAITING: usize = 1 << 20;
+/// Pieces of the others are this long, ...
+const GATHERED: usize = 64 << 10;
+/// ... and what is shorter than this never stays alone.
+const SMALL: usize = 2 << 10;
 /// Requests carried out in a turn, so that no channel keeps the others waiting.
 const TURN: usize = 1 << 20;
 
@@ -34,6 +41,8 @@ pub(super) struct Session<'s> {
     server: Option<Server<'s>>,
     /// Received and not carried out: as much as the window allows.
     received: VecDeque<Bytes>,
+    /// Bytes of it.
+    waiting: usize,
     /// The client sends no more.
     ended: bool,
     /// Nothing more is carried out.
@@ -46,6 +55,7 @@ impl<'s> Session<'s> {
             id,
             server: None,
             received: VecDeque::new(),
+            waiting: 0,
             ended: false,
             over: false,
         }
@@ -68,16 +78,34 @@ impl<'s> Session<'s> {
             channels.answer(self.id, granted);
         }
         if granted && sftp {
-            self.server = Some(Server::with_handles(export, handles()));
+            let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
+            self.server = Some(Server::answering_in(pool, slot, export, handles()));
         } else if granted {
             info!("refused to run a program");
             self.end(channels, 1, Some(FILES_ONLY));
         }
     }
 
-    /// Data of the client.
+    /// Data of the client. Those that wait for long are put together: a client that sends them in
+    /// small packets, each of which holds the segment it came in, must not make us keep many times
+    /// its window.
     pub(super) fn data(&mut self, bytes: Bytes) {
-        self.received.push_back(bytes);
+        self.waiting += bytes.len();
+        let waits = self.waiting > WAITING;
+        let fits = |last: &Bytes| match waits {
+            true => last.len() + bytes.len() <= GATHERED,
+            false => last.len() < SMALL && bytes.len() < SMALL,
+        };
+        match self.received.back_mut() {
+            Some(last) if fits(last) => {
+                let both = std::mem::take(last).try_into_mut();
+                let mut both = both.unwrap_or_else(|shared| shared[..].into());
+                both.extend_from_slice(&bytes);
+                *last = both.freeze();
+            }
+            _ if waits => self.received.push_back(Bytes::copy_from_slice(&bytes)),
+            _ => self.received.push_back(bytes),
+        }
     }
 
     /// The client has sent everything.
@@ -119,14 +147,19 @@ impl<'s> Session<'s> {
                 }
             };
             done += before - bytes.len();
+            self.waiting -= before - bytes.len();
             channels.consumed(now, self.id, before - bytes.len());
             if !bytes.is_empty() {
                 self.received.push_front(bytes);
             }
             if let Some(server) = &mut self.server {
-                let answers = server.answers();
-                channels.write(self.id, answers);
-                answers.clear();
+                let Ok(()) = server.take_answers(|answer| {
+                    match answer {
+                        Answer::Bytes(bytes) => channels.write(self.id, bytes),
+                        Answer::Block(block) => channels.write_block(self.id, block),
+                    }
+                    Ok::<_, Infallible>(())
+                });
             }
             if let Err(e) = served {
                 warn!("{e}");

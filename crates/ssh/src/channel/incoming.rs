@@ -7,9 +7,7 @@ use wire::Reader;
 
 use super::outgoing::STDERR;
 use super::window::ReceiveWindow;
-use super::{
-    Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, MAX_DATA, Queued, bound_control,
-};
+use super::{Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, Queued, bound_control};
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
@@ -104,12 +102,13 @@ impl Channels {
     /// Accounts for `n` bytes; true when the owner is to see them. What it does not see must be
     /// granted again here, or the peer would be stuck and could not read our CLOSE.
     fn receive(&mut self, now: Instant, id: u32, n: usize, known: bool) -> Result<bool, Error> {
-        let rtt = self.rtt;
+        // What was announced to one channel is not less than what another was told.
+        let (rtt, most) = (self.rtt, self.config.max_packet as usize);
         let channel = self.live(id)?;
         if channel.eof_received {
             return Err(PeerMisbehaved::DataAfterEof.into());
         }
-        if n > MAX_DATA {
+        if n > most {
             return Err(PeerMisbehaved::DataTooLong(n).into());
         }
         channel.receive.receive(n)?;

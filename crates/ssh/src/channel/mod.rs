@@ -26,6 +26,9 @@ use crate::msg::{
 
 /// Largest data payload: OpenSSH's CHAN_SES_PACKET_DEFAULT. sshd drops what is larger in silence.
 const MAX_DATA: usize = 32 * 1024;
+/// The largest that fits the longest packet (PACKET_MAX_SIZE of OpenSSH's packet.c, 256 KiB): an
+/// answer or a WRITE of SFTP in one piece.
+pub const LARGE_DATA: usize = 256 * 1024 - 512;
 /// The window sshd gives a session channel once a program runs: CHAN_SES_WINDOW_DEFAULT.
 const ASSUMED_WINDOW: u32 = 2 << 20;
 /// A block up to this length is copied behind other data if there is room.
@@ -46,6 +49,8 @@ pub struct ChannelsConfig {
     /// What it may grow to. At most 15 MiB towards OpenSSH 8.4 and later, whose sender moves its
     /// whole buffer for each packet above that.
     pub max_window: u32,
+    /// The largest payload taken in one packet, in bytes: [`LARGE_DATA`] at most.
+    pub max_packet: u32,
 }
 
 impl Default for ChannelsConfig {
@@ -53,6 +58,7 @@ impl Default for ChannelsConfig {
         Self {
             window: 2 << 20,
             max_window: 15 << 20,
+            max_packet: MAX_DATA as u32,
         }
     }
 }
@@ -108,6 +114,11 @@ impl Channels {
         self.config.max_window = bytes.max(self.config.window);
     }
 
+    /// The largest payload that channels take from now on, in bytes.
+    pub fn set_max_packet(&mut self, bytes: u32) {
+        self.config.max_packet = bytes.min(LARGE_DATA as u32);
+    }
+
     /// Counts on no more than so many bytes of window in channels of which nothing has left,
     /// until they are confirmed; `None` is what sshd is known to give.
     pub(crate) fn set_assumed(&mut self, bytes: Option<u32>) {
@@ -126,6 +137,18 @@ impl Channels {
         self.next = 0;
         self.expected = Some(0);
         self.set_assumed(None);
+    }
+
+    /// The memory of their packets.
+    pub fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    /// The payload of the longest packet that leaves on a channel, in bytes.
+    pub fn packet_room(&self, id: ChannelId) -> usize {
+        let most = self.channels.get(&id.0).map(|c| c.send.max_packet);
+        most.filter(|most| *most > MAX_DATA)
+            .map_or(MAX_DATA, |most| most.min(self.pool.slot()))
     }
 
     /// Opens a session.
@@ -161,7 +184,7 @@ impl Channels {
             kind,
             sender: id,
             window: receive.size(),
-            max_packet: MAX_DATA as u32,
+            max_packet: self.config.max_packet,
             data: Rest(data),
         };
         self.control.push_back(open.to_bytes());
@@ -199,7 +222,7 @@ impl Channels {
             recipient: channel.remote.unwrap_or_default(),
             sender: id.0,
             window: channel.receive.size(),
-            max_packet: MAX_DATA as u32,
+            max_packet: self.config.max_packet,
             data: Rest(&[]),
         };
         self.control.push_back(confirmation.to_bytes());
@@ -372,6 +395,16 @@ impl Channels {
     pub fn consumed(&mut self, now: Instant, id: ChannelId, n: usize) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
             channel.receive.consume(now, n, self.rtt);
+        }
+    }
+
+    /// The socket takes so many bytes ahead of its reader: what its kernel advertises. The windows
+    /// of channels in use follow, within their bound.
+    pub fn follow_socket(&mut self, bytes: u32) {
+        for channel in self.channels.values_mut() {
+            if channel.receive.is_used() {
+                channel.receive.follow(bytes);
+            }
         }
     }
 

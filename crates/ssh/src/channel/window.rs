@@ -109,6 +109,9 @@ pub(super) struct ReceiveWindow {
     max: u32,
     since: Option<Instant>,
     in_round: u32,
+    /// What it began with, and what has come in all.
+    first: u32,
+    taken: u64,
 }
 
 /// Never grant less than three packets at once, as OpenSSH (channels.c): each grant is a packet.
@@ -123,7 +126,14 @@ impl ReceiveWindow {
             max: max.max(size),
             since: None,
             in_round: 0,
+            first: size,
+            taken: 0,
         }
+    }
+
+    /// Something of substance has come: half of what it began with.
+    pub(super) fn is_used(&self) -> bool {
+        self.taken >= u64::from(self.first / 2)
     }
 
     pub(super) fn size(&self) -> u32 {
@@ -137,6 +147,7 @@ impl ReceiveWindow {
             .left
             .checked_sub(n)
             .ok_or(PeerMisbehaved::WindowExceeded)?;
+        self.taken = self.taken.saturating_add(n.into());
         Ok(())
     }
 
@@ -171,6 +182,12 @@ impl ReceiveWindow {
             self.due = self.due.saturating_add(grown - self.size);
             self.size = grown;
         }
+    }
+
+    /// The socket takes so many bytes ahead of its reader: a window that is smaller holds the
+    /// sender before TCP does. What was read is granted in parts, so it is a little larger.
+    pub(super) fn follow(&mut self, socket: u32) {
+        self.at_least(socket.saturating_add(socket / 4));
     }
 
     /// The grant that is due, if it is worth a packet.
@@ -248,6 +265,20 @@ mod tests {
         assert_eq!((window.size(), window.take_grant()), (5 << 20, None));
         window.at_least(100 << 20);
         assert_eq!(window.take_grant(), Some(10 << 20));
+    }
+
+    #[test]
+    fn the_window_follows_the_socket_within_its_bound() {
+        let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
+        assert!(!window.is_used());
+        window.receive(1 << 20).unwrap();
+        assert!(window.is_used());
+        window.follow(4 << 20);
+        assert_eq!(window.size(), 5 << 20);
+        window.follow(1 << 20);
+        assert_eq!(window.size(), 5 << 20);
+        window.follow(u32::MAX);
+        assert_eq!(window.size(), 15 << 20);
     }
 
     #[test]

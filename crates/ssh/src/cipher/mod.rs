@@ -25,4 +25,5 @@ pub use framing::{Framing, MAX_PACKET_LENGTH, Position};
 pub use open::OpeningKey;
 pub use seal::SealingKey;
 pub use suite::KeyMaterial;
+pub(crate) use table::NONE;
 pub use table::{CIPHERS, CipherSpec, MACS, MacSpec, cipher, mac, preferred_order};

@@ -70,7 +70,7 @@ impl OpeningKey {
                 let (ctr, _) = &**suite;
                 ctr.apply(at, &mut length).map_err(|_| OpenError::Failed)?;
             }
-            Suite::Plain | Suite::Gcm(_) | Suite::Ctr(_) => {}
+            Suite::Plain | Suite::Clear(_) | Suite::Gcm(_) | Suite::Ctr(_) => {}
         }
         Ok(length)
     }
@@ -93,6 +93,7 @@ impl OpeningKey {
         let (body, tag) = packet.split_at_mut_checked(body_len).ok_or(short)?;
         match &self.suite {
             Suite::Plain => Ok(()),
+            Suite::Clear(mac) => verify_slices_are_equal(mac.tag(at, body).as_ref(), tag),
             Suite::Gcm(gcm) => {
                 let (length, body_and_tag) = packet.split_at_mut(LENGTH_FIELD);
                 gcm.open(at, length, body_and_tag)

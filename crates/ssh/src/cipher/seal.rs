@@ -52,6 +52,10 @@ impl SealingKey {
         let (body, tag) = packet.split_at_mut_checked(tag_at).ok_or(bad)?;
         match &self.suite {
             Suite::Plain => Ok(()),
+            Suite::Clear(mac) => {
+                tag.copy_from_slice(mac.tag(at, body).as_ref());
+                Ok(())
+            }
             Suite::Gcm(gcm) => {
                 let (length, body) = body.split_at_mut(LENGTH_FIELD);
                 let sealed = gcm.seal(at, length, body);

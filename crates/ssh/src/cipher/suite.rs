@@ -133,6 +133,7 @@ impl Mac {
 /// What a direction seals or opens with; `C` is chacha20-poly1305's key for that direction.
 pub(super) enum Suite<C> {
     Plain,
+    Clear(Box<Mac>),
     Gcm(Gcm),
     ChaCha(Box<C>),
     Ctr(Box<(Ctr, Mac)>),
@@ -147,7 +148,10 @@ impl<C> Suite<C> {
     ) -> Result<(Framing, Self), SealError> {
         let framing = check(cipher, mac, keys)?;
         let suite = match cipher.mode {
-            Mode::Plain => Ok(Self::Plain),
+            Mode::Plain => match mac {
+                None => Ok(Self::Plain),
+                Some(mac) => Mac::new(mac, keys).map(|mac| Self::Clear(Box::new(mac))),
+            },
             Mode::Gcm(algorithm) => Gcm::new(algorithm, keys).map(Self::Gcm),
             Mode::ChaCha => {
                 let key = keys.key.first_chunk().ok_or(Unspecified);
@@ -168,7 +172,8 @@ fn check(
     keys: &KeyMaterial,
 ) -> Result<Framing, SealError> {
     // A cipher without a tag of its own must not go without a MAC, nor one with it have two.
-    let right_mac = cipher.is_aead() != mac.is_some();
+    // Without any cipher both are whoever renounced the cipher's to choose.
+    let right_mac = cipher.is_none() || cipher.is_aead() != mac.is_some();
     if keys.key.len() == cipher.key_len && keys.iv.len() == cipher.iv_len && right_mac {
         Ok(Framing::new(cipher, mac))
     } else {

@@ -28,6 +28,11 @@ pub(super) enum Mode {
 }
 
 impl CipherSpec {
+    /// Whether it enciphers nothing.
+    pub fn is_none(&self) -> bool {
+        matches!(self.mode, Mode::Plain)
+    }
+
     /// Whether the cipher authenticates by itself, so that no MAC is negotiated.
     pub fn is_aead(&self) -> bool {
         self.tag_len > 0
@@ -59,6 +64,18 @@ pub(super) static PLAIN: CipherSpec = CipherSpec {
     block_len: 8,
     tag_len: 0,
     rekey_after: u64::MAX,
+    mode: Mode::Plain,
+};
+
+/// None, after authentication, where both ends were told to do without (HPN-SSH's NONE). Not in
+/// [`CIPHERS`]: nobody can name it. Its limit is HPN-SSH's: 2^32 blocks of 8 bytes.
+pub(crate) static NONE: CipherSpec = CipherSpec {
+    name: "none",
+    key_len: 0,
+    iv_len: 0,
+    block_len: 8,
+    tag_len: 0,
+    rekey_after: 32 * GIB,
     mode: Mode::Plain,
 };
 

@@ -18,9 +18,10 @@ use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
+use crate::help::Helper;
 use crate::msg::UserauthFailure;
 use crate::transport::{
-    Extensions, Handover, Ident, Negotiated, Output, Random, Transport, TransportConfig,
+    Extensions, Handover, Ident, Negotiated, Output, Random, Renounced, Transport, TransportConfig,
     TransportEvent,
 };
 
@@ -90,6 +91,8 @@ pub struct Connection {
     auth: Authentication,
     channels: Channels,
     authenticated: bool,
+    /// A client that does without a cipher has to ask for it.
+    asks_for_none: bool,
     early: Early,
     /// Messages of channels that left before authentication had succeeded.
     sent_early: u32,
@@ -138,6 +141,7 @@ impl Connection {
             auth: Authentication::Unbegun,
             channels: Channels::new(role, config.channels, pool),
             authenticated: false,
+            asks_for_none: false,
             early: Early::Nothing,
             sent_early: 0,
             alive: Alive::new(config.alive_interval, config.alive_count),
@@ -176,6 +180,7 @@ impl Connection {
             auth: Authentication::Over,
             channels: Channels::new(Role::Server, config.channels, pool),
             authenticated: true,
+            asks_for_none: false,
             early: Early::Nothing,
             sent_early: 0,
             alive,
@@ -262,10 +267,25 @@ impl Connection {
     /// As sshd (packet.c, ssh_packet_need_rekeying), a server begins no key exchange before
     /// authentication is done.
     fn rekey_in_time(&mut self, now: Instant) -> Result<(), Error> {
+        if self.authenticated && self.asks_for_none && self.transport.rekey()? {
+            self.asks_for_none = false;
+        }
         match self.role == Role::Client || self.authenticated {
             true => self.transport.handle_timeout(now),
             false => Ok(()),
         }
+    }
+
+    /// Does without a cipher, or without cipher and MAC, after authentication, if the peer was told
+    /// the same; [`Connection::negotiated`] tells.
+    pub fn renounce(&mut self, renounced: Renounced) {
+        self.asks_for_none = self.role == Role::Client && renounced != Renounced::Nothing;
+        self.transport.renounce(renounced);
+    }
+
+    /// Has others help with opening what comes.
+    pub fn set_helper(&mut self, helper: Helper) {
+        self.transport.set_helper(helper);
     }
 
     /// What was sent on the hope that this request would be the last was for nothing.
@@ -436,7 +456,7 @@ impl Connection {
 
     /// Starts a key exchange now.
     pub fn rekey(&mut self) -> Result<(), Error> {
-        self.transport.rekey()
+        self.transport.rekey().map(|_| ())
     }
 
     /// The peer's identification.

@@ -1,40 +1,103 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use super::Connection;
-use crate::error::Error;
-use crate::transport::Sealed;
+use crate::error::{Error, Local};
+use crate::help::{Batch, Helper, Order};
+use crate::transport::{Output, Sealed};
 
 /// Slices given to one writev: sockets take far less at once.
 const SLICES: usize = 64;
 
+/// What is given to others to be sealed at once, in bytes: to wake somebody costs as much as to seal
+/// two packets.
+const SHARE: usize = 128 << 10;
+/// Less than this is not worth it.
+const WORTH_HELP: usize = 64 << 10;
+/// What is sealed by others lies so far ahead of what is written, in bytes.
+const AHEAD: usize = 512 << 10;
+
 /// Sealed packets on their way to the socket, in their order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SealedQueue {
     packets: VecDeque<Sealed>,
     len: usize,
+    helper: Option<Helper>,
+    /// Packets behind those that are being sealed, and which of each is next.
+    ahead: VecDeque<(Arc<Batch<Output>>, usize)>,
+    /// Bytes of them when they were given out.
+    ahead_len: usize,
 }
 
 impl SealedQueue {
-    /// Seals what the connection has to send, here and now, until so many bytes wait.
+    /// Has others help with sealing.
+    pub fn set_helper(&mut self, helper: Helper) {
+        self.helper = Some(helper);
+    }
+
+    /// Seals what the connection has to send until so many bytes wait, or has it sealed.
     ///
     /// # Errors
     /// Those of [`Connection::poll_output`].
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
+        if self.helper.as_ref().is_some_and(Helper::is_idle) {
+            self.give_out(conn, bytes)?;
+        }
         while self.len < bytes {
-            let Some(output) = conn.poll_output()? else {
-                break;
+            let sealed = match self.ahead.front_mut() {
+                Some((batch, at)) => {
+                    let sealed = batch.take(*at);
+                    *at += 1;
+                    if *at >= batch.len() {
+                        self.ahead.pop_front();
+                    }
+                    sealed.unwrap_or_else(|| Err(Local::Helper.into()))?
+                }
+                None => match conn.poll_output()? {
+                    Some(output) => output.seal()?,
+                    None => break,
+                },
             };
-            let sealed = output.seal()?;
+            self.ahead_len = match self.ahead.is_empty() {
+                true => 0,
+                false => self.ahead_len.saturating_sub(sealed.remaining().len()),
+            };
             self.len += sealed.remaining().len();
             self.packets.push_back(sealed);
         }
         Ok(())
     }
 
+    /// Gives out what lies behind the next `bytes`.
+    fn give_out(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
+        while self.len + self.ahead_len < bytes.saturating_add(AHEAD) {
+            let (mut jobs, mut len) = (Vec::new(), 0);
+            while len < SHARE
+                && let Some(output) = conn.poll_output()?
+            {
+                len += output.len();
+                jobs.push(output);
+            }
+            if jobs.is_empty() {
+                break;
+            }
+            let batch = Arc::new(Batch::new(jobs));
+            if let Some(helper) = self.helper.as_ref().filter(|_| len >= WORTH_HELP) {
+                helper.help(&batch, Order::FirstFirst);
+            }
+            self.ahead.push_back((batch, 0));
+            self.ahead_len += len;
+            if len < SHARE {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
+        self.packets.is_empty() && self.ahead.is_empty()
     }
 
     /// What is in front, for one writev.

@@ -1,5 +1,8 @@
 //! A client and a server of this crate, back to back.
 
+mod helped;
+mod renounced;
+
 use std::sync::Arc;
 use std::time::Instant;
 

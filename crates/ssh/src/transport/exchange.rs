@@ -104,7 +104,10 @@ impl Transport {
         if !first {
             (self.random)(&mut cookie);
         }
-        let ours = self.config.proposal.encode(self.role, cookie, first, guess);
+        let ours = self
+            .config
+            .proposal
+            .encode(self.role, cookie, first, guess, self.renounces());
         self.send_message(&ours)?;
         let guess = match guess {
             true => {
@@ -203,9 +206,9 @@ impl Transport {
             }
         }
         let chosen = if client {
-            negotiate(&ours, &theirs)?
+            negotiate(self.role, &ours, &theirs, self.renounces())?
         } else {
-            negotiate(&theirs, &ours)?
+            negotiate(self.role, &theirs, &ours, self.renounces())?
         };
         let favourite = |list: wire::NameList<'_>| list.first().unwrap_or_default().to_owned();
         self.events.push_back(TransportEvent::Negotiated {

@@ -12,7 +12,7 @@ use super::proposal::Negotiated;
 use super::{Direction, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::{OpeningKey, SealingKey};
-use crate::error::{Error, Local};
+use crate::error::{Error, Local, PeerMisbehaved};
 use crate::kex::{self, SharedSecret};
 use crate::key::HOST_KEY_ALGORITHMS;
 use crate::msg::{ExtInfo, NewKeys};
@@ -115,6 +115,10 @@ impl Transport {
         now: Instant,
         open: OpeningKey,
     ) -> Result<Exchange, Error> {
+        if self.inbound.is_ahead() {
+            // See next_payload: no honest peer's.
+            return Err(PeerMisbehaved::Unexpected(NewKeys::NUMBER).into());
+        }
         self.inbound.rekey(open, self.strict);
         let first = self.keys_since.replace(now).is_none();
         if !first {

@@ -29,12 +29,13 @@ use wire::PacketBuf;
 
 pub use handover::Handover;
 pub use open::{OpenJob, Opened};
-pub use proposal::{Direction, Negotiated, Proposal};
+pub use proposal::{Direction, Negotiated, Proposal, Renounced};
 pub use seal::{Output, SealJob, Sealed};
 pub use version::Ident;
 
 use crate::Role;
 use crate::error::Error;
+use crate::help::Helper;
 use crate::key::HostKey;
 use crate::msg::{Disconnect, Ping};
 use exchange::{Exchange, Prepared};
@@ -146,6 +147,7 @@ pub struct Transport {
     peer_takes_ext_info: bool,
     extensions: Extensions,
     authenticated: bool,
+    renounced: Renounced,
     /// Messages that came too early for the peer, and of which it will say so.
     forgiven: u32,
     hears_early: bool,
@@ -185,6 +187,7 @@ impl Transport {
             peer_takes_ext_info: false,
             extensions: Extensions::default(),
             authenticated: false,
+            renounced: Renounced::Nothing,
             forgiven: 0,
             hears_early: false,
             keys_since: None,
@@ -229,10 +232,15 @@ impl Transport {
             }
         }
         while !self.exchange.waits_for_approval() {
-            let Some(job) = self.inbound.next_job(buf)? else {
+            // What is opened ahead has the present keys. A peer that has not begun a key exchange
+            // cannot end one before it hears from us, so its NEWKEYS is not among that.
+            if self.authenticated && !self.exchange.peer_bound() {
+                self.inbound.look_ahead(buf);
+            }
+            let Some(opened) = self.inbound.next_opened(buf)? else {
                 return Ok(None);
             };
-            if let Some(payload) = self.handle_packet(now, job.open()?)? {
+            if let Some(payload) = self.handle_packet(now, opened)? {
                 return Ok(Some(payload));
             }
         }
@@ -296,6 +304,11 @@ impl Transport {
         self.send(PacketBuf::from_payload(payload))
     }
 
+    /// Has others help with opening.
+    pub fn set_helper(&mut self, helper: Helper) {
+        self.inbound.set_helper(helper);
+    }
+
     /// What to write next; seal it, then write in this order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ready.pop_front()
@@ -328,12 +341,13 @@ impl Transport {
             .and_then(|limit| since.checked_add(limit))
     }
 
-    /// Starts a key exchange now.
-    pub fn rekey(&mut self) -> Result<(), Error> {
-        match self.session_id.is_some() && self.exchange.is_idle() {
-            true => self.start_exchange(),
-            false => Ok(()),
+    /// Starts a key exchange now; false where there is one already.
+    pub fn rekey(&mut self) -> Result<bool, Error> {
+        let may = self.session_id.is_some() && self.exchange.is_idle();
+        if may {
+            self.start_exchange()?;
         }
+        Ok(may)
     }
 
     /// Tells the peer why we leave (RFC 4253 section 11.1).
@@ -360,6 +374,20 @@ impl Transport {
     pub fn set_authenticated(&mut self) {
         self.authenticated = true;
         self.apply_compression();
+    }
+
+    /// Does without these from the next key exchange on that begins after authentication, if the
+    /// peer was told the same.
+    pub fn renounce(&mut self, renounced: Renounced) {
+        self.renounced = renounced;
+    }
+
+    /// What is renounced in a key exchange that begins now.
+    fn renounces(&self) -> Renounced {
+        match self.authenticated {
+            true => self.renounced,
+            false => Renounced::Nothing,
+        }
     }
 
     /// Hands out what a client says of channels before it has authenticated, to be refused as

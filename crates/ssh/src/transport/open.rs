@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::cipher::{MAX_PACKET_LENGTH, OpeningKey, Position};
 use crate::compress::Inflate;
-use crate::error::{Error, PeerMisbehaved};
+use crate::error::{Error, Local, PeerMisbehaved};
+use crate::help::{Batch, Helper, Job, Order};
 
 /// A whole packet that still has to be opened: may be done on any thread.
 #[derive(Debug)]
@@ -30,6 +31,17 @@ impl OpenJob {
     }
 }
 
+impl Job for OpenJob {
+    type Done = Result<Opened, Error>;
+
+    fn carry_out(self) -> Self::Done {
+        self.open()
+    }
+}
+
+/// With less than this received there is nothing to be gained by help.
+const WORTH_HELP: usize = 128 << 10;
+
 /// An opened packet.
 #[derive(Clone, Debug)]
 pub struct Opened {
@@ -47,6 +59,11 @@ pub(crate) struct Inbound {
     /// Bytes of the packet that is arriving, so that its length is deciphered once.
     whole: Option<usize>,
     inflate: Option<Inflate>,
+    helper: Option<Helper>,
+    /// Packets that are being opened, and which of them is next.
+    ahead: Option<(Arc<Batch<OpenJob>>, usize)>,
+    /// What was found wrong behind them.
+    wrong: Option<Error>,
 }
 
 impl Inbound {
@@ -57,7 +74,69 @@ impl Inbound {
             since_keys: 0,
             whole: None,
             inflate: None,
+            helper: None,
+            ahead: None,
+            wrong: None,
         }
+    }
+
+    pub(crate) fn set_helper(&mut self, helper: Helper) {
+        self.helper = Some(helper);
+    }
+
+    /// Where there is help and much to be opened, gives all packets in `buf` to be opened, from the
+    /// last one on while we open and handle the first.
+    pub(crate) fn look_ahead(&mut self, buf: &mut BytesMut) {
+        if buf.len() < WORTH_HELP || self.is_ahead() || self.inflate.is_some() {
+            return;
+        }
+        if !self.helper.as_ref().is_some_and(Helper::is_idle) {
+            return;
+        }
+        let mut jobs = Vec::new();
+        loop {
+            match self.next_job(buf) {
+                Ok(Some(job)) => jobs.push(job),
+                Ok(None) => break,
+                Err(e) => {
+                    self.wrong = Some(e);
+                    break;
+                }
+            }
+        }
+        // One large packet may still be arriving, and one alone is ours.
+        let (none, several) = (jobs.is_empty(), jobs.len() > 1);
+        if none {
+            return;
+        }
+        let batch = Arc::new(Batch::new(jobs));
+        if let Some(helper) = self.helper.as_ref().filter(|_| several) {
+            helper.help(&batch, Order::LastFirst);
+        }
+        self.ahead = Some((batch, 0));
+    }
+
+    /// Whether packets are opened ahead.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.ahead.is_some() || self.wrong.is_some()
+    }
+
+    /// The next packet, opened.
+    pub(crate) fn next_opened(&mut self, buf: &mut BytesMut) -> Result<Option<Opened>, Error> {
+        if let Some((batch, at)) = &mut self.ahead {
+            let opened = batch.take(*at);
+            *at += 1;
+            if *at >= batch.len() {
+                self.ahead = None;
+            }
+            return opened
+                .unwrap_or_else(|| Err(Local::Helper.into()))
+                .map(Some);
+        }
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
+        self.next_job(buf)?.map(OpenJob::open).transpose()
     }
 
     /// Takes the next packet from the front of `buf` if all of it is there.

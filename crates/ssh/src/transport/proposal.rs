@@ -3,8 +3,8 @@
 use wire::NameList;
 
 use crate::Role;
-use crate::cipher::{CIPHERS, CipherSpec, MACS, MacSpec};
-use crate::error::{Error, Local, PeerIncompatible};
+use crate::cipher::{CIPHERS, CipherSpec, MACS, MacSpec, NONE};
+use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 use crate::kex::{KEX_METHODS, KexMethod};
 use crate::msg::KexInit;
 
@@ -28,6 +28,20 @@ pub struct Proposal {
     pub macs: Vec<String>,
     /// Offer zlib@openssh.com before none.
     pub compress: bool,
+}
+
+/// What is done without after authentication, as HPN-SSH has it (NoneEnabled, NoneMacEnabled).
+/// Only where both sides were told: a client names it first and a server last, in no key exchange
+/// before authentication, and neither takes what it has not named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Renounced {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Whoever is on the path reads everything, and can change nothing.
+    Cipher,
+    /// Whoever is on the path reads everything and can change it.
+    CipherAndMac,
 }
 
 impl Proposal {
@@ -60,7 +74,14 @@ impl Proposal {
     }
 
     /// The KEXINIT payload. `first` adds the indicators that only the first one carries.
-    pub(crate) fn encode(&self, role: Role, cookie: [u8; 16], first: bool, guess: bool) -> Vec<u8> {
+    pub(crate) fn encode(
+        &self,
+        role: Role,
+        cookie: [u8; 16],
+        first: bool,
+        guess: bool,
+        renounced: Renounced,
+    ) -> Vec<u8> {
         let mut kex = self.kex.join(",");
         if first {
             for indicator in match role {
@@ -71,10 +92,15 @@ impl Proposal {
                 kex.push_str(indicator);
             }
         }
+        let with_none = |list: &[String], renounced: bool| match (renounced, role) {
+            (false, _) => list.join(","),
+            (true, Role::Client) => format!("{},{}", NONE.name, list.join(",")),
+            (true, Role::Server) => format!("{},{}", list.join(","), NONE.name),
+        };
         let (host_key, ciphers, macs) = (
             self.host_key.join(","),
-            self.ciphers.join(","),
-            self.macs.join(","),
+            with_none(&self.ciphers, renounced != Renounced::Nothing),
+            with_none(&self.macs, renounced == Renounced::CipherAndMac),
         );
         let compression = if self.compress {
             "zlib@openssh.com,none"
@@ -116,7 +142,7 @@ fn empty() -> NameList<'static> {
 pub struct Direction {
     /// The cipher.
     pub cipher: &'static CipherSpec,
-    /// The MAC; `None` with an AEAD cipher.
+    /// The MAC; `None` with an AEAD cipher, and where it is renounced with the cipher.
     pub mac: Option<&'static MacSpec>,
     /// Whether zlib@openssh.com starts after authentication.
     pub compress: bool,
@@ -139,7 +165,23 @@ pub struct Negotiated {
 }
 
 /// Chooses: the first name on the client's list that the server has too (RFC 4253 section 7.1).
-pub(crate) fn negotiate(client: &KexInit<'_>, server: &KexInit<'_>) -> Result<Negotiated, Error> {
+/// `role` is ours.
+pub(crate) fn negotiate(
+    role: Role,
+    client: &KexInit<'_>,
+    server: &KexInit<'_>,
+    renounced: Renounced,
+) -> Result<Negotiated, Error> {
+    let choose = |what, client: NameList<'_>, server: NameList<'_>| {
+        let theirs = match role {
+            Role::Client => server,
+            Role::Server => client,
+        };
+        choose(client, server).ok_or_else(|| PeerIncompatible::NoCommon {
+            what,
+            theirs: theirs.as_str().to_owned(),
+        })
+    };
     let kex = choose("key exchange method", client.kex, server.kex)?;
     let host_key = choose("host key algorithm", client.host_key, server.host_key)?;
     let direction = |cipher: (NameList<'_>, NameList<'_>),
@@ -147,13 +189,24 @@ pub(crate) fn negotiate(client: &KexInit<'_>, server: &KexInit<'_>) -> Result<Ne
                      compression: (NameList<'_>, NameList<'_>)|
      -> Result<Direction, Error> {
         let name = choose("cipher", cipher.0, cipher.1)?;
-        let cipher = find(CIPHERS, "cipher", &name, |c| c.name)?;
+        let cipher = match name == NONE.name {
+            true if renounced != Renounced::Nothing => &NONE,
+            // It is on neither of our lists then.
+            true => return Err(PeerMisbehaved::NotRenounced.into()),
+            false => find(CIPHERS, "cipher", &name, |c| c.name)?,
+        };
         let mac = match cipher.is_aead() {
             true => None,
-            false => {
-                let name = choose("MAC", mac.0, mac.1)?;
-                Some(find(MACS, "MAC", &name, |m| m.name)?)
-            }
+            false => match choose("MAC", mac.0, mac.1)? {
+                // Never with a cipher: what is not authenticated is as good as not enciphered.
+                name if name == NONE.name => {
+                    match cipher.is_none() && renounced == Renounced::CipherAndMac {
+                        true => None,
+                        false => return Err(PeerMisbehaved::NotRenounced.into()),
+                    }
+                }
+                name => Some(find(MACS, "MAC", &name, |m| m.name)?),
+            },
         };
         let compression = choose("compression", compression.0, compression.1)?;
         Ok(Direction {
@@ -199,17 +252,10 @@ fn find<T>(
         })
 }
 
-fn choose(what: &'static str, client: NameList<'_>, server: NameList<'_>) -> Result<String, Error> {
+fn choose(client: NameList<'_>, server: NameList<'_>) -> Option<String> {
     client
         .iter()
         .filter(|n| !n.starts_with("ext-info-") && !n.starts_with("kex-strict-"))
         .find(|n| server.contains(n))
         .map(str::to_owned)
-        .ok_or_else(|| {
-            PeerIncompatible::NoCommon {
-                what,
-                theirs: server.as_str().to_owned(),
-            }
-            .into()
-        })
 }

@@ -7,6 +7,7 @@ use wire::PacketBuf;
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
 use crate::error::{Error, Local};
+use crate::help::Job;
 
 /// packet_length and padding_length (RFC 4253 section 6).
 const HEAD: usize = 5;
@@ -95,7 +96,7 @@ pub enum Output {
 
 impl Output {
     /// Bytes of it that are held.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Packet(job) => job.packet.len(),
             Self::Raw(bytes) => bytes.len(),
@@ -103,11 +104,22 @@ impl Output {
     }
 
     /// Seals here and now.
+    ///
+    /// # Errors
+    /// The layout is not what the key wants.
     pub fn seal(self) -> Result<Sealed, Error> {
         match self {
             Self::Packet(job) => job.seal(),
             Self::Raw(bytes) => Ok(Sealed::raw(&bytes)),
         }
+    }
+}
+
+impl Job for Output {
+    type Done = Result<Sealed, Error>;
+
+    fn carry_out(self) -> Self::Done {
+        self.seal()
     }
 }
 

@@ -580,10 +580,11 @@ fn another_host_key_at_a_rekey_is_refused() {
     for by_client in [true, false] {
         let mut pair = Pair::authenticated(proposal());
         pair.server.config.host_keys = vec![host_key()];
-        match by_client {
+        let begun = match by_client {
             true => pair.client.rekey().unwrap(),
             false => pair.server.rekey().unwrap(),
-        }
+        };
+        assert!(begun);
         assert_eq!(pair.run(), Err(PeerMisbehaved::HostKeyChanged.into()));
     }
 }

@@ -30,6 +30,17 @@ impl Ident {
         self.0.splitn(3, '-').nth(2).unwrap_or_default()
     }
 
+    /// Whether the peer is of our own kind.
+    pub fn is_longhaul(&self) -> bool {
+        self.software().starts_with("longhaul_")
+    }
+
+    /// Whether its channels take a window of any size: OpenSSH since 8.4 moves its whole buffer for
+    /// each packet once a window is beyond 16 MiB; HPN-SSH has cured that.
+    pub fn takes_large_windows(&self) -> bool {
+        self.is_longhaul() || self.software().contains("hpn")
+    }
+
     /// OpenSSH's major and minor version; `None` for other software.
     pub fn openssh(&self) -> Option<(u32, u32)> {
         let version = self.software().strip_prefix("OpenSSH_")?;

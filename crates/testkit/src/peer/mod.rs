@@ -25,6 +25,8 @@ pub enum PeerKind {
     /// An sshd built from its newest source, where `LONGHAUL_PEERS` names a folder that has it as
     /// `openssh/sbin/sshd`.
     NewestOpenSsh,
+    /// HPN-SSH's server, where that folder has it as `hpn-ssh/sbin/hpnsshd`.
+    Hpn,
     /// Dropbear with OpenSSH's sftp-server.
     Dropbear,
     /// Python's paramiko with its own SFTP server.
@@ -45,6 +47,7 @@ impl PeerKind {
         match self {
             Self::OpenSsh => "openssh",
             Self::NewestOpenSsh => "openssh-newest",
+            Self::Hpn => "hpn-ssh",
             Self::Dropbear => "dropbear",
             Self::Paramiko => "paramiko",
             Self::Asyncssh => "asyncssh",
@@ -148,7 +151,10 @@ impl PeerBuilder {
     /// A line of sshd_config; OpenSSH only. These come first, so they win over the testkit's own.
     pub fn option(mut self, name: &str, value: impl Into<String>) -> Self {
         assert!(
-            matches!(self.kind, PeerKind::OpenSsh | PeerKind::NewestOpenSsh),
+            matches!(
+                self.kind,
+                PeerKind::OpenSsh | PeerKind::NewestOpenSsh | PeerKind::Hpn
+            ),
             "{} has no sshd_config",
             self.kind.name()
         );
@@ -240,7 +246,7 @@ impl PeerBuilder {
         )
         .expect("a file of our own");
         let started = match self.kind {
-            PeerKind::OpenSsh | PeerKind::NewestOpenSsh => {
+            PeerKind::OpenSsh | PeerKind::NewestOpenSsh | PeerKind::Hpn => {
                 openssh::start(&self, folder.path(), &keys)
             }
             PeerKind::Dropbear => dropbear::start(&self, folder.path(), &keys),

@@ -19,7 +19,10 @@ const ACCOUNT_UID: u32 = 64_321;
 
 pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {
     let sshd = program(builder.kind)?;
-    let needs_account = builder.auth == Auth::Password;
+    // As root HPN-SSH's wants an account of its own for the time before authentication.
+    let for_itself = builder.kind == PeerKind::Hpn && missing::is_root();
+    let with_password = builder.auth == Auth::Password;
+    let needs_account = with_password || for_itself;
     if needs_account && !missing::can_unshare_mounts() {
         missing::not_here("sshd checks passwords only of accounts, which root could lend it");
         return None;
@@ -37,7 +40,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
         std::fs::write(&config, configuration(builder, folder, keys, (&sshd, port)))
             .expect("a file of our own");
         let mut command = if needs_account {
-            lend_account(folder);
+            lend_accounts(folder);
             let mut command = Command::new("unshare");
             command.args(["--mount", "sh", "-c"]).arg(
                 "mount --bind \"$0/passwd\" /etc/passwd && mount --bind \"$0/shadow\" /etc/shadow \
@@ -56,7 +59,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
             .line_after("Server listening on ", deadline)
             .is_some()
         {
-            let user = if needs_account {
+            let user = if with_password {
                 ACCOUNT.to_owned()
             } else {
                 super::this_user()
@@ -77,10 +80,14 @@ fn program(kind: PeerKind) -> Option<PathBuf> {
     let installed = "Debian: openssh-server openssh-client";
     let keygen = missing::find_program("ssh-keygen");
     let sshd = match kind {
-        PeerKind::NewestOpenSsh => {
-            let sshd = missing::newest_peer("openssh/sbin/sshd");
+        PeerKind::NewestOpenSsh | PeerKind::Hpn => {
+            let file = match kind {
+                PeerKind::Hpn => "hpn-ssh/sbin/hpnsshd",
+                _ => "openssh/sbin/sshd",
+            };
+            let sshd = missing::newest_peer(file);
             if sshd.is_none() {
-                missing::not_here("LONGHAUL_PEERS names no folder with openssh/sbin/sshd");
+                missing::not_here(&format!("LONGHAUL_PEERS names no folder with {file}"));
                 return None;
             }
             sshd
@@ -97,6 +104,7 @@ fn program(kind: PeerKind) -> Option<PathBuf> {
 fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
     match kind {
         PeerKind::NewestOpenSsh => missing::newest_peer("openssh/libexec/sftp-server"),
+        PeerKind::Hpn => missing::newest_peer("hpn-ssh/libexec/hpnsftp-server"),
         _ => missing::sftp_server(),
     }
 }
@@ -203,9 +211,9 @@ fn configuration(
     text
 }
 
-/// Account files with one more account, for a mount namespace of the server's own: the machine's
+/// Account files with two more accounts, for a mount namespace of the server's own: the machine's
 /// files stay as they are.
-fn lend_account(folder: &Path) {
+fn lend_accounts(folder: &Path) {
     use std::os::unix::fs::chown;
     let home = folder.join("home");
     let mut passwd = std::fs::read_to_string("/etc/passwd").expect("/etc/passwd");
@@ -213,6 +221,11 @@ fn lend_account(folder: &Path) {
         passwd,
         "{ACCOUNT}:x:{ACCOUNT_UID}:{ACCOUNT_UID}::{}:/bin/sh",
         home.display()
+    );
+    let _ = writeln!(
+        passwd,
+        "hpnsshd:x:{}:65534::/nonexistent:/usr/sbin/nologin",
+        ACCOUNT_UID + 1
     );
     let mut shadow = std::fs::read_to_string("/etc/shadow").expect("/etc/shadow, as root");
     let _ = writeln!(shadow, "{ACCOUNT}:{}:20000:0:99999:7:::", hashed(PASSWORD));

@@ -84,7 +84,11 @@ fn program(kind: PeerKind) -> Option<(Command, &'static str)> {
             None,
             "Debian: libssh-dev gcc",
         ),
-        PeerKind::OpenSsh | PeerKind::NewestOpenSsh | PeerKind::Dropbear | PeerKind::Longhaul => {
+        PeerKind::OpenSsh
+        | PeerKind::NewestOpenSsh
+        | PeerKind::Hpn
+        | PeerKind::Dropbear
+        | PeerKind::Longhaul => {
             unreachable!("these have files of their own")
         }
     };

@@ -134,8 +134,17 @@ fn split(list: &str) -> Vec<String> {
     list.split(',')
         .map(str::trim)
         .filter(|n| !n.is_empty())
-        .map(Into::into)
+        .map(|name| as_known(name).into())
         .collect()
+}
+
+/// The name that we have for what `name` means. HPN-SSH calls chacha20-poly1305 on several threads
+/// by a name of its own, which is never on the wire alone: to both it is the same.
+pub(super) fn as_known(name: &str) -> &str {
+    match name {
+        "chacha20-poly1305-mt@hpnssh.org" => "chacha20-poly1305@openssh.com",
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -175,6 +184,14 @@ mod tests {
         for (list, wanted) in table {
             assert_eq!(offer(list).as_deref(), Ok(wanted), "{list}");
         }
+    }
+
+    #[test]
+    fn a_cipher_on_threads_is_the_cipher() {
+        let list = "chacha20-poly1305-mt@hpnssh.org,gcm128";
+        let chosen = Algorithms::chosen("Ciphers", list, None);
+        let offer = chosen.within(&["gcm128", "chacha20-poly1305@openssh.com"]);
+        assert_eq!(offer.unwrap(), ["chacha20-poly1305@openssh.com", "gcm128"]);
     }
 
     #[test]

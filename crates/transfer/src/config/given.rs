@@ -7,6 +7,7 @@ use ssh::cipher::{CIPHERS, MACS};
 use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 
+use super::algorithms::as_known;
 use super::{Algorithms, ConfigError, Query};
 use crate::escape;
 use crate::known_hosts::matches_pattern;
@@ -65,7 +66,8 @@ pub(super) fn read(
     let sign = list.chars().next().filter(|c| "+-^".contains(*c));
     let list = &list[usize::from(sign.is_some())..];
     let mut names: Vec<String> = Vec::new();
-    for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+    let given = list.split(',').map(str::trim).filter(|n| !n.is_empty());
+    for name in given.map(as_known) {
         let meant: Vec<&str> = ours
             .iter()
             .copied()

@@ -50,6 +50,9 @@ pub trait Gate: Send {
     /// A greeting, escaped already.
     fn banner(&mut self, text: &str);
 
+    /// What nobody shall overlook, however quiet they want it.
+    fn danger(&mut self, text: &str);
+
     /// What kept keys from being offered, each one sentence: worth telling on refusal.
     fn refusal(&self) -> Vec<String>;
 

@@ -13,7 +13,7 @@ use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::kex::KEX_METHODS;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
-use ssh::transport::{Guess, Proposal, TransportConfig};
+use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
@@ -47,6 +47,11 @@ pub struct Surroundings {
     pub dscp: u8,
     /// TCP's congestion control on this end's sockets; the system's own if not set.
     pub congestion: Option<String>,
+    /// What is done without behind the login, where the server was told the same; not with hosts
+    /// that are only passed through.
+    pub renounced: Renounced,
+    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    pub window_poll: bool,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
@@ -148,6 +153,12 @@ pub(super) fn start(
         remembered: memory.as_ref().and_then(remembered),
         env: environment(&config),
         timeout: config.connect_timeout,
+        renounced: match hops {
+            0 => around.renounced,
+            _ => Renounced::Nothing,
+        },
+        window_poll: around.window_poll,
+        again,
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,
             ForwardAgent::No => None,

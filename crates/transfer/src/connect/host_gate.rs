@@ -338,6 +338,10 @@ impl Gate for HostGate {
         }
     }
 
+    fn danger(&mut self, text: &str) {
+        self.show(text);
+    }
+
     fn refusal(&self) -> Vec<String> {
         self.identities
             .as_ref()

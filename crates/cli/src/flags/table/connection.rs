@@ -2,6 +2,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use lab::path::Dscp;
+use ssh::transport::Renounced;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
@@ -358,6 +359,59 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("no-window-poll"),
+        takes: Takes::Nothing,
+        help: "Leave the windows of channels as they begin, whatever the path is like",
+        doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
+              windows of channels follow otherwise: they stay as they begin, at 2 MiB, but for \
+              what is asked for at once.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.no_window_poll = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("insecure-none-cipher"),
+        takes: Takes::Nothing,
+        help: "DANGER: send data without encryption, to a server that was told the same",
+        doc: "DANGER: do not encrypt data once the login is done, where the server was told the same \
+              (longhaul serve --insecure-none-cipher, or HPN-SSH's NoneEnabled): whoever is on \
+              the path can read all that is copied. The login itself is encrypted, and what is \
+              sent is still authenticated. It is said on standard error each time, as is that a \
+              server does not agree, with which encryption stays.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.renounced = match args.renounced {
+                Renounced::Nothing => Renounced::Cipher,
+                more => more,
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("insecure-none-mac"),
+        takes: Takes::Nothing,
+        help: "DANGER: like --insecure-none-cipher, and without authentication of data",
+        doc: "DANGER: --insecure-none-cipher, and no authentication of data either, where the server was \
+              told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
+              all that is copied, and give requests in your name.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.renounced = Renounced::CipherAndMac;
             Ok(())
         },
     },

@@ -1,6 +1,7 @@
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::ServeArgs;
 use serve::Access;
+use ssh::transport::Renounced;
 
 /// The flags of `longhaul serve`.
 pub(super) const ROWS: &[Flag<ServeArgs>] = &[
@@ -129,6 +130,57 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         overrides: &["read-only"],
         set: |args, _| {
             args.access = Some(Access::WriteOnly);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("no-window-poll"),
+        takes: Takes::Nothing,
+        help: "Leave the windows of channels as they begin, whatever the path is like",
+        doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
+              windows of channels follow otherwise: they stay as they begin, at 2 MiB.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.no_window_poll = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("insecure-none-cipher"),
+        takes: Takes::Nothing,
+        help: "DANGER: let clients that were told the same do without encryption",
+        doc: "DANGER: do not encrypt what is said after the login with clients that were told the same \
+              (longhaul cp --insecure-none-cipher, or HPN-SSH's NoneSwitch): whoever is on the \
+              path can read all that is copied. Logins are encrypted, and what is sent is still \
+              authenticated. Clients that ask for nothing of the kind are encrypted as ever.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.renounced = match args.renounced {
+                Renounced::Nothing => Renounced::Cipher,
+                more => more,
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("insecure-none-mac"),
+        takes: Takes::Nothing,
+        help: "DANGER: like --insecure-none-cipher, and without authentication of data",
+        doc: "DANGER: --insecure-none-cipher, and no authentication of data either, with clients that were \
+              told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
+              all that is copied, and give requests in a user's name.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.renounced = Renounced::CipherAndMac;
             Ok(())
         },
     },

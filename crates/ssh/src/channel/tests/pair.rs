@@ -25,6 +25,7 @@ impl End {
         let config = ChannelsConfig {
             window,
             max_window: window.saturating_mul(4),
+            ..ChannelsConfig::default()
         };
         Self {
             channels: Channels::new(role, config, Pool::new(1000, 4)),

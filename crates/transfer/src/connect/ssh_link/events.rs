@@ -4,14 +4,18 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use ssh::auth::AuthEvent;
-use ssh::channel::{ChannelEvent, ChannelId as SshChannel};
-use ssh::transport::{Extensions, TransportEvent};
+use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
+use ssh::transport::{Extensions, Ident, Renounced, TransportEvent};
 use ssh::{Early, Event};
 use tracing::{debug, info};
 
 use super::{Far, SshLink, engine_error};
 use crate::connect::gate::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
+
+/// What the windows of a connection may grow to where the server's buffers bear it: 2.5 Gbit/s at
+/// 200 ms.
+const LARGE_WINDOW: u32 = 64 << 20;
 
 impl SshLink {
     /// Handles what the engine has to tell.
@@ -48,6 +52,7 @@ impl SshLink {
         match event {
             TransportEvent::Identified(ident) => {
                 debug!("{}: {}", self.config.name, ident.as_str());
+                self.suit(&ident);
                 self.visit.banner = ident.as_str().to_owned();
             }
             TransportEvent::Negotiated { chosen, favourites } => {
@@ -68,11 +73,52 @@ impl SshLink {
                 self.visit.host_key_algorithm = favourites.1;
             }
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
-            TransportEvent::Keys { first: false } => debug!("{}: new keys", self.config.name),
+            TransportEvent::Keys { first: false } => {
+                debug!("{}: new keys", self.config.name);
+                self.tell_renounced();
+            }
             TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),
             TransportEvent::Keys { .. } | TransportEvent::Extensions | TransportEvent::Pong => {}
         }
         Ok(())
+    }
+
+    /// Packets and windows beyond what OpenSSH takes, for those who take more.
+    fn suit(&mut self, ident: &Ident) {
+        let channels = self.conn.channels();
+        if ident.is_longhaul() {
+            channels.set_max_packet(LARGE_DATA as u32);
+        }
+        if ident.takes_large_windows() {
+            channels.set_max_window(LARGE_WINDOW);
+        }
+    }
+
+    /// Says whether data are not encrypted any more, once.
+    fn tell_renounced(&mut self) {
+        let asked = std::mem::replace(&mut self.config.renounced, Renounced::Nothing);
+        let Some(n) = self.conn.negotiated().filter(|_| !self.config.again) else {
+            return;
+        };
+        let (clear, mac) = (n.c2s.cipher.is_none(), n.c2s.mac.is_some());
+        let name = &self.config.name;
+        let text = match (asked, clear, mac) {
+            (Renounced::Nothing, ..) => return,
+            (_, true, true) => format!(
+                "WARNING: data to and from {name} are NOT ENCRYPTED (--insecure-none-cipher)"
+            ),
+            (_, true, false) => format!(
+                "WARNING: data to and from {name} are NOT ENCRYPTED and NOT AUTHENTICATED \
+                 (--insecure-none-mac)"
+            ),
+            (_, false, _) => {
+                format!("{name} was not told to do without encryption: data are encrypted as ever")
+            }
+        };
+        match clear {
+            true => self.gate.danger(&text),
+            false => self.gate.banner(&text),
+        }
     }
 
     fn handle_host_key(&mut self, now: Instant, blob: &Bytes) -> Result<(), LinkError> {

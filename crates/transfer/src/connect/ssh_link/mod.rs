@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
-use ssh::channel::ChannelId as SshChannel;
-use ssh::transport::Guess;
-use ssh::{Connection, ConnectionConfig, SealedQueue};
-use sys::Segments;
+use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
+use ssh::transport::{Guess, Renounced};
+use ssh::{Connection, ConnectionConfig, Helper, SealedQueue};
+use sys::{Segments, Workers};
 use tracing::info;
 use wire::Pool;
 
@@ -67,6 +67,12 @@ pub struct LinkConfig {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bound for everything up to authentication (ConnectTimeout).
     pub timeout: Option<Duration>,
+    /// What is done without behind the login, where the server was told the same.
+    pub renounced: Renounced,
+    /// Windows follow the round trip and the socket.
+    pub window_poll: bool,
+    /// There is another to the same host, of which all has been said.
+    pub again: bool,
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
     /// Told once authentication has succeeded.
@@ -81,6 +87,8 @@ pub struct SshLink {
     stream: Stream,
     conn: Connection,
     pool: Pool,
+    /// For a peer that takes larger packets.
+    large: Pool,
     segments: Segments,
     sending: SealedQueue,
     registered: Option<(Registry, Token)>,
@@ -144,7 +152,7 @@ impl SshLink {
         // that drew them: they are drawn while the SYN is on its way.
         let (stream, conn) = thread::scope(|scope| {
             let opening = scope.spawn(&mut open);
-            let conn = engine(&config.connection, &pool);
+            let conn = engine(&config, &pool);
             (opening.join(), conn)
         });
         let failed = || Err("the thread that connects has failed".to_owned());
@@ -158,8 +166,9 @@ impl SshLink {
             stream,
             conn,
             pool,
+            large: Pool::new(LARGE_DATA, 2 * QUEUE / LARGE_DATA),
             segments: Segments::default(),
-            sending: SealedQueue::default(),
+            sending: helped_queue(),
             registered: None,
             readable: true,
             writable: true,
@@ -345,11 +354,11 @@ impl SshLink {
             let _ = self.stream.deregister(registry);
         }
         self.stream = (self.open)().map_err(LinkError)?;
-        self.conn = engine(&self.config.connection, &self.pool)?;
+        self.conn = engine(&self.config, &self.pool)?;
         let limit = self.segments.limit();
         self.segments = Segments::default();
         self.segments.set_limit(limit);
-        self.sending = SealedQueue::default();
+        self.sending = helped_queue();
         self.signed = None;
         self.opened_early = None;
         self.other_method = false;
@@ -385,9 +394,25 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     LinkError(e.to_string())
 }
 
-fn engine(config: &ConnectionConfig, pool: &Pool) -> Result<Connection, LinkError> {
+/// Threads that this process has for all connections.
+fn helper() -> Helper {
+    let workers = Workers::shared();
+    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+}
+
+fn helped_queue() -> SealedQueue {
+    let mut queue = SealedQueue::default();
+    queue.set_helper(helper());
+    queue
+}
+
+fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
         aws_lc_rs::rand::fill(to).expect("the system's random numbers");
     });
-    Connection::client(config.clone(), pool.clone(), random).map_err(|e| LinkError(e.to_string()))
+    let conn = Connection::client(config.connection.clone(), pool.clone(), random);
+    let mut conn = conn.map_err(|e| LinkError(e.to_string()))?;
+    conn.renounce(config.renounced);
+    conn.set_helper(helper());
+    Ok(conn)
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use sftp::{Output, ServerInfo};
 use ssh::channel::{ChannelId as SshChannel, Request};
+use ssh::transport::Ident;
 use tracing::debug;
 use wire::Pool;
 
@@ -48,7 +49,10 @@ impl Link for SshLink {
     }
 
     fn pool(&self) -> Pool {
-        self.pool.clone()
+        match self.conn.peer().is_some_and(Ident::is_longhaul) {
+            true => self.large.clone(),
+            false => self.pool.clone(),
+        }
     }
 
     fn server_seen(&mut self, info: &ServerInfo) {
@@ -246,14 +250,15 @@ impl SshLink {
     }
 
     fn ask_rtt(&mut self, now: Instant) {
-        if self
-            .rtt_asked
-            .is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL)
-        {
+        let asked = self.rtt_asked;
+        let due = asked.is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL);
+        if due && self.config.window_poll {
             self.rtt_asked = Some(now);
-            let rtt = self.stream.tcp_info().map(|tcp| tcp.rtt);
-            if let Some(rtt) = rtt.filter(|rtt| !rtt.is_zero()) {
-                self.conn.channels().set_rtt(rtt);
+            if let Some(tcp) = self.stream.tcp_info() {
+                if !tcp.rtt.is_zero() {
+                    self.conn.channels().set_rtt(tcp.rtt);
+                }
+                self.conn.channels().follow_socket(tcp.rcv_wnd);
             }
         }
     }

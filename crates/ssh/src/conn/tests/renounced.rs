@@ -1,0 +1,137 @@
+//! No cipher: only where both ends were told, and only behind authentication.
+
+use super::*;
+use crate::transport::Renounced::{self, Cipher, CipherAndMac, Nothing};
+
+const SECRET: &[u8] = b"what anybody on the path can read";
+
+struct Outcome {
+    /// Cipher and MAC from client to server, as both see them.
+    chosen: (String, Option<String>),
+    /// The data were to be read on the wire.
+    readable: bool,
+    /// A changed byte of them was noticed.
+    noticed: bool,
+}
+
+fn is_in(part: &[u8], whole: &[u8]) -> bool {
+    whole.windows(part.len()).any(|w| w == part)
+}
+
+fn outcome(ours: Renounced, theirs: Renounced) -> Outcome {
+    let mut pair = pair(false, |_| {});
+    pair.client.renounce(ours);
+    pair.server.renounce(theirs);
+    let id = pair.open();
+    pair.run().unwrap();
+    assert!(pair.client.is_authenticated());
+    let chosen = [&pair.client, &pair.server].map(|end| {
+        let chosen = end.negotiated().unwrap().c2s;
+        (
+            chosen.cipher.name.to_owned(),
+            chosen.mac.map(|m| m.name.to_owned()),
+        )
+    });
+    assert_eq!(chosen[0], chosen[1]);
+
+    pair.client.channels().write(id, SECRET);
+    flush(&mut pair.client, &mut pair.up);
+    let readable = is_in(SECRET, &pair.up);
+    pair.run().unwrap();
+    assert_eq!((&pair.received[..], &pair.told[..]), (SECRET, SECRET));
+
+    pair.client.channels().write(id, SECRET);
+    flush(&mut pair.client, &mut pair.up);
+    let last = pair.up.len() - 30;
+    pair.up[last] ^= 1;
+    let noticed = pair.run().is_err();
+    let [chosen, _] = chosen;
+    Outcome {
+        chosen,
+        readable,
+        noticed,
+    }
+}
+
+#[test]
+fn both_were_told_to_do_without_a_cipher_and_the_mac_stays() {
+    for (ours, theirs) in [
+        (Cipher, Cipher),
+        (CipherAndMac, Cipher),
+        (Cipher, CipherAndMac),
+    ] {
+        let outcome = outcome(ours, theirs);
+        let mac = Some("hmac-sha2-256".to_owned());
+        assert_eq!(outcome.chosen, ("none".to_owned(), mac));
+        assert!(outcome.readable && outcome.noticed);
+    }
+}
+
+#[test]
+fn the_mac_goes_only_where_both_were_told_that_too() {
+    let outcome = outcome(CipherAndMac, CipherAndMac);
+    assert_eq!(outcome.chosen, ("none".to_owned(), None));
+    assert!(outcome.readable && !outcome.noticed);
+}
+
+#[test]
+fn neither_brings_the_other_to_do_without() {
+    for told in [Cipher, CipherAndMac] {
+        for (ours, theirs) in [(told, Nothing), (Nothing, told)] {
+            let outcome = outcome(ours, theirs);
+            assert_eq!(outcome.chosen.0, "aes128-gcm@openssh.com");
+            assert!(!outcome.readable && outcome.noticed);
+        }
+    }
+}
+
+/// Nobody names it before, so whoever is on the path has nothing to choose; and the lists
+/// themselves are part of what the host key signs.
+#[test]
+fn nothing_of_it_is_said_before_authentication() {
+    let mut pair = pair(false, |_| {});
+    pair.client.renounce(CipherAndMac);
+    pair.server.renounce(CipherAndMac);
+    pair.allowed = false;
+    let none = b"none,aes128-gcm";
+    let other = b"aes128-gcm@openssh.com,none";
+    loop {
+        let mut moved = flush(&mut pair.client, &mut pair.up);
+        assert!(!is_in(none, &pair.up) && !is_in(other, &pair.up));
+        moved |= pair.turn_server().unwrap_or(false);
+        moved |= flush(&mut pair.server, &mut pair.down);
+        assert!(!is_in(none, &pair.down) && !is_in(other, &pair.down));
+        moved |= pair.turn_client().unwrap_or(false);
+        if !moved {
+            break;
+        }
+    }
+    let chosen = pair.client.negotiated().unwrap().c2s;
+    assert_eq!(chosen.cipher.name, "aes128-gcm@openssh.com");
+    // Nor in a key exchange that the client begins too early.
+    pair.client.rekey().unwrap();
+    let _ = pair.run();
+    let chosen = pair.server.negotiated().unwrap().s2c;
+    assert_eq!(chosen.cipher.name, "aes128-gcm@openssh.com");
+}
+
+#[test]
+fn keys_are_new_again_without_a_cipher() {
+    let mut pair = pair(false, |theirs| {
+        theirs.transport.rekey_bytes = Some(50_000);
+    });
+    pair.client.renounce(CipherAndMac);
+    pair.server.renounce(CipherAndMac);
+    let id = pair.open();
+    let mut sent = Vec::new();
+    for n in 0..20 {
+        let part = vec![n; 20_000];
+        pair.client.channels().write(id, &part);
+        sent.extend(part);
+        pair.run().unwrap();
+    }
+    assert!(pair.received == sent && pair.told == sent);
+    let keys = pair.events.iter().filter(|e| *e == "keys").count();
+    assert!(keys > 5, "{keys} key exchanges");
+    assert!(pair.client.negotiated().unwrap().s2c.cipher.is_none());
+}

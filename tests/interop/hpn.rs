@@ -1,0 +1,224 @@
+//! HPN-SSH, both ways, where somebody has built it: `LONGHAUL_PEERS` names a folder that has it as
+//! `hpn-ssh/bin/hpnssh` and `hpn-ssh/sbin/hpnsshd`. Without it these tests say so and pass.
+
+use std::fs;
+use std::path::PathBuf;
+
+use longhaul_tests::{Scene, longhaul};
+use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
+use testkit::tree::write_file;
+use testkit::{Outcome, PeerBuilder, PeerKind, Run, Seed, missing};
+
+use crate::scenarios::{Knows, scenarios};
+
+const KIND: PeerKind = PeerKind::Hpn;
+
+const KNOWS: Knows = Knows {
+    ciphers: &[
+        // On threads.
+        "chacha20-poly1305-mt@hpnssh.org",
+        "chacha20-poly1305@openssh.com",
+        "aes128-gcm@openssh.com",
+        "aes256-gcm@openssh.com",
+        // These too, by the names they have everywhere.
+        "aes128-ctr",
+        "aes192-ctr",
+        "aes256-ctr",
+    ],
+    kex: &[
+        "mlkem768x25519-sha256",
+        "sntrup761x25519-sha512",
+        "curve25519-sha256",
+    ],
+    macs: &[
+        "hmac-sha2-256-etm@openssh.com",
+        "hmac-sha2-512-etm@openssh.com",
+        "hmac-sha2-256",
+        "hmac-sha2-512",
+    ],
+    host_keys: &[Ed25519, Ecdsa256, Ecdsa384, Ecdsa521, Rsa2048],
+};
+
+scenarios!(KIND, KNOWS;);
+
+const CLEAR: &str = "NOT ENCRYPTED";
+const UNPROVEN: &str = "NOT AUTHENTICATED";
+
+/// Copies there and back with our client; what it said.
+fn there_and_back(scene: &Scene, flags: &[&str]) -> Vec<String> {
+    let content = Seed::new(7).bytes(9_000_001);
+    write_file(&scene.path("file"), &content);
+    let (file, back) = (scene.path("file"), scene.path("back"));
+    let mut said = Vec::new();
+    for (from, to) in [
+        (file.into_os_string(), scene.remote("there")),
+        (scene.remote("there"), back.clone().into_os_string()),
+    ] {
+        let outcome = scene.client.cp().args(flags).arg(from).arg(to).run();
+        said.push(outcome.expect_code(0).err());
+    }
+    assert!(fs::read(back).expect("it is there") == content);
+    said
+}
+
+#[test]
+fn our_client_does_without_a_cipher_where_hpn_ssh_was_told_too() {
+    let told = |mac: &str| {
+        let builder = PeerBuilder::new(KIND).option("NoneEnabled", "yes");
+        Scene::with(builder.option("NoneMacEnabled", mac))
+    };
+    let Some(scene) = told("no") else { return };
+    for flags in [&["--insecure-none-cipher"], &["--insecure-none-mac"]] {
+        for said in there_and_back(&scene, flags) {
+            assert!(said.contains(CLEAR) && !said.contains(UNPROVEN), "{said}");
+        }
+    }
+    let Some(scene) = told("yes") else { return };
+    for said in there_and_back(&scene, &["--insecure-none-cipher"]) {
+        assert!(said.contains(CLEAR) && !said.contains(UNPROVEN), "{said}");
+    }
+    for said in there_and_back(&scene, &["--insecure-none-mac", "-q"]) {
+        assert!(said.contains(CLEAR) && said.contains(UNPROVEN), "{said}");
+    }
+    // Whoever was told nothing is not led there.
+    for said in there_and_back(&scene, &[]) {
+        assert!(!said.contains(CLEAR), "{said}");
+    }
+}
+
+#[test]
+fn where_hpn_ssh_was_not_told_our_client_says_so_and_encrypts() {
+    let Some(scene) = Scene::start(KIND) else {
+        return;
+    };
+    for said in there_and_back(&scene, &["--insecure-none-mac"]) {
+        let says = said.contains("was not told to do without encryption");
+        assert!(says && !said.contains(CLEAR), "{said}");
+    }
+}
+
+/// A program of HPN-SSH.
+fn hpn(name: &str) -> Option<PathBuf> {
+    let file = format!("hpn-ssh/bin/{name}");
+    let found = missing::newest_peer(&file);
+    if found.is_none() {
+        missing::not_here(&format!("LONGHAUL_PEERS names no folder with {file}"));
+    }
+    found
+}
+
+/// Copies there and back with hpnscp to our server; the last outcome.
+fn hpnscp(scene: &Scene, options: &[&str]) -> Option<Outcome> {
+    let (hpnscp, hpnssh) = (hpn("hpnscp")?, hpn("hpnssh")?);
+    let content = Seed::new(8).bytes(9_000_001);
+    write_file(&scene.path("file"), &content);
+    let there = format!("peer:{}", scene.path("there").display());
+    let (file, back) = (scene.path("file"), scene.path("back"));
+    let _ = fs::remove_file(&back);
+    let [file, shown] = [&file, &back].map(|path| path.display().to_string());
+    let mut last = None;
+    for (from, to) in [(&file, &there), (&there, &shown)] {
+        let outcome = Run::new(&hpnscp)
+            .arg("-S")
+            .arg(&hpnssh)
+            .arg("-F")
+            .arg(scene.client.dir.config())
+            .args(options)
+            .args([from, to])
+            .run();
+        let done = outcome.code == Some(0);
+        last = Some(outcome);
+        if !done {
+            return last;
+        }
+    }
+    assert!(fs::read(back).expect("it is there") == content);
+    last
+}
+
+fn ours(flags: &[&str]) -> Scene {
+    let builder = PeerBuilder::longhaul(longhaul(), flags.iter().copied());
+    Scene::with(builder).expect("longhaul is there")
+}
+
+#[test]
+fn hpnscp_copies_to_our_server_with_its_ciphers_on_threads() {
+    let scene = ours(&[]);
+    for cipher in KNOWS.ciphers {
+        let Some(outcome) = hpnscp(&scene, &["-c", cipher]) else {
+            return;
+        };
+        outcome.expect_code(0);
+    }
+    // New keys on the way.
+    let Some(outcome) = hpnscp(&scene, &["-oRekeyLimit=1M"]) else {
+        return;
+    };
+    outcome.expect_code(0);
+    assert!(!scene.peer.log().contains(CLEAR));
+}
+
+const NONE: &[&str] = &["-oNoneEnabled=yes", "-oNoneSwitch=yes"];
+const NO_MAC: &[&str] = &[
+    "-oNoneEnabled=yes",
+    "-oNoneSwitch=yes",
+    "-oNoneMacEnabled=yes",
+];
+
+#[test]
+fn hpnscp_does_without_a_cipher_where_our_server_was_told_too() {
+    for (flag, options, mac) in [
+        (
+            "--insecure-none-cipher",
+            NONE,
+            "hmac-sha2-256-etm@openssh.com",
+        ),
+        ("--insecure-none-mac", NONE, "hmac-sha2-256-etm@openssh.com"),
+        ("--insecure-none-mac", NO_MAC, "none"),
+    ] {
+        let scene = ours(&[flag]);
+        let Some(outcome) = hpnscp(&scene, options) else {
+            return;
+        };
+        outcome.expect_code(0);
+        let log = scene.peer.log();
+        let clear: Vec<_> = log
+            .lines()
+            .filter(|l| l.contains("told to do without"))
+            .collect();
+        let mac = format!("mac=\"{mac}\"");
+        assert!(
+            clear.len() == 2 && clear.iter().all(|l| l.contains(&mac)),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn our_server_that_was_not_told_encrypts_or_does_not_serve() {
+    for (flags, options) in [(&[][..], NONE), (&["--insecure-none-cipher"], NO_MAC)] {
+        let scene = ours(flags);
+        let Some(outcome) = hpnscp(&scene, options) else {
+            return;
+        };
+        // It offers nothing else.
+        assert_ne!(outcome.code, Some(0), "{outcome}");
+        let log = scene.peer.log();
+        assert!(!log.contains("told to do without mac"), "{log}");
+        assert!(log.contains("in common; the peer offers none"), "{log}");
+    }
+}
+
+#[test]
+fn there_is_no_terminal_whose_keys_could_be_read() {
+    let Some(hpnssh) = hpn("hpnssh") else { return };
+    let scene = ours(&["--insecure-none-mac"]);
+    let outcome = Run::new(hpnssh)
+        .arg("-F")
+        .arg(scene.client.dir.config())
+        .args(NO_MAC)
+        .args(["-tt", "peer"])
+        .run();
+    assert_ne!(outcome.code, Some(0), "{outcome}");
+    assert!(!scene.peer.log().contains("told to do without mac"));
+}
