@@ -36,7 +36,7 @@ fn memory(pid: u32, figure: &str) -> u64 {
         let status = fs::read_to_string(Path::new("/proc").join(pid).join("status"));
         let status = status.unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix(figure));
-        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) * KIB
     };
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
