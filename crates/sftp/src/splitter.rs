@@ -240,13 +240,19 @@ impl Splitter {
         }
         let mut head = std::mem::take(&mut self.partial);
         let len = end - head.len();
-        match head.last_chunk_mut() {
-            Some(said) if u32::from_be_bytes(*said) as usize == len => *said = [0; 4],
-            _ => return Err(Error::DataLength),
+        let said = head.last_chunk_mut().ok_or(Error::DataLength)?;
+        let mut left = u32::from_be_bytes(std::mem::take(said)) as usize;
+        if left > len {
+            return Err(Error::DataLength);
         }
         let mut head = Bytes::from(head);
         head.advance(4);
-        let data = std::mem::take(&mut self.data);
+        // More may lie behind them: see `Request`.
+        let mut data = std::mem::take(&mut self.data);
+        for piece in &mut data {
+            piece.truncate(left);
+            left -= piece.len();
+        }
         Ok(Some(Piece::Write { head, data }))
     }
 
@@ -392,8 +398,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_whose_data_do_not_fill_it_fails() {
-        for wrong in [0, 1, 99, 101, u32::MAX] {
+    fn a_write_with_less_data_than_it_says_fails() {
+        for wrong in [101, 1000, u32::MAX] {
             let mut bytes = Vec::new();
             let (handle, data) = (&[7; 4], &[0; 100]);
             Request::Write {
@@ -415,6 +421,35 @@ mod tests {
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
             assert!(splitter.next(&mut rest).is_err());
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_data_of_a_write_is_left_out() {
+        for said in [0_u32, 1, 20, 99, 100] {
+            let mut bytes = Vec::new();
+            let data: Vec<u8> = (0..100).collect();
+            Request::Write {
+                handle: &[7; 4],
+                offset: 9,
+                data: &data,
+            }
+            .encode(RequestId(1), &mut bytes);
+            bytes[25..29].copy_from_slice(&said.to_be_bytes());
+            for step in [1, 30, 50, 99] {
+                let mut splitter = Splitter::streaming_writes(1000);
+                let mut found = Vec::new();
+                for chunk in bytes.chunks(step) {
+                    let mut input = Bytes::copy_from_slice(chunk);
+                    while let Some(piece) = splitter.next(&mut input).unwrap() {
+                        found.push(piece);
+                    }
+                }
+                let [Piece::Write { data: pieces, .. }] = &found[..] else {
+                    panic!("{found:?}");
+                };
+                assert_eq!(pieces.concat(), data[..said as usize]);
+            }
         }
     }
 

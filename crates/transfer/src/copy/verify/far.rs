@@ -142,11 +142,13 @@ impl Checking {
     /// asked for that, or for not much of the file yet.
     fn judge_whole(&mut self, by: Algorithm) -> bool {
         let sums = &self.seen.sums;
-        let expected = self.seen.all.by(by).filter(|_| sums.len() > 1);
+        // What passed before the algorithm was known may have that of the whole alone.
+        let needed = sums.len() > 1 || sums.iter().any(|sum| sum.by(by).is_none());
+        let expected = self.seen.all.by(by).filter(|_| needed);
         let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
         self.by_whole = match (&self.whole, expected) {
             (_, None) => false,
-            (OfWhole::NotAsked, _) => asked < self.seen.size / 2,
+            (OfWhole::NotAsked, _) => asked <= self.seen.size / 2,
             _ => true,
         };
         tracing::debug!(
@@ -290,7 +292,7 @@ impl Engine<'_> {
             }
             let waits = by_whole && checking.whole != OfWhole::Right;
             checking.left = open.len() + usize::from(waits);
-            let small = checking.seen.size <= SMALL && checking.told.is_empty();
+            let small = checking.seen.size <= SMALL && checking.told.is_empty() && !by_whole;
             if small && sums.len() == 1 && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
