@@ -53,7 +53,16 @@ fn our_own_client_copies_trees_and_files_with_several_connections() {
         ),
     ] {
         let before = logins();
-        let flags = ["--connections", "3", "--channels", "2", "--verify"];
+        // A login takes a tenth of a second, in which all of it would be there without a limit.
+        let flags = [
+            "--connections",
+            "3",
+            "--channels",
+            "2",
+            "--verify",
+            "--limit",
+            "40MB",
+        ];
         scene.copies(&flags, from, to);
         assert!(fs::read(scene.path(name)).expect("it is there") == content);
         assert_eq!(logins() - before, 3);

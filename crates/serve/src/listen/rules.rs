@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::unistd::User;
+use zeroize::Zeroizing;
 
 /// An account that may be entered with its keys.
 #[derive(Clone, Debug)]
@@ -53,7 +54,7 @@ impl Rules {
             return Err("it is not among the users".to_owned());
         }
         self.check_shell(&user.shell)?;
-        let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+        let shadow = Zeroizing::new(fs::read_to_string("/etc/shadow").unwrap_or_default());
         let today = Timestamp::now().as_second() / SECONDS_OF_A_DAY;
         check_shadow(&shadow, name, today)?;
         if !user.uid.is_root() && NOLOGIN.iter().any(|file| Path::new(file).exists()) {
