@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 
 use rustix::io::Errno;
 use sftp::StatusCode;
+use ssh::PeerMisbehaved;
 
 /// Why a directory cannot be served.
 #[derive(Debug)]
@@ -109,6 +110,39 @@ pub(crate) enum ConnectionError {
     Engine(ssh::Error),
     /// The socket broke.
     Io(io::Error),
+}
+
+/// What a client that is disconnected for its own fault is told as the reason
+/// (SSH_DISCONNECT_PROTOCOL_ERROR), and what every other (SSH_DISCONNECT_BY_APPLICATION).
+const PROTOCOL_ERROR: u32 = 2;
+const BY_APPLICATION: u32 = 11;
+
+impl ConnectionError {
+    /// The reason and the words that the client is told; `None` where it is not there any more.
+    pub(crate) fn farewell(&self) -> Option<(u32, String)> {
+        match self {
+            Self::Gone | Self::Io(_) | Self::Engine(ssh::Error::Disconnected { .. }) => None,
+            // As sshd has it: clients know the words.
+            Self::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooMany(_))) => Some((
+                PROTOCOL_ERROR,
+                "Too many authentication failures".to_owned(),
+            )),
+            Self::Engine(e) => Some((PROTOCOL_ERROR, e.to_string())),
+            e => Some((BY_APPLICATION, e.to_string())),
+        }
+    }
+
+    /// Whether the client has left, of its own will and in good order.
+    pub(crate) fn is_leave(&self) -> bool {
+        matches!(
+            self,
+            Self::Gone
+                | Self::Engine(ssh::Error::Disconnected {
+                    reason: BY_APPLICATION,
+                    ..
+                })
+        )
+    }
 }
 
 impl fmt::Display for ConnectionError {

@@ -160,6 +160,7 @@ impl Growth {
         });
         if gain >= PAYS || kept {
             self.sated = false;
+            self.gave_back = None;
             self.backoff = BACKOFF;
             self.rest_until = None;
             let surplus = trial.surplus(gain);
@@ -184,8 +185,9 @@ impl Growth {
         let Some(before) = self.gave_back else {
             return false;
         };
-        let missed =
-            self.rates.len() > 3 && self.rates.iter().take(4).all(|r| *r < MISSED * before);
+        let mut late = self.rates.iter().take(4);
+        let slower = late.len() == 4 && late.all(|rate| *rate < MISSED * before);
+        let missed = slower && self.figures.shown.window_blocked > 0.3;
         if missed {
             self.gave_back = None;
         }
@@ -250,5 +252,22 @@ mod tests {
         };
         let trial = growth.trial.take().unwrap();
         assert_eq!(growth.give_back(&trial, &evidence).len(), 3);
+    }
+
+    #[test]
+    fn channels_are_missed_where_windows_hold_what_is_left() {
+        let missed = |rates: &[f64], window_blocked| {
+            let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+            growth.gave_back = Some(100e6);
+            growth.rates = rates.to_vec();
+            growth.figures.shown.window_blocked = window_blocked;
+            let missed = growth.is_missed();
+            assert_eq!(growth.gave_back.is_none(), missed);
+            missed
+        };
+        assert!(missed(&[85e6; 5], 0.5));
+        assert!(!missed(&[85e6; 5], 0.1), "something else holds it");
+        assert!(!missed(&[85e6; 3], 0.5), "too early to tell");
+        assert!(!missed(&[85e6, 85e6, 95e6, 85e6], 0.5));
     }
 }

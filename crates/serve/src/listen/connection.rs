@@ -17,7 +17,6 @@ use tracing::warn;
 use wire::Pool;
 
 use super::engine::Algorithms;
-use super::preauth::{BY_APPLICATION, PROTOCOL_ERROR};
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
@@ -79,12 +78,14 @@ pub(super) fn serve(
     match served.open() {
         Ok(export) => Connection::new((served, &export), stream, conn, unread, over).run(stopping),
         Err(e) => {
-            let mut last = SealedQueue::default();
-            conn.disconnect(BY_APPLICATION, &e.to_string())?;
+            let (why, mut last) = (ConnectionError::Export(e), SealedQueue::default());
+            if let Some((reason, words)) = why.farewell() {
+                conn.disconnect(reason, &words)?;
+            }
             last.fill(&mut conn, BATCH)?;
             // The log knows as well.
             let _ = rustix::io::writev(&stream, &last.slices());
-            Err(ConnectionError::Export(e))
+            Err(why)
         }
     }
 }
@@ -150,26 +151,15 @@ impl<'s> Connection<'s> {
     fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
         self.sessions.values().for_each(|s| s.tell(self.over));
-        let (reason, words) = match &done {
-            Ok(()) | Err(ConnectionError::Gone) => return Ok(()),
-            Err(ConnectionError::Engine(ssh::Error::Disconnected {
-                reason: BY_APPLICATION,
-                ..
-            })) => return Ok(()),
-            Err(
-                ConnectionError::Io(_) | ConnectionError::Engine(ssh::Error::Disconnected { .. }),
-            ) => {
-                return done;
-            }
-            Err(e @ ConnectionError::Engine(_)) => (PROTOCOL_ERROR, e.to_string()),
-            Err(e) => (BY_APPLICATION, e.to_string()),
-        };
-        if self.conn.disconnect(reason, &words).is_ok() {
+        if let Some((reason, words)) = done.as_ref().err().and_then(ConnectionError::farewell)
+            && self.conn.disconnect(reason, &words).is_ok()
+        {
             // The client need not be there any more.
             let _ = self.write();
         }
         match done {
             Err(ConnectionError::Stopped) => Ok(()),
+            Err(e) if e.is_leave() => Ok(()),
             done => done,
         }
     }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
+
 /// The longest request.
 const LONGEST: usize = 4 << 10;
 /// A whole request and its answer.
@@ -33,24 +35,11 @@ pub fn tell_metrics(
     at: &MetricsAddress,
     figures: impl Fn() -> String + Send + 'static,
 ) -> io::Result<()> {
-    let thread = thread::Builder::new().name("metrics".to_owned());
-    match at {
+    let listener: Socket = match at {
         MetricsAddress::Loopback(address) if !address.ip().is_loopback() => {
             return Err(io::Error::other("figures are for this machine alone"));
         }
-        MetricsAddress::Loopback(address) => {
-            let listener = TcpListener::bind(address)?;
-            thread.spawn(move || {
-                loop {
-                    let asked = listener.accept().and_then(|(mut stream, _)| {
-                        stream.set_read_timeout(Some(TIME))?;
-                        stream.set_write_timeout(Some(TIME))?;
-                        answer(&mut stream, &figures)
-                    });
-                    pause_after(asked);
-                }
-            })?;
-        }
+        MetricsAddress::Loopback(address) => TcpListener::bind(address)?.into(),
         MetricsAddress::Path(path) => {
             let is_socket = |m: std::fs::Metadata| m.file_type().is_socket();
             let stale = std::fs::symlink_metadata(path).is_ok_and(is_socket)
@@ -58,27 +47,25 @@ pub fn tell_metrics(
             if stale {
                 std::fs::remove_file(path)?;
             }
-            let listener = UnixListener::bind(path)?;
-            thread.spawn(move || {
-                loop {
-                    let asked = listener.accept().and_then(|(mut stream, _)| {
-                        stream.set_read_timeout(Some(TIME))?;
-                        stream.set_write_timeout(Some(TIME))?;
-                        answer(&mut stream, &figures)
-                    });
-                    pause_after(asked);
-                }
-            })?;
+            UnixListener::bind(path)?.into()
         }
-    }
+    };
+    let thread = thread::Builder::new().name("metrics".to_owned());
+    thread.spawn(move || {
+        loop {
+            let asked = listener.accept().and_then(|(mut stream, _)| {
+                stream.set_read_timeout(Some(TIME))?;
+                stream.set_write_timeout(Some(TIME))?;
+                answer(&mut stream, &figures)
+            });
+            // A scrape that fails is the scraper's to tell; a socket that is broken shall not keep
+            // a core busy.
+            if asked.is_err() {
+                thread::sleep(PAUSE);
+            }
+        }
+    })?;
     Ok(())
-}
-
-/// A scrape that fails is the scraper's to tell; a socket that is broken shall not keep a core busy.
-fn pause_after(asked: io::Result<()>) {
-    if asked.is_err() {
-        thread::sleep(PAUSE);
-    }
 }
 
 fn answer(stream: &mut (impl Read + Write), figures: &impl Fn() -> String) -> io::Result<()> {

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use ssh::auth::LoginEvent;
-use ssh::{Event, PeerMisbehaved, SealedQueue};
+use ssh::{Event, SealedQueue};
 
 use super::engine::Algorithms;
 use super::link::{Link, nonsense};
@@ -21,10 +21,6 @@ use crate::error::ConnectionError;
 
 /// Read from the client at once. What is read beyond its login goes to the monitor in one message.
 const SEGMENT: usize = 32 << 10;
-/// What a client that is disconnected for its own fault is told as the reason
-/// (SSH_DISCONNECT_PROTOCOL_ERROR), and what every other (SSH_DISCONNECT_BY_APPLICATION).
-pub(super) const PROTOCOL_ERROR: u32 = 2;
-pub(super) const BY_APPLICATION: u32 = 11;
 
 /// What it has to know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,11 +39,8 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let why = match run(&link) {
-        Ok(()) | Err(ConnectionError::Gone) => String::new(),
-        Err(ConnectionError::Engine(ssh::Error::Disconnected {
-            reason: BY_APPLICATION,
-            ..
-        })) => String::new(),
+        Ok(()) => String::new(),
+        Err(e) if e.is_leave() => String::new(),
         Err(e) => e.to_string(),
     };
     let ended = Ended {
@@ -112,24 +105,12 @@ struct Preauth<'l> {
 impl Preauth<'_> {
     fn run(mut self) -> Result<(), ConnectionError> {
         let done = self.serve();
-        let (reason, words) = match &done {
-            Ok(()) => return self.hand_over(),
-            Err(
-                ConnectionError::Gone
-                | ConnectionError::Io(_)
-                | ConnectionError::Engine(ssh::Error::Disconnected { .. }),
-            ) => return done,
-            // As sshd has it: clients know the words.
-            Err(ConnectionError::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooMany(
-                _,
-            )))) => (
-                PROTOCOL_ERROR,
-                "Too many authentication failures".to_owned(),
-            ),
-            Err(e @ ConnectionError::Engine(_)) => (PROTOCOL_ERROR, e.to_string()),
-            Err(e) => (BY_APPLICATION, e.to_string()),
+        let Err(why) = &done else {
+            return self.hand_over();
         };
-        if self.conn.disconnect(reason, &words).is_ok() {
+        if let Some((reason, words)) = why.farewell()
+            && self.conn.disconnect(reason, &words).is_ok()
+        {
             // The client need not be there any more.
             let _ = self.write();
         }

@@ -33,7 +33,7 @@ pub struct Proposal {
 /// What is done without after authentication, as HPN-SSH has it (NoneEnabled, NoneMacEnabled).
 /// Only where both sides were told: a client names it first and a server last, in no key exchange
 /// before authentication, and neither takes what it has not named.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Renounced {
     /// Nothing.
     #[default]

@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::flight::Flying;
 use super::growing::Growing;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
@@ -71,6 +72,8 @@ pub(super) struct Driver {
     pub(super) throttled: bool,
     /// Lanes are held to what may be in flight over all of them.
     pub(super) held_to_flight: bool,
+    /// What lanes had in flight when that was last looked at; its memory is used again.
+    pub(super) flying: Vec<Flying>,
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
@@ -118,6 +121,7 @@ impl Driver {
             first_served: 0,
             throttled: false,
             held_to_flight: false,
+            flying: Vec::new(),
             ended: None,
             over: false,
             changed: false,

@@ -15,10 +15,10 @@ const STEP: u64 = 32 << 10;
 /// How many bytes each lane may have in flight so that all of them together have `most`: the same
 /// for each, where what some do not want is for the others. When whoever was asked first could
 /// have all of it, ten of fifteen connections had nothing to do.
-pub(super) fn level(lanes: impl Iterator<Item = Flying> + Clone, most: u64) -> u64 {
+pub(super) fn level(lanes: &[Flying], most: u64) -> u64 {
     let at = |level: u64| {
-        let takes = |lane: Flying| lane.bytes.max(lane.wants.min(level));
-        lanes.clone().map(takes).fold(0, u64::saturating_add)
+        let takes = |lane: &Flying| lane.bytes.max(lane.wants.min(level));
+        lanes.iter().map(takes).fold(0, u64::saturating_add)
     };
     let (mut low, mut high) = (0, most / STEP + 1);
     while high - low > 1 {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     fn found(of: &[(u64, u64)], most: u64) -> u64 {
-        level(lanes(of).into_iter(), most * STEP) / STEP
+        level(&lanes(of), most * STEP) / STEP
     }
 
     #[test]

@@ -12,7 +12,7 @@ const PACKET: usize = 32 * 1024;
 
 /// What may be in flight over all lanes while a copy is written down: it is sent again after an
 /// interruption, and with what is answered and not written down yet that has to stay below 64 MiB.
-const MOST_IN_FLIGHT: u64 = 40 << 20;
+pub(super) const MOST_IN_FLIGHT: u64 = 40 << 20;
 /// What answers may hold beyond the depth: one READ more, and headers.
 const ANSWERS_BEYOND: u64 = 512 << 10;
 
@@ -203,11 +203,9 @@ impl Driver {
             self.drain_events(now, at);
             let on = &mut self.lanes[at];
             let paced = on.lane.paced();
-            if let Some(left) = left {
-                on.lane.set_pace(now, left);
-            } else if let Some(level) = level {
-                let flies = on.lane.stats().bytes_in_flight;
-                on.lane.set_pace(now, level.saturating_sub(flies));
+            let held = level.map(|level| level.saturating_sub(on.lane.stats().bytes_in_flight));
+            if let Some(pace) = left.into_iter().chain(held).min() {
+                on.lane.set_pace(now, pace);
             }
             let connection = on.id.connection;
             let Some(link) = self.connections.iter_mut().find(|c| c.id == connection) else {
@@ -269,27 +267,30 @@ impl Driver {
 
     /// What each lane may have in flight while a copy is written down.
     fn of_journal(&mut self, now: Instant) -> Option<u64> {
-        let depth = || self.lanes.iter().map(|on| on.lane.stats().bytes_depth);
-        let hold = self.lanes.len() > 2
-            && self.yielding.is_none()
-            && self.spread.keeps()
-            && depth().sum::<u64>() > MOST_IN_FLIGHT;
-        if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
-            for on in &mut self.lanes {
-                on.lane.set_pace(now, u64::MAX);
-            }
-        }
-        let flying = |on: &LaneOnChannel| {
+        let mut depth = 0;
+        self.flying.clear();
+        for on in &self.lanes {
             let stats = on.lane.stats();
-            Flying {
+            depth += stats.bytes_depth;
+            self.flying.push(Flying {
                 bytes: stats.bytes_in_flight,
                 wants: match on.lane.is_idle() {
                     true => 0,
                     false => stats.bytes_depth,
                 },
+            });
+        }
+        // Whoever yields has a pace that is set elsewhere, with the same bound.
+        let hold = self.lanes.len() > 2
+            && depth > MOST_IN_FLIGHT
+            && self.yielding.is_none()
+            && self.spread.keeps();
+        if std::mem::replace(&mut self.held_to_flight, hold) && !hold {
+            for on in &mut self.lanes {
+                on.lane.set_pace(now, u64::MAX);
             }
-        };
-        hold.then(|| level(self.lanes.iter().map(flying), MOST_IN_FLIGHT))
+        }
+        hold.then(|| level(&self.flying, MOST_IN_FLIGHT))
     }
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {

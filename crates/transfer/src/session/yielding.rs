@@ -6,6 +6,7 @@ use plan::{Allowance, Background, BackgroundSample};
 use tracing::trace;
 
 use super::driver::Driver;
+use super::lanes::MOST_IN_FLIGHT;
 use super::throttle::Throttle;
 
 /// READs and WRITEs are no longer than this. On a slow path one of 255 KiB alone would be a queue of
@@ -108,7 +109,11 @@ impl Driver {
             yielding.look(sample);
         }
         let credit = yielding.throttle.credit(now) as u64;
-        let mut left = credit.min(yielding.allowance.in_flight.saturating_sub(in_flight));
+        let most = match self.spread.keeps() {
+            true => yielding.allowance.in_flight.min(MOST_IN_FLIGHT),
+            false => yielding.allowance.in_flight,
+        };
+        let mut left = credit.min(most.saturating_sub(in_flight));
         let count = self.lanes.len();
         for turn in 0..count {
             // The rate may not suffice for all: each turn another is the first.

@@ -392,10 +392,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: Group::Connection,
         overrides: &[],
         set: |args, _| {
-            args.renounced = match args.renounced {
-                Renounced::Nothing => Renounced::Cipher,
-                more => more,
-            };
+            args.renounced = args.renounced.max(Renounced::Cipher);
             Ok(())
         },
     },

@@ -161,10 +161,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &[],
         set: |args, _| {
-            args.renounced = match args.renounced {
-                Renounced::Nothing => Renounced::Cipher,
-                more => more,
-            };
+            args.renounced = args.renounced.max(Renounced::Cipher);
             Ok(())
         },
     },
