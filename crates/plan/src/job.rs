@@ -369,7 +369,7 @@ pub enum LaneEvent {
     Kept(JobId, Kept),
     /// All bytes from the first offset to the one before the second have been copied, and every
     /// handle that they were written through is closed without an error; more than was told before.
-    /// Only of files that are cut.
+    /// Nothing that is under way writes them once more. Only of files that are cut.
     Safe(JobId, u64, u64),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),

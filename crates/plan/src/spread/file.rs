@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::keeping::Keeping;
 use super::late::Late;
@@ -254,6 +255,21 @@ impl SplitFile {
     pub(super) fn is_complete(&self) -> bool {
         let made = !self.is_put() || self.temp.is_some();
         made && self.end.is_some_and(|end| self.safe.contains(0, end))
+    }
+
+    /// The safe bytes around `offset` that nobody writes any more. Who overtook or was overtaken, or
+    /// was lost, may still write what others have done, and that may be corrupted on its way.
+    pub(super) fn settled(&self, now: Instant, offset: u64) -> Option<(u64, u64)> {
+        let mut settled = self.safe.clone();
+        if self.is_put() {
+            if !self.late.is_over(now) {
+                return None;
+            }
+            for part in self.running.values() {
+                settled.remove(part.from, part.to);
+            }
+        }
+        settled.around(offset)
     }
 
     /// Bytes confirmed that have not been told.

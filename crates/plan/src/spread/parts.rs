@@ -114,7 +114,8 @@ impl Spread {
                 self.go_on(id);
             }
             LaneEvent::Abandoned(_) => {
-                file.part_over(part, false);
+                let part = file.part_over(part, false);
+                self.tell_safe(id, part.map(|part| part.from));
                 self.go_on(id);
             }
             // Even where others have done it: nothing of a file may have been refused when it
@@ -143,10 +144,11 @@ impl Spread {
         }
     }
 
-    /// A part from `offset` on is done.
+    /// A part from `offset` on is over.
     fn tell_safe(&mut self, id: JobId, offset: Option<u64>) {
         let file = self.files.get(&id).filter(|f| f.stage == Stage::Moving);
-        if let Some((from, to)) = file.and_then(|f| f.safe.around(offset?)) {
+        let settled = file.and_then(|f| f.settled(self.now, offset?));
+        if let Some((from, to)) = settled {
             self.tell(LaneEvent::Safe(id, from, to));
         }
     }

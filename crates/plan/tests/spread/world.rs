@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use plan::{
     Attributes, ConnectionId, Hint, Job, JobId, JobKind, Lane, LaneConfig, LaneEvent, LaneId,
-    LaneReport, Order, PutOptions, RemotePath, Spread, SpreadEvent, SpreadOptions,
+    LaneReport, Order, PutOptions, RemotePath, Span, Spread, SpreadEvent, SpreadOptions,
 };
 use sftp::Output;
 use testkit::sftp_model::{
@@ -36,6 +36,15 @@ struct Lost {
     jobs: BTreeSet<JobId>,
 }
 
+/// A part of an upload on a lane.
+#[derive(Debug)]
+struct Writing {
+    lane: LaneId,
+    file: JobId,
+    temp: RemotePath,
+    span: Span,
+}
+
 pub(crate) struct World {
     pub(crate) start: Instant,
     pub(crate) now: Instant,
@@ -52,7 +61,7 @@ pub(crate) struct World {
     /// Hold every lane's requests against each rename; a witness cannot tell whose a request on a
     /// predicted handle is when the OPEN before it was refused.
     pub(crate) strict: bool,
-    writing: BTreeMap<JobId, (LaneId, RemotePath)>,
+    writing: BTreeMap<JobId, Writing>,
     undead: Vec<(LaneId, At)>,
     /// When the servers of lost lanes say that they have ended.
     overs: Vec<(Instant, LaneId)>,
@@ -247,7 +256,7 @@ impl World {
     pub(crate) fn lose(&mut self, id: LaneId) {
         self.drain_lane(id);
         self.spread.retire(id);
-        self.writing.retain(|_, (lane, _)| *lane != id);
+        self.writing.retain(|_, part| part.lane != id);
         let Some(mut at) = self.lanes.remove(&id) else {
             return;
         };
@@ -407,20 +416,42 @@ impl World {
         }
         while let Some(event) = self.spread.poll_event() {
             any = true;
+            self.assert_settled(&event);
             self.events.push((self.now - self.start, event));
         }
         any
     }
 
+    /// Nothing under way writes what is said to be safe.
+    fn assert_settled(&self, event: &SpreadEvent) {
+        let SpreadEvent::Lane(LaneEvent::Safe(job, from, to)) = event else {
+            return;
+        };
+        let writes = |part: &&Writing| {
+            let end = part.span.len.map_or(u64::MAX, |len| part.span.offset + len);
+            part.file == *job && part.span.offset < *to && *from < end
+        };
+        let late = self.writing.values().find(writes);
+        assert!(late.is_none(), "{from} to {to} safe while {late:?}");
+    }
+
     /// The name is asked for only when every part has ended, or its lane has.
     fn watch(&mut self, lane: LaneId, job: &Job) {
         match &job.kind {
-            JobKind::PutRange { temp, .. } => {
-                self.writing.insert(job.id, (lane, temp.clone()));
+            JobKind::PutRange {
+                file, temp, span, ..
+            } => {
+                let part = Writing {
+                    lane,
+                    file: *file,
+                    temp: temp.clone(),
+                    span: *span,
+                };
+                self.writing.insert(job.id, part);
             }
             JobKind::FinishTemp { temp, .. } => {
                 let mut writing = self.writing.values();
-                let late = writing.find(|(_, other)| *other == temp.temp);
+                let late = writing.find(|part| part.temp == temp.temp);
                 assert!(late.is_none(), "named while {late:?} writes");
             }
             _ => {}

@@ -1,5 +1,6 @@
 //! `--verify` and `--manifest`: what passed is compared with what is at the far end.
 
+mod checking;
 mod early;
 mod far;
 mod watch;
@@ -13,7 +14,8 @@ use std::time::Instant;
 
 use plan::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
 
-use self::early::{Moving, OfWhole, Told};
+use self::checking::Checking;
+use self::early::Moving;
 use self::far::Far;
 use super::CopyOptions;
 use super::engine::{End, Engine, Purpose};
@@ -21,7 +23,7 @@ use super::file::FileId;
 use crate::disk::{Check, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::ExecId;
-use crate::sums::{Algorithm, FileSums, Ledger, Manifest, Seen};
+use crate::sums::{FileSums, Ledger, Manifest, Seen};
 use crate::walk::local_path;
 
 /// Files that wait to be compared before no more are begun.
@@ -49,26 +51,6 @@ pub(super) struct Verify {
     next_attempt: u64,
     /// When the first bytes of files were there, and how many have come since.
     pace: Option<(Instant, u64)>,
-}
-
-/// A file that is being compared.
-struct Checking {
-    /// At the far end, or here where both ends are.
-    path: Vec<u8>,
-    seen: Seen,
-    /// Which copy of it; what is asked says so, too.
-    attempt: u64,
-    /// What is known of its sums.
-    told: BTreeMap<usize, Told>,
-    whole: OfWhole,
-    /// The sum of the whole is compared, and of runs those that share bytes.
-    by_whole: bool,
-    /// Sums that the far end has not answered.
-    left: usize,
-    /// Ranges that differ there.
-    differs: bool,
-    check: Option<Arc<Check>>,
-    was_read_back: bool,
 }
 
 impl Verify {
@@ -229,21 +211,11 @@ impl Engine<'_> {
             return self.verified(id, &seen);
         }
         let (attempt, told, whole) = self.verify.copied(id, sums.as_ref());
-        let checking = Checking {
-            attempt,
-            told,
-            whole,
-            by_whole: false,
-            path: match self.far_end() {
-                Some(End::Source) => source,
-                _ => target,
-            },
-            left: 0,
-            seen,
-            differs: false,
-            check: None,
-            was_read_back: false,
+        let path = match self.far_end() {
+            Some(End::Source) => source,
+            _ => target,
         };
+        let checking = Checking::new(path, seen, attempt, told, whole);
         self.verify.files.insert(id, checking);
         let far = self.far_end();
         if let Some(verified) = &mut self.summary.verified {
@@ -304,7 +276,8 @@ impl Engine<'_> {
     /// Reads the file over SFTP.
     fn read_back(&mut self, id: FileId) {
         let Some(end) = self.far_end() else { return };
-        let Some(checking) = self.verify.files.get_mut(&id) else {
+        let found = self.verify.files.get_mut(&id);
+        let Some(checking) = found.filter(|c| !c.is_read_back()) else {
             return;
         };
         let Some(check) = checking.begin_check() else {
@@ -332,10 +305,7 @@ impl Engine<'_> {
         let Some(checking) = self.verify.files.get(&id) else {
             return;
         };
-        let longer = checking
-            .check
-            .as_ref()
-            .is_some_and(|check| check.is_longer());
+        let longer = checking.check().is_some_and(|check| check.is_longer());
         match result {
             Err(fault) if !longer => self.unverified(id, fault.what),
             _ => self.judge_read_back(id),
@@ -343,14 +313,16 @@ impl Engine<'_> {
     }
 
     fn judge_read_back(&mut self, id: FileId) {
-        let Some(checking) = self.verify.files.get_mut(&id) else {
+        let Some(checking) = self.verify.files.get(&id) else {
             return;
         };
-        let wrong = checking
-            .check
-            .take()
-            .map(|check| check.wrong())
-            .unwrap_or_default();
+        let Some(wrong) = checking.check().map(|check| check.wrong()) else {
+            return;
+        };
+        tracing::debug!(
+            "read back; {} sums, wrong: {wrong:?}",
+            checking.seen.sums.len()
+        );
         let Some((from, len)) = wrong.first().copied() else {
             if checking.differs {
                 let path = checking.path.clone();
@@ -426,21 +398,6 @@ impl Engine<'_> {
         if let Some(verified) = &mut self.summary.verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }
-    }
-}
-
-impl Checking {
-    /// By an algorithm that all its sums have.
-    fn begin_check(&mut self) -> Option<Arc<Check>> {
-        let all = [Algorithm::Xxh128, Algorithm::Blake3, Algorithm::Sha256];
-        let sums = &self.seen.sums;
-        let by = all
-            .into_iter()
-            .find(|by| sums.iter().all(|sum| sum.by(*by).is_some()))?;
-        let check = Arc::new(Check::new(sums.clone(), self.seen.size, by));
-        self.check = Some(Arc::clone(&check));
-        self.was_read_back = true;
-        Some(check)
     }
 }
 

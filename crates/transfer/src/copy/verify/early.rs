@@ -48,7 +48,7 @@ pub(super) enum Told {
 }
 
 /// A sum of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Of {
     Whole,
     /// Which one of those that passed.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::early::{Ask, Of, OfWhole, Told};
+use super::READ_BACK;
+use super::checking::Verdict;
+use super::early::{Ask, Of};
 use super::watch::Watch;
-use super::{Checking, READ_BACK};
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{ExecEvent, ExecId, Session};
@@ -137,35 +138,6 @@ impl Far {
     }
 }
 
-impl Checking {
-    /// Whether the sum of the whole is compared, and what is known of it: where the far end was
-    /// asked for that, or for not much of the file yet.
-    fn judge_whole(&mut self, by: Algorithm) -> bool {
-        let sums = &self.seen.sums;
-        // What passed before the algorithm was known may have that of the whole alone.
-        let needed = sums.len() > 1 || sums.iter().any(|sum| sum.by(by).is_none());
-        let expected = self.seen.all.by(by).filter(|_| needed);
-        let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
-        self.by_whole = match (&self.whole, expected) {
-            (_, None) => false,
-            (OfWhole::NotAsked, _) => asked <= self.seen.size / 2,
-            _ => true,
-        };
-        tracing::debug!(
-            "{} sums, {asked} bytes of them asked for; the whole here {expected:?}, there {:?}",
-            sums.len(),
-            self.whole
-        );
-        if let (true, OfWhole::Told(digest)) = (self.by_whole, &self.whole) {
-            match expected == Some(digest) {
-                true => self.whole = OfWhole::Right,
-                false => self.differs = true,
-            }
-        }
-        self.by_whole
-    }
-}
-
 impl Worker {
     /// One more request is answered.
     fn answered(&mut self) -> Option<(Ask, u64)> {
@@ -253,12 +225,10 @@ impl Engine<'_> {
     fn stop_asking(&mut self) {
         self.verify.moving.clear();
         for id in self.verify.far.take_back() {
-            if let Some(checking) = self.verify.files.get_mut(&id) {
-                checking.left = 0;
-                checking.told.clear();
-                checking.whole = OfWhole::NotAsked;
-                checking.by_whole = false;
-                checking.differs = false;
+            if let Some(checking) = self.verify.files.get_mut(&id)
+                && !checking.is_read_back()
+            {
+                checking.begin_anew();
                 self.verify.far.queue.push_back(id);
             }
         }
@@ -276,35 +246,19 @@ impl Engine<'_> {
             let Some(checking) = self.verify.files.get_mut(&id) else {
                 continue;
             };
-            let by_whole = checking.judge_whole(program.algorithm);
-            let sums = &checking.seen.sums;
-            let mut open = match by_whole {
-                true => checking.seen.twice(),
-                false => (0..sums.len()).collect(),
-            };
-            open.retain(|at| checking.told.get(at) != Some(&Told::Right));
-            checking.differs |= checking.told.values().any(|t| *t == Told::Differs);
-            let by = program.algorithm;
-            let unknown = open.iter().any(|at| sums[*at].by(by).is_none());
-            if checking.differs || unknown {
+            let Some(asks) = checking.ask_for(program.algorithm) else {
                 self.read_back(id);
                 continue;
-            }
-            let waits = by_whole && checking.whole != OfWhole::Right;
-            checking.left = open.len() + usize::from(waits);
-            let small = checking.seen.size <= SMALL && checking.told.is_empty() && !by_whole;
-            if small && sums.len() == 1 && list_line(&checking.path).is_some() {
+            };
+            let one = checking.is_one_sum() && checking.seen.size <= SMALL;
+            if one && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
-            } else if checking.left == 0 {
+            } else if checking.is_right() {
                 self.is_right(id);
             } else {
                 let attempt = checking.attempt;
-                let unasked = |at: &usize| checking.told.get(at) != Some(&Told::Asked);
-                let asks = open.into_iter().filter(unasked).map(Of::Run);
-                let whole = (waits && checking.whole == OfWhole::NotAsked).then_some(Of::Whole);
-                let asks = whole.into_iter().chain(asks);
-                let asks = asks.map(|sum| Ask::new(id, sum, attempt));
+                let asks = asks.into_iter().map(|sum| Ask::new(id, sum, attempt));
                 self.verify.far.todo.extend(asks);
             }
         }
@@ -550,35 +504,14 @@ impl Engine<'_> {
                 .verify
                 .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
-        if ask.sum == Of::Whole && !checking.by_whole {
-            // It could not be made here after all.
-            return;
-        }
-        if digest.is_none() && ask.early {
-            // It had its other name already, or no longer this one.
-            let again = Ask {
+        match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
+            Verdict::Wait => {}
+            Verdict::AskAgain => self.verify.far.todo.push_back(Ask {
                 early: false,
                 ..ask
-            };
-            self.verify.far.todo.push_back(again);
-            return;
-        }
-        let sum = match ask.sum {
-            Of::Whole => Some(&checking.seen.all),
-            Of::Run(at) => checking.seen.sums.get(at),
-        };
-        let expected = sum.and_then(|s| s.by(program.algorithm));
-        // What cannot be read there is read back, which says why.
-        checking.differs |= digest.is_some() && expected != digest.as_ref();
-        let right = digest.is_some() && expected == digest.as_ref();
-        checking.left = checking.left.saturating_sub(1);
-        checking.was_read_back |= !right;
-        if checking.left > 0 {
-            return;
-        }
-        match checking.was_read_back {
-            true => self.read_back(ask.file),
-            false => self.is_right(ask.file),
+            }),
+            Verdict::ReadBack => self.read_back(ask.file),
+            Verdict::Right => self.is_right(ask.file),
         }
     }
 }
