@@ -11,6 +11,7 @@ mod public;
 mod rsa;
 mod signature;
 mod table;
+mod user;
 #[cfg(test)]
 mod tests;
 
@@ -20,4 +21,6 @@ pub use host::HostKey;
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;
+pub use signature::Touch;
 pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};
+pub use user::UserTerms;
