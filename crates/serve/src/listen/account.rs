@@ -130,14 +130,23 @@ fn become_account(task: &AccountTask) -> io::Result<()> {
 
 fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io::Result<bool> {
     let asked = keys.answer(&Question {
-        user: task.name.as_bytes(),
+        user: &task.name,
         from: task.from,
         check,
     });
-    let allowed = asked.is_ok() && !task.nobody;
-    let why = asked.err().unwrap_or_default();
-    let why = why.as_bytes();
-    link.send(&Answer { allowed, why }.to_bytes())?;
+    let (entrant, why) = match asked {
+        Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
+        Ok(_) => (None, String::new()),
+        Err(why) => (None, why),
+    };
+    let json = entrant.as_ref().map(serde_json::to_vec).transpose();
+    let allowed = entrant.is_some();
+    let answer = Answer {
+        allowed,
+        why: why.as_bytes(),
+        entrant: &json.map_err(io::Error::other)?.unwrap_or_default(),
+    };
+    link.send(&answer.to_bytes())?;
     Ok(allowed)
 }
 

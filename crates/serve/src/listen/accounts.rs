@@ -15,7 +15,7 @@ use rustix::fs::{Mode, chmod};
 use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
-use super::keys::{Keys, Question};
+use super::keys::{Entrant, Keys, Question};
 use super::link::{nonsense, readable};
 use super::message::{Answer, Check};
 use super::process::{Process, Role};
@@ -254,15 +254,15 @@ impl Judge {
         }
     }
 
-    /// Whether a key may enter; the reason is for the log.
+    /// Who may enter with a key; the reason why nobody may is for the log.
     ///
     /// # Errors
     /// There is no answer.
-    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<(), String>> {
+    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<Entrant, String>> {
         match self {
             Self::Here(here) => {
                 let answer = here.keys.answer(&Question {
-                    user: here.account.name.as_bytes(),
+                    user: &here.account.name,
                     from: here.from,
                     check,
                 });
@@ -283,7 +283,10 @@ impl Judge {
                     return Ok(Err(wrong.clone()));
                 }
                 match answer.allowed {
-                    true => Ok(Ok(())),
+                    true => {
+                        let entrant = serde_json::from_slice(answer.entrant);
+                        Ok(Ok(entrant.map_err(io::Error::other)?))
+                    }
                     false => Ok(Err(String::from_utf8_lossy(answer.why).into_owned())),
                 }
             }

@@ -7,9 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
 
-use super::authorized::{self, Circumstances};
+use super::authorized::{self, Circumstances, Lines, Shown};
 use super::message::Check;
 
 /// No authorized_keys is larger.
@@ -19,10 +20,27 @@ const MAX_FILE: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Keys(PathBuf);
 
+/// Who may enter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entrant {
+    /// The key's fingerprint; for a certificate that of the key inside.
+    pub(super) key: String,
+    pub(super) certificate: Option<Certified>,
+}
+
+/// What a certificate says of itself, for the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Certified {
+    /// The fingerprint of the key that has signed it.
+    pub(super) authority: String,
+    pub(super) id: String,
+    pub(super) serial: u64,
+}
+
 /// May this account be entered?
 #[derive(Debug)]
 pub(super) struct Question<'q> {
-    pub(super) user: &'q [u8],
+    pub(super) user: &'q str,
     pub(super) from: IpAddr,
     pub(super) check: &'q Check<'q>,
 }
@@ -32,33 +50,51 @@ impl Keys {
         Self(file)
     }
 
-    /// Whether it may.
+    /// Who may enter it.
     ///
     /// # Errors
-    /// Why not, one sentence for the log.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Result<(), String> {
+    /// Why nobody may, one sentence for the log.
+    pub(super) fn answer(&self, question: &Question<'_>) -> Result<Entrant, String> {
         let Question { user, from, check } = *question;
         let now = Timestamp::now();
         let text = self.read()?;
-        let key = authorized::lets_in(&text, check.blob, Circumstances { from, now })?;
-        if !check.proved {
-            return Ok(());
+        let lines = Lines {
+            text: &text,
+            name: "authorized_keys",
+            authorities: false,
+        };
+        let shown = Shown {
+            blob: check.blob,
+            authority: check.authority,
+            signed_len: check.signed_len as usize,
+        };
+        let admitted = authorized::lets_in(lines, shown, user, Circumstances { from, now })?;
+        let key = &admitted.key;
+        if check.proved {
+            let algorithm = key.algorithms().into_iter();
+            let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
+            let algorithm = algorithm.next().ok_or("another key signs so")?;
+            let proof = Proof {
+                algorithm: algorithm.to_owned(),
+                host_bound: check.host_bound,
+                signature: check.signature.to_vec(),
+            };
+            let touch = proof.check(Claim {
+                session_id: check.session_id,
+                host_key: check.host_key,
+                user: user.as_bytes(),
+                key,
+            });
+            admitted.check_touch(touch.map_err(|e| e.to_string())?)?;
         }
-        let algorithm = key.algorithms().into_iter();
-        let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
-        let algorithm = algorithm.next().ok_or("another key signs so")?;
-        let proof = Proof {
-            algorithm: algorithm.to_owned(),
-            host_bound: check.host_bound,
-            signature: check.signature.to_vec(),
-        };
-        let claim = Claim {
-            session_id: check.session_id,
-            host_key: check.host_key,
-            user,
-            key: &key,
-        };
-        proof.check(claim).map_err(|e| e.to_string())
+        Ok(Entrant {
+            key: key.fingerprint(),
+            certificate: key.certificate().map(|certificate| Certified {
+                authority: certificate.authority().fingerprint(),
+                id: certificate.key_id.clone(),
+                serial: certificate.serial,
+            }),
+        })
     }
 
     fn read(&self) -> Result<String, String> {

@@ -24,6 +24,7 @@ mod link;
 mod message;
 mod metrics;
 mod monitor;
+mod options;
 mod patterns;
 mod preauth;
 mod process;
@@ -49,6 +50,7 @@ use tracing::{field, info, info_span, warn};
 use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
 use figures::{Figures, count};
+use keys::Entrant;
 use monitor::Monitor;
 use rules::Account;
 
@@ -87,10 +89,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What whoever has shown this key of an account is served.
-    fn served(&self, key: &str, account: &Account) -> Served {
-        let served = self.keys.get(key).unwrap_or(&self.served);
-        served.for_account(account)
+    /// What whoever has entered an account is served: what there is for the key, else for the
+    /// authority of its certificate, else what there is for all.
+    fn served(&self, entrant: &Entrant, account: &Account) -> Served {
+        let of = |fingerprint: &String| self.keys.get(fingerprint);
+        let authority = || of(&entrant.certificate.as_ref()?.authority);
+        let served = of(&entrant.key).or_else(authority);
+        served.unwrap_or(&self.served).for_account(account)
     }
 
     fn host_key_blobs(&self) -> Vec<Vec<u8>> {

@@ -64,7 +64,13 @@ impl Scene {
 
     fn ask(&self, user: &[u8]) -> Vec<u8> {
         let blob = self.key.public_blob();
-        Ask { user, blob }.to_bytes()
+        Ask {
+            user,
+            blob,
+            authority: b"",
+            signed_len: 0,
+        }
+        .to_bytes()
     }
 
     /// A proof of the client's for the connection with this id.
@@ -86,6 +92,8 @@ impl Scene {
         Prove {
             user,
             blob,
+            authority: b"",
+            signed_len: 0,
             algorithm,
             host_bound: false,
             signature: &self.key.sign("ssh-ed25519", &covered).unwrap(),

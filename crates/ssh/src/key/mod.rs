@@ -11,9 +11,9 @@ mod public;
 mod rsa;
 mod signature;
 mod table;
-mod user;
 #[cfg(test)]
 mod tests;
+mod user;
 
 pub use certificate::{Certificate, CertificateKind};
 pub use error::{CertificateError, KeyError};

@@ -99,7 +99,9 @@ impl PublicKey {
         let key = Self::from_blob(blob)?;
         match key.certificate() {
             Some(found) if found.signed_is(signed) && found.authority() == authority => Ok(key),
-            _ => Err(KeyError::Malformed("it is not the certificate it was said to be")),
+            _ => Err(KeyError::Malformed(
+                "it is not the certificate it was said to be",
+            )),
         }
     }
 
