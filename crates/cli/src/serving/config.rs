@@ -112,6 +112,10 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
     }
+    if options.trusted_user_ca_keys.as_ref().is_some_and(relative) {
+        let what = "trusted-user-ca-keys is an absolute path";
+        wrong("trusted-user-ca-keys", 0, what.to_owned());
+    }
     if let Some(metrics) = &options.metrics
         && !is_nearby(metrics)
     {
@@ -208,6 +212,7 @@ mod tests {
             ),
             ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
             ("root = \"srv\"\n", 1, "absolute"),
+            ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
             ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
             (

@@ -46,6 +46,12 @@ options! {
         authorized_keys("authorized-keys"): PathBuf = "file",
             "Where an account's keys are: %h stands for its home, %u for its name, %% for %; what \
              is not absolute is at home. Without it .ssh/authorized_keys.";
+        trusted_user_ca_keys("trusted-user-ca-keys"): PathBuf = "file",
+            "Public keys, one on each line, whose certificates let into every account that is \
+             among their principals, whatever its authorized_keys says. It is read at each login, \
+             with the rights of the account, and must be writable by nobody but its owner: root or \
+             the account. Without it there are the authorities of authorized_keys alone \
+             (cert-authority).";
         root("root"): PathBuf = "directory",
             "Serve what lies beneath this directory, which clients see as /. %h and %u stand for \
              home and name of the account.";
@@ -95,7 +101,8 @@ options! {
     /// What is different for one key.
     KeyOptions {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
-            "Of which key, as ssh-keygen -l tells it. There must be one.";
+            "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
+             for the certificates it has signed, unless there is one for the key in a certificate.";
         root("root"): PathBuf = "directory",
             "As above, for this key.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",

@@ -105,7 +105,8 @@ impl Settled {
             nologin_shells: options.nologin_shells.unwrap_or_default(),
             users: options.users.clone(),
         };
-        let entrance = Entrance::open(self.authorized_keys.clone(), rules);
+        let authorities = options.trusted_user_ca_keys.clone();
+        let entrance = Entrance::open(self.authorized_keys.clone(), authorities, rules);
         Ok(Settings {
             entrance: entrance.map_err(|e| e.to_string())?,
             keys,

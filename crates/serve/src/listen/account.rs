@@ -30,6 +30,8 @@ pub(super) struct AccountTask {
     pub(super) gid: u32,
     pub(super) home: PathBuf,
     pub(super) authorized_keys: PathBuf,
+    /// Keys whose certificates are let in beside those of authorized_keys.
+    pub(super) authorities: Option<PathBuf>,
     pub(super) from: IpAddr,
     /// Blobs of the host keys, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
@@ -84,7 +86,7 @@ impl AccountProcess {
 fn run(link: &Arc<Link>, stopping: &Stopping) -> io::Result<()> {
     let task: AccountTask = link.receive_task()?;
     become_account(&task)?;
-    let keys = Keys::new(task.authorized_keys.clone());
+    let keys = Keys::new(task.authorized_keys.clone(), task.authorities.clone());
     let mut expects = false;
     loop {
         let message = link.receive()?;

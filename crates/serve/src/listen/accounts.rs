@@ -28,6 +28,8 @@ pub struct Entrance {
     /// As sshd's AuthorizedKeysFile: %h, %u and %% stand for something, and what is not absolute
     /// is at home.
     authorized_keys: PathBuf,
+    /// A list of keys whose certificates let into every account that they name.
+    authorities: Option<PathBuf>,
     whom: Whom,
 }
 
@@ -51,7 +53,11 @@ impl Entrance {
     ///
     /// # Errors
     /// The user of this process has no name; nobody is there, as root, to be before a login.
-    pub fn open(authorized_keys: Option<PathBuf>, rules: Rules) -> Result<Self, ListenError> {
+    pub fn open(
+        authorized_keys: Option<PathBuf>,
+        authorities: Option<PathBuf>,
+        rules: Rules,
+    ) -> Result<Self, ListenError> {
         let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
         let whom = match is_root_of_all() {
             true => Whom::All {
@@ -65,6 +71,7 @@ impl Entrance {
         }
         Ok(Self {
             authorized_keys,
+            authorities,
             whom,
         })
     }
@@ -74,6 +81,7 @@ impl Entrance {
     pub(super) fn this(authorized_keys: PathBuf) -> Self {
         Self {
             authorized_keys,
+            authorities: None,
             whom: Whom::This(this_user().expect("whoever runs the tests has a name")),
         }
     }
@@ -104,7 +112,7 @@ impl Entrance {
     ) -> io::Result<Judge> {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
-                let keys = Keys::new(self.keys_of(account));
+                let keys = Keys::new(self.keys_of(account), self.authorities.clone());
                 let wrong = format!("this server is {}'s alone", account.name);
                 return Ok(Judge::Here(Box::new(Here {
                     keys,
@@ -139,6 +147,7 @@ impl Entrance {
             gid: account.gid,
             home: account.home.clone(),
             authorized_keys,
+            authorities: self.authorities.clone(),
             from: peer.ip(),
             host_keys: settings.host_key_blobs(),
             algorithms: settings.algorithms.clone(),

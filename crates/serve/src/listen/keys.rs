@@ -4,21 +4,25 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
 
-use super::authorized::{self, Circumstances, Lines, Shown};
+use super::authorized::{self, Admitted, Circumstances, Lines, Shown};
 use super::message::Check;
 
-/// No authorized_keys is larger.
+/// No list of keys is larger.
 const MAX_FILE: u64 = 4 << 20;
 
-/// An authorized_keys, which is read anew for each question.
+/// An account's authorized_keys, which is read anew for each question.
 #[derive(Debug)]
-pub(super) struct Keys(PathBuf);
+pub(super) struct Keys {
+    file: PathBuf,
+    /// Whose certificates let into any account that they name.
+    authorities: Option<PathBuf>,
+}
 
 /// Who may enter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +50,8 @@ pub(super) struct Question<'q> {
 }
 
 impl Keys {
-    pub(super) fn new(file: PathBuf) -> Self {
-        Self(file)
+    pub(super) fn new(file: PathBuf, authorities: Option<PathBuf>) -> Self {
+        Self { file, authorities }
     }
 
     /// Who may enter it.
@@ -56,19 +60,12 @@ impl Keys {
     /// Why nobody may, one sentence for the log.
     pub(super) fn answer(&self, question: &Question<'_>) -> Result<Entrant, String> {
         let Question { user, from, check } = *question;
-        let now = Timestamp::now();
-        let text = self.read()?;
-        let lines = Lines {
-            text: &text,
-            name: "authorized_keys",
-            authorities: false,
-        };
         let shown = Shown {
             blob: check.blob,
             authority: check.authority,
             signed_len: check.signed_len as usize,
         };
-        let admitted = authorized::lets_in(lines, shown, user, Circumstances { from, now })?;
+        let admitted = self.lets_in(shown, user, from)?;
         let key = &admitted.key;
         if check.proved {
             let algorithm = key.algorithms().into_iter();
@@ -97,29 +94,59 @@ impl Keys {
         })
     }
 
-    fn read(&self) -> Result<String, String> {
-        let path = &self.0;
-        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let file = File::open(path).map_err(|e| wrong(&e))?;
-        let meta = file.metadata().map_err(|e| wrong(&e))?;
-        if !meta.is_file() {
-            return Err(wrong(&"it is no file"));
+    fn lets_in(&self, shown: Shown<'_>, user: &str, from: IpAddr) -> Result<Admitted, String> {
+        let at = Circumstances {
+            from,
+            now: Timestamp::now(),
+        };
+        let of_account = read(&self.file).and_then(|text| {
+            let lines = Lines {
+                text: &text,
+                name: "authorized_keys",
+                authorities: false,
+            };
+            authorized::lets_in(lines, shown, user, at)
+        });
+        let (Err(why), Some(list)) = (&of_account, &self.authorities) else {
+            return of_account;
+        };
+        if !shown.is_certificate() {
+            return of_account;
         }
-        only_ours(&meta).map_err(|why| wrong(&why))?;
-        // Whoever may rename one of the directories may put another file there.
-        let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
-        for dir in whole.ancestors().skip(1) {
-            let meta = dir.metadata().map_err(|e| wrong(&e))?;
-            only_ours(&meta).map_err(|why| format!("{}: {why}", dir.display()))?;
-        }
-        let mut bytes = Vec::new();
-        let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-        read.map_err(|e| wrong(&e))?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(wrong(&"it is longer than any authorized_keys"));
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let of_all = read(list).and_then(|text| {
+            let lines = Lines {
+                text: &text,
+                name: "trusted-user-ca-keys",
+                authorities: true,
+            };
+            authorized::lets_in(lines, shown, user, at)
+        });
+        of_all.map_err(|of_all| format!("{why}; {of_all}"))
     }
+}
+
+/// A file that nobody else may write to.
+fn read(path: &Path) -> Result<String, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let file = File::open(path).map_err(|e| wrong(&e))?;
+    let meta = file.metadata().map_err(|e| wrong(&e))?;
+    if !meta.is_file() {
+        return Err(wrong(&"it is no file"));
+    }
+    only_ours(&meta).map_err(|why| wrong(&why))?;
+    // Whoever may rename one of the directories may put another file there.
+    let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
+    for dir in whole.ancestors().skip(1) {
+        let meta = dir.metadata().map_err(|e| wrong(&e))?;
+        only_ours(&meta).map_err(|why| format!("{}: {why}", dir.display()))?;
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(|e| wrong(&e))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(wrong(&"it is longer than any list of keys"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// As safe_path of sshd (misc.c, StrictModes), but that a directory which everybody may write to

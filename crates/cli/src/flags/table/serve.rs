@@ -60,9 +60,13 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
         doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys; %h stands for the \
               home of the account, %u for its name. It is read at each login, with the rights of \
-              the account, and must be writable by nobody else. Of its options from= and expiry-time= \
-              are honoured, and those that forbid what is not to be had here anyway (restrict, \
-              no-pty and the like); a key with any other option is refused.",
+              the account, and must be writable by nobody else. Of its options from=, expiry-time=, \
+              cert-authority, principals=, verify-required and no-touch-required are honoured, and \
+              those that forbid what is not to be had here anyway (restrict, no-pty and the like); \
+              a key with any other option is refused. Certificates that a key with cert-authority \
+              has signed are let in where the account, or one of principals=, is among their \
+              principals; of their critical options source-address and verify-required are honoured, \
+              and a certificate with any other is refused.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
