@@ -122,6 +122,18 @@ impl Machine {
             .arg(format!("{user}@127.0.0.1"))
     }
 
+    /// A command, as ssh asks for it.
+    pub(crate) fn ssh(&self, user: &str, command: &str) -> Outcome {
+        let known = format!("UserKnownHostsFile={}", self.path("known").display());
+        let run = Run::new("ssh").args(["-T", "-F", "none", "-p", &self.port.to_string()]);
+        let run = run.arg("-i").arg(&self.key.private).args(["-o", &known]);
+        let run = run.args(["-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes"]);
+        let run = run.args(["-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR"]);
+        let run = run.env_remove("SSH_AUTH_SOCK");
+        let run = run.arg(format!("{user}@127.0.0.1")).arg(command);
+        run.stdin("").run()
+    }
+
     /// Commands that may fail.
     fn sftp(&self, user: &str, commands: &[&str]) -> Outcome {
         let lines: Vec<String> = commands.iter().map(|line| format!("-{line}\n")).collect();

@@ -18,6 +18,7 @@ mod load;
 mod lying_server;
 mod operating;
 mod output;
+mod programs;
 mod refused;
 mod resumed;
 mod serving;

@@ -58,6 +58,8 @@ options! {
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
             "What clients may do: all that the account may, nothing that changes something, or \
              nothing but putting new files (a drop box).";
+        allow("allow"): Vec<String> = "list of programs",
+            "Programs to run for clients that ask for them, as --allow. Without it none is run.";
         users("users"): Vec<String> = "list of names",
             "Accounts that may log in. Without it all that may by themselves; of no use where the \
              server is not root's.";
@@ -111,6 +113,19 @@ options! {
 }
 
 impl Options {
+    /// What gives some client less than everything, if something does.
+    pub(crate) fn narrower(&self) -> Option<&'static str> {
+        let keys = || self.key.iter().flatten();
+        let less = |access: Option<Access>| access.is_some_and(|a| a != Access::Full);
+        match () {
+            () if self.root.is_some() || keys().any(|k| k.root.is_some()) => Some("a root"),
+            () if less(self.access) || keys().any(|k| less(k.access)) => {
+                Some("less than full access (read-only, write-only)")
+            }
+            () => None,
+        }
+    }
+
     /// What is offered to clients.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let all = Algorithms::default();

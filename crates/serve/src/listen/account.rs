@@ -36,6 +36,8 @@ pub(super) struct AccountTask {
     /// Blobs of the host keys, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
+    /// It may run programs once somebody has logged in.
+    pub(super) runs_programs: bool,
     /// It stands for an account that does not exist.
     pub(super) nobody: bool,
 }
@@ -125,7 +127,7 @@ fn become_account(task: &AccountTask) -> io::Result<()> {
     };
     confine::become_user(task.uid, task.gid, &groups)?;
     confine::seal_off()?;
-    confine::confine_account()?;
+    confine::confine_account(task.runs_programs)?;
     // As sshd: whoever is not at home is at the root.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))
 }

@@ -151,6 +151,7 @@ impl Entrance {
             from: peer.ip(),
             host_keys: settings.host_key_blobs(),
             algorithms: settings.algorithms.clone(),
+            runs_programs: settings.served.runs_programs() && wrong.is_none(),
             nobody: wrong.is_some(),
         })?;
         Ok(Judge::Process(AccountJudge {

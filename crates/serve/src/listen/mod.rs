@@ -28,9 +28,11 @@ mod options;
 mod patterns;
 mod preauth;
 mod process;
+mod program;
 mod rules;
 mod served;
 mod session;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,6 +65,7 @@ pub use limits::Limits;
 pub use metrics::{MetricsAddress, tell_metrics};
 pub use preauth::main as preauth;
 pub use process::Role;
+pub use program::{Allowed, Owner};
 pub use rules::Rules;
 pub use served::Served;
 

@@ -139,6 +139,27 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("allow"),
+        takes: Takes::Values("PROGRAM"),
+        help: "Run PROGRAM for clients that ask for it, such as rsync; may be repeated",
+        doc: "Run PROGRAM, a name that is looked for along PATH or an absolute path, for clients that ask \
+              for a command which begins with exactly that, such as rsync for rsync's users; may be \
+              repeated. It runs as the account, without a shell: the command is split into words, and \
+              one that a shell would have to read (with wildcards, variables, redirections) is \
+              refused. It ends with its channel. What it sees is all that the account sees, so that \
+              there is none with --root, --read-only, --write-only or a [[key]] that has one of these.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            let names = given.values.into_iter();
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            args.allow = names.collect();
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("no-window-poll"),
         takes: Takes::Nothing,
         help: "Leave the windows of channels as they begin, whatever the path is like",
