@@ -22,6 +22,9 @@ use super::message::{Answer, Begin, Check, Over, Tell};
 use super::{Served, Stopping, confine, engine};
 use crate::Moved;
 
+/// Bytes of a reason for the log.
+const MAX_WHY: usize = 4096;
+
 /// What it has to know before anybody has logged in.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AccountTask {
@@ -147,7 +150,8 @@ fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io
     let allowed = entrant.is_some();
     let answer = Answer {
         allowed,
-        why: why.as_bytes(),
+        // It may have names in it that are as long as a line or a certificate.
+        why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
         entrant: &json.map_err(io::Error::other)?.unwrap_or_default(),
     };
     link.send(&answer.to_bytes())?;

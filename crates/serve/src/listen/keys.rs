@@ -16,6 +16,9 @@ use super::message::Check;
 /// No list of keys is larger.
 const MAX_FILE: u64 = 4 << 20;
 
+/// Letters of a certificate's name in the log.
+const MAX_ID: usize = 256;
+
 /// An account's authorized_keys, which is read anew for each question.
 #[derive(Debug)]
 pub(super) struct Keys {
@@ -88,7 +91,7 @@ impl Keys {
             key: key.fingerprint(),
             certificate: key.certificate().map(|certificate| Certified {
                 authority: certificate.authority().fingerprint(),
-                id: certificate.key_id.clone(),
+                id: certificate.key_id.chars().take(MAX_ID).collect(),
                 serial: certificate.serial,
             }),
         })

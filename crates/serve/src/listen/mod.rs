@@ -1,5 +1,6 @@
 //! An SSH server for file transfers: it listens, lets users in with the keys of their
-//! authorized_keys, and serves nothing but the SFTP subsystem.
+//! authorized_keys, and serves nothing but the SFTP subsystem, and programs
+//! where they are allowed.
 //!
 //! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
 //! the login by a process of the account ([`account`]), or by a thread of this one, where that has
@@ -68,6 +69,7 @@ pub use process::Role;
 pub use program::{Allowed, Owner};
 pub use rules::Rules;
 pub use served::Served;
+pub use words::split_command;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);

@@ -59,7 +59,7 @@ impl Allowed {
         };
         let found = match name.contains('/') {
             true => Some(PathBuf::from(name)).filter(|path| path.is_absolute()),
-            false => env::split_paths(path.unwrap_or(PATH.as_ref()))
+            false => env::split_paths(path.unwrap_or_else(|| PATH.as_ref()))
                 .filter(|dir| dir.is_absolute())
                 .map(|dir| dir.join(name))
                 .find(|path| runs(path)),
@@ -105,7 +105,7 @@ impl Program {
         owner: Option<&Owner>,
         command: &[u8],
     ) -> Result<Self, String> {
-        let words = words::split(command)
+        let words = words::split_command(command)
             .map_err(|why| format!("this server has no shell, and runs no command that {why}"))?;
         let (first, rest) = words.split_first().ok_or("there is no command to run")?;
         let mut named = allowed.iter();
@@ -288,6 +288,7 @@ impl Drop for Program {
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
-        info!(program = self.name, "ended with its channel");
+        let (program, sent, received) = (&self.name, self.sent, self.received);
+        info!(program, sent, received, "ended with its channel");
     }
 }

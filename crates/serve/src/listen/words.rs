@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// A shell would do more than split; the reason is said of the command.
-pub(super) fn split(command: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
+pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
     let mut words: Vec<Vec<u8>> = Vec::new();
     let mut word: Option<Vec<u8>> = None;
     let mut bytes = command.iter().copied();
@@ -98,10 +98,10 @@ mod tests {
             ("a b\0", None),
             ("a 'b\0'", None),
         ] {
-            let words = split(command.as_bytes()).ok();
+            let words = split_command(command.as_bytes()).ok();
             let wanted = wanted.map(|w| w.iter().map(|w| w.as_bytes().to_vec()).collect());
             assert_eq!(words, wanted, "{command:?}");
         }
-        assert!(split("a ".repeat(MOST + 2).as_bytes()).is_err());
+        assert!(split_command("a ".repeat(MOST + 2).as_bytes()).is_err());
     }
 }

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               0 lets the system choose; the first line on standard output tells where it listens. \
               Paths that are not absolute begin at home. \
               Nobody but the user it runs as is let in, or, as root, every account; nothing but \
-              files is served. Logins, and what sessions have moved, are told on standard error.",
+              files is served, unless --allow says so. Logins, and what sessions have moved, are told on standard error.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
