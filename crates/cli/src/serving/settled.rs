@@ -50,11 +50,11 @@ impl Settled {
             true => options.allow.as_deref().unwrap_or_default(),
             false => &args.allow,
         };
-        let less = (args.root.is_some().then_some("a root"))
-            .or(args
-                .access
-                .map(|_| "less than full access (read-only, write-only)"))
-            .or(options.narrower());
+        let less = match (&args.root, args.access) {
+            (Some(_), _) => Some("a root"),
+            (None, Some(_)) => Some("less than full access (read-only, write-only)"),
+            (None, None) => options.narrower(),
+        };
         if let (false, Some(what)) = (names.is_empty(), less) {
             return Err(config::why_not_allowed(what));
         }
