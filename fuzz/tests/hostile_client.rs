@@ -284,7 +284,7 @@ impl World {
             }
             ChannelEvent::Request { id, .. } => {
                 channels.answer(id, false);
-                channels.write_stderr(id, "no shell");
+                channels.write_stderr(id, b"no shell");
                 channels.request(id, Request::ExitStatus(1), false);
                 channels.send_eof(id);
                 channels.close(id);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fuzz::{Corpus, assert_shown_safely, mutate, parse, some_bytes};
 use ssh::kex::{ClientExchange, KEX_METHODS, respond};
-use ssh::key::{HOST_KEY_ALGORITHMS, PrivateKey, PublicKey};
-use wire::Field;
+use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PrivateKey, PublicKey};
+use testkit::certificate::Terms;
 
 fn keys() -> Vec<PrivateKey> {
     let mut keys = vec![PrivateKey::from_ed25519_seed(&[1; 32]).expect("a key")];
@@ -16,41 +16,19 @@ fn keys() -> Vec<PrivateKey> {
     keys
 }
 
-/// A certificate of `key` for hosts, signed by `authority` (PROTOCOL.certkeys).
-fn certificate(key: &PrivateKey, authority: &PrivateKey) -> Vec<u8> {
-    let plain = key.public_blob();
-    let name_len = 4 + key.public().key_type().len();
-    let mut out = Vec::new();
-    let name = format!("{}-cert-v01@openssh.com", key.public().key_type());
-    name.as_bytes().write(&mut out);
-    [9; 32].as_slice().write(&mut out);
-    out.extend_from_slice(&plain[name_len..]);
-    7u64.write(&mut out);
-    2u32.write(&mut out);
-    b"id".as_slice().write(&mut out);
-    b"\0\0\0\x04host".as_slice().write(&mut out);
-    0u64.write(&mut out);
-    u64::MAX.write(&mut out);
-    b"".as_slice().write(&mut out);
-    b"".as_slice().write(&mut out);
-    b"".as_slice().write(&mut out);
-    authority.public_blob().write(&mut out);
-    let algorithm = authority.public().algorithms()[0].to_owned();
-    let signature = authority.sign(&algorithm, &out).expect("a signature");
-    signature.as_slice().write(&mut out);
-    out
-}
-
 #[test]
 fn blobs_and_certificates() {
     let keys = keys();
-    let mut corpus = Vec::new();
+    let authority = keys[0].public();
+    let (mut corpus, mut lens) = (Vec::new(), Vec::new());
     for key in &keys {
         corpus.push(("key", key.public_blob().to_vec()));
-        let blob = certificate(key, &keys[0]);
+        let blob = Terms::host(&["host"]).sign(key.public(), &keys[0]);
         let read = PublicKey::from_blob(&blob).expect("a sound certificate");
         let sound = read.certificate().expect("a certificate");
         sound.verify_signature().expect("a sound signature");
+        lens.push(sound.signed_len());
+        PublicKey::from_signed_blob(&blob, sound.signed_len(), authority).expect("the same");
         corpus.push(("certificate", blob));
     }
     let sound: Vec<Vec<u8>> = corpus.iter().map(|(_, b)| b.clone()).collect();
@@ -60,6 +38,17 @@ fn blobs_and_certificates() {
             true => some_bytes(u)?,
             false => corpus.mutant(u)?,
         };
+        // As a server reads one: what its authority has not signed is not read at all.
+        let len = match u.ratio(1, 4)? {
+            true => u.int_in_range(0..=blob.len() + 1)?,
+            false => *u.choose(&lens)?,
+        };
+        if let Ok(opened) = PublicKey::from_signed_blob(&blob, len, authority) {
+            assert!(sound.contains(&blob), "forged");
+            let certificate = opened.certificate().expect("nothing else is opened");
+            let refused = certificate.validate_user(&["host"], 5, |_| true);
+            assert_eq!(refused, Err(CertificateError::NotAUser));
+        }
         let Ok(key) = PublicKey::from_blob(&blob) else {
             return Ok(());
         };
@@ -71,6 +60,8 @@ fn blobs_and_certificates() {
             assert!(verified.is_err() || sound.contains(&blob), "forged");
             let trusted = certificate.validate_host("host", 5, |_| true);
             assert!(trusted.is_err() || verified.is_ok());
+            let user = certificate.validate_user(&["host"], 5, |_| true);
+            assert!(user.is_err(), "a host's certificate lets a user in");
             assert!(certificate.key().certificate().is_none());
         }
         Ok(())

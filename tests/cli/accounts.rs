@@ -28,10 +28,10 @@ const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
 /// A group that alice is in beside her own.
 const STAFF: u32 = 54_100;
 
-struct Machine {
-    daemon: Daemon,
+pub(crate) struct Machine {
+    pub(crate) daemon: Daemon,
     port: u16,
-    key: KeyPair,
+    pub(crate) key: KeyPair,
     other: KeyPair,
     /// Goes last.
     folder: TempDir,
@@ -39,7 +39,7 @@ struct Machine {
 
 impl Machine {
     /// `None`, after saying so, where accounts cannot be made up.
-    fn start(flags: &[&str]) -> Option<Self> {
+    pub(crate) fn start(flags: &[&str]) -> Option<Self> {
         Self::start_as(None, flags)
     }
 
@@ -100,11 +100,11 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    fn home(&self, user: &str) -> PathBuf {
+    pub(crate) fn home(&self, user: &str) -> PathBuf {
         self.path("home").join(user)
     }
 
-    fn sftp_with(&self, key: &KeyPair, user: &str, options: &[&str]) -> Run {
+    pub(crate) fn sftp_with(&self, key: &KeyPair, user: &str, options: &[&str]) -> Run {
         let run = Run::new("sftp").args([
             "-o",
             "LogLevel=ERROR",
@@ -120,6 +120,18 @@ impl Machine {
             .args(options)
             .env_remove("SSH_AUTH_SOCK")
             .arg(format!("{user}@127.0.0.1"))
+    }
+
+    /// A command, as ssh asks for it.
+    pub(crate) fn ssh(&self, user: &str, command: &str) -> Outcome {
+        let known = format!("UserKnownHostsFile={}", self.path("known").display());
+        let run = Run::new("ssh").args(["-T", "-F", "none", "-p", &self.port.to_string()]);
+        let run = run.arg("-i").arg(&self.key.private).args(["-o", &known]);
+        let run = run.args(["-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes"]);
+        let run = run.args(["-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR"]);
+        let run = run.env_remove("SSH_AUTH_SOCK");
+        let run = run.arg(format!("{user}@127.0.0.1")).arg(command);
+        run.stdin("").run()
     }
 
     /// Commands that may fail.

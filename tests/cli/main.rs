@@ -1,6 +1,7 @@
 //! The command line, as a person or a script meets it.
 
 mod accounts;
+mod certificates;
 mod clients;
 mod far;
 mod files;
@@ -17,6 +18,7 @@ mod load;
 mod lying_server;
 mod operating;
 mod output;
+mod programs;
 mod refused;
 mod resumed;
 mod serving;

@@ -5,6 +5,7 @@
 //! its owner is dropped.
 
 pub mod agent;
+pub mod certificate;
 pub mod client;
 pub mod daemon;
 pub mod delay_proxy;

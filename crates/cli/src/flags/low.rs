@@ -112,6 +112,8 @@ pub(crate) struct ServeArgs {
     pub(crate) access: Option<serve::Access>,
     pub(crate) renounced: Renounced,
     pub(crate) no_window_poll: bool,
+    /// Programs that may be run.
+    pub(crate) allow: Vec<String>,
     pub(crate) verbose: u8,
 }
 
@@ -336,6 +338,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         )),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
+        )),
+        (true, false) if !args.allow.is_empty() => Err(serve_usage(
+            "--allow goes with --listen: with --stdio, sshd runs programs",
         )),
         (true, false) if of_listen => Err(serve_usage(
             "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",

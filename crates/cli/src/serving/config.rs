@@ -112,6 +112,18 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
     }
+    if options
+        .allow
+        .as_ref()
+        .is_some_and(|names| !names.is_empty())
+        && let Some(what) = options.narrower()
+    {
+        wrong("allow", 0, why_not_allowed(what));
+    }
+    if options.trusted_user_ca_keys.as_ref().is_some_and(relative) {
+        let what = "trusted-user-ca-keys is an absolute path";
+        wrong("trusted-user-ca-keys", 0, what.to_owned());
+    }
     if let Some(metrics) = &options.metrics
         && !is_nearby(metrics)
     {
@@ -130,6 +142,13 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
         }
     }
     wrongs
+}
+
+/// Why no program is run for somebody who is served less than everything.
+pub(super) fn why_not_allowed(what: &str) -> String {
+    format!(
+        "programs cannot be allowed together with {what}: what they see is all that the account sees"
+    )
 }
 
 /// Figures are for this machine's own eyes.
@@ -208,6 +227,23 @@ mod tests {
             ),
             ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
             ("root = \"srv\"\n", 1, "absolute"),
+            (
+                "root = \"/srv\"\nallow = [\"rsync\"]\n",
+                2,
+                "together with a root",
+            ),
+            (
+                "allow = [\"rsync\"]\naccess = \"read-only\"\n",
+                1,
+                "together with less than full access",
+            ),
+            (
+                "allow = [\"rsync\"]\n[[key]]\nroot = \"/srv\"\n\
+                 fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
+                1,
+                "together with a root",
+            ),
+            ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
             ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
             (

@@ -46,12 +46,20 @@ options! {
         authorized_keys("authorized-keys"): PathBuf = "file",
             "Where an account's keys are: %h stands for its home, %u for its name, %% for %; what \
              is not absolute is at home. Without it .ssh/authorized_keys.";
+        trusted_user_ca_keys("trusted-user-ca-keys"): PathBuf = "file",
+            "Public keys, one on each line, whose certificates let into every account that is \
+             among their principals, whatever its authorized_keys says. It is read at each login, \
+             with the rights of the account, and must be writable by nobody but its owner: root or \
+             the account. Without it there are the authorities of authorized_keys alone \
+             (cert-authority).";
         root("root"): PathBuf = "directory",
             "Serve what lies beneath this directory, which clients see as /. %h and %u stand for \
              home and name of the account.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
             "What clients may do: all that the account may, nothing that changes something, or \
              nothing but putting new files (a drop box).";
+        allow("allow"): Vec<String> = "list of programs",
+            "Programs to run for clients that ask for them, as --allow. Without it none is run.";
         users("users"): Vec<String> = "list of names",
             "Accounts that may log in. Without it all that may by themselves; of no use where the \
              server is not root's.";
@@ -95,7 +103,8 @@ options! {
     /// What is different for one key.
     KeyOptions {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
-            "Of which key, as ssh-keygen -l tells it. There must be one.";
+            "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
+             for the certificates it has signed, unless there is one for the key in a certificate.";
         root("root"): PathBuf = "directory",
             "As above, for this key.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
@@ -104,6 +113,19 @@ options! {
 }
 
 impl Options {
+    /// What gives some client less than everything, if something does.
+    pub(crate) fn narrower(&self) -> Option<&'static str> {
+        let keys = || self.key.iter().flatten();
+        let less = |access: Option<Access>| access.is_some_and(|a| a != Access::Full);
+        match () {
+            () if self.root.is_some() || keys().any(|k| k.root.is_some()) => Some("a root"),
+            () if less(self.access) || keys().any(|k| less(k.access)) => {
+                Some("less than full access (read-only, write-only)")
+            }
+            () => None,
+        }
+    }
+
     /// What is offered to clients.
     pub(crate) fn algorithms(&self) -> Algorithms {
         let all = Algorithms::default();

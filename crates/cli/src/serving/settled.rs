@@ -1,10 +1,11 @@
 //! What flags and configuration file say together.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::path::{self, PathBuf};
 use std::time::Duration;
 
-use serve::listen::{Entrance, Limits, MetricsAddress, Rules, Served, Settings};
+use serve::listen::{Allowed, Entrance, Limits, MetricsAddress, Rules, Served, Settings};
 use serve::{Access, Export};
 use ssh::transport::Renounced;
 
@@ -23,6 +24,7 @@ pub(super) struct Settled {
     access: Access,
     renounced: Renounced,
     window_poll: bool,
+    allowed: Vec<Allowed>,
     /// Where to listen.
     pub(super) listen: Option<String>,
     /// Where figures are told.
@@ -44,7 +46,25 @@ impl Settled {
             Ok(address) => MetricsAddress::Loopback(address),
             Err(_) => MetricsAddress::Path(at.into()),
         });
+        let names = match args.allow.is_empty() {
+            true => options.allow.as_deref().unwrap_or_default(),
+            false => &args.allow,
+        };
+        let less = match (&args.root, args.access) {
+            (Some(_), _) => Some("a root"),
+            (None, Some(_)) => Some("less than full access (read-only, write-only)"),
+            (None, None) => options.narrower(),
+        };
+        if let (false, Some(what)) = (names.is_empty(), less) {
+            return Err(config::why_not_allowed(what));
+        }
+        let path = env::var_os("PATH");
+        let allowed = names
+            .iter()
+            .map(|name| Allowed::find(name, path.as_deref()));
+        let allowed = allowed.collect::<Result<_, _>>()?;
         Ok(Self {
+            allowed,
             root: root.or_else(|| options.root.clone()),
             authorized_keys: authorized_keys.or_else(|| options.authorized_keys.clone()),
             host_keys: match args.host_keys.is_empty() {
@@ -84,6 +104,8 @@ impl Settled {
             without_cipher: self.renounced != Renounced::Nothing,
             without_mac: self.renounced == Renounced::CipherAndMac,
             window_poll: self.window_poll,
+            allowed: self.allowed.clone(),
+            ..usual
         }
     }
 
@@ -105,7 +127,8 @@ impl Settled {
             nologin_shells: options.nologin_shells.unwrap_or_default(),
             users: options.users.clone(),
         };
-        let entrance = Entrance::open(self.authorized_keys.clone(), rules);
+        let authorities = options.trusted_user_ca_keys.clone();
+        let entrance = Entrance::open(self.authorized_keys.clone(), authorities, rules);
         Ok(Settings {
             entrance: entrance.map_err(|e| e.to_string())?,
             keys,

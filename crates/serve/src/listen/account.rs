@@ -22,6 +22,9 @@ use super::message::{Answer, Begin, Check, Over, Tell};
 use super::{Served, Stopping, confine, engine};
 use crate::Moved;
 
+/// Bytes of a reason for the log.
+const MAX_WHY: usize = 4096;
+
 /// What it has to know before anybody has logged in.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AccountTask {
@@ -30,10 +33,14 @@ pub(super) struct AccountTask {
     pub(super) gid: u32,
     pub(super) home: PathBuf,
     pub(super) authorized_keys: PathBuf,
+    /// Keys whose certificates are let in beside those of authorized_keys.
+    pub(super) authorities: Option<PathBuf>,
     pub(super) from: IpAddr,
     /// Blobs of the host keys, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
+    /// It may run programs once somebody has logged in.
+    pub(super) runs_programs: bool,
     /// It stands for an account that does not exist.
     pub(super) nobody: bool,
 }
@@ -84,7 +91,7 @@ impl AccountProcess {
 fn run(link: &Arc<Link>, stopping: &Stopping) -> io::Result<()> {
     let task: AccountTask = link.receive_task()?;
     become_account(&task)?;
-    let keys = Keys::new(task.authorized_keys.clone());
+    let keys = Keys::new(task.authorized_keys.clone(), task.authorities.clone());
     let mut expects = false;
     loop {
         let message = link.receive()?;
@@ -123,21 +130,31 @@ fn become_account(task: &AccountTask) -> io::Result<()> {
     };
     confine::become_user(task.uid, task.gid, &groups)?;
     confine::seal_off()?;
-    confine::confine_account()?;
+    confine::confine_account(task.runs_programs)?;
     // As sshd: whoever is not at home is at the root.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))
 }
 
 fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io::Result<bool> {
     let asked = keys.answer(&Question {
-        user: task.name.as_bytes(),
+        user: &task.name,
         from: task.from,
         check,
     });
-    let allowed = asked.is_ok() && !task.nobody;
-    let why = asked.err().unwrap_or_default();
-    let why = why.as_bytes();
-    link.send(&Answer { allowed, why }.to_bytes())?;
+    let (entrant, why) = match asked {
+        Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
+        Ok(_) => (None, String::new()),
+        Err(why) => (None, why),
+    };
+    let json = entrant.as_ref().map(serde_json::to_vec).transpose();
+    let allowed = entrant.is_some();
+    let answer = Answer {
+        allowed,
+        // It may have names in it that are as long as a line or a certificate.
+        why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
+        entrant: &json.map_err(io::Error::other)?.unwrap_or_default(),
+    };
+    link.send(&answer.to_bytes())?;
     Ok(allowed)
 }
 

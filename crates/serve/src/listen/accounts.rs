@@ -15,7 +15,7 @@ use rustix::fs::{Mode, chmod};
 use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
-use super::keys::{Keys, Question};
+use super::keys::{Entrant, Keys, Question};
 use super::link::{nonsense, readable};
 use super::message::{Answer, Check};
 use super::process::{Process, Role};
@@ -28,6 +28,8 @@ pub struct Entrance {
     /// As sshd's AuthorizedKeysFile: %h, %u and %% stand for something, and what is not absolute
     /// is at home.
     authorized_keys: PathBuf,
+    /// A list of keys whose certificates let into every account that they name.
+    authorities: Option<PathBuf>,
     whom: Whom,
 }
 
@@ -51,7 +53,11 @@ impl Entrance {
     ///
     /// # Errors
     /// The user of this process has no name; nobody is there, as root, to be before a login.
-    pub fn open(authorized_keys: Option<PathBuf>, rules: Rules) -> Result<Self, ListenError> {
+    pub fn open(
+        authorized_keys: Option<PathBuf>,
+        authorities: Option<PathBuf>,
+        rules: Rules,
+    ) -> Result<Self, ListenError> {
         let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
         let whom = match is_root_of_all() {
             true => Whom::All {
@@ -65,6 +71,7 @@ impl Entrance {
         }
         Ok(Self {
             authorized_keys,
+            authorities,
             whom,
         })
     }
@@ -74,6 +81,7 @@ impl Entrance {
     pub(super) fn this(authorized_keys: PathBuf) -> Self {
         Self {
             authorized_keys,
+            authorities: None,
             whom: Whom::This(this_user().expect("whoever runs the tests has a name")),
         }
     }
@@ -104,7 +112,7 @@ impl Entrance {
     ) -> io::Result<Judge> {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
-                let keys = Keys::new(self.keys_of(account));
+                let keys = Keys::new(self.keys_of(account), self.authorities.clone());
                 let wrong = format!("this server is {}'s alone", account.name);
                 return Ok(Judge::Here(Box::new(Here {
                     keys,
@@ -139,9 +147,11 @@ impl Entrance {
             gid: account.gid,
             home: account.home.clone(),
             authorized_keys,
+            authorities: self.authorities.clone(),
             from: peer.ip(),
             host_keys: settings.host_key_blobs(),
             algorithms: settings.algorithms.clone(),
+            runs_programs: settings.served.runs_programs() && wrong.is_none(),
             nobody: wrong.is_some(),
         })?;
         Ok(Judge::Process(AccountJudge {
@@ -254,15 +264,15 @@ impl Judge {
         }
     }
 
-    /// Whether a key may enter; the reason is for the log.
+    /// Who may enter with a key; the reason why nobody may is for the log.
     ///
     /// # Errors
     /// There is no answer.
-    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<(), String>> {
+    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<Entrant, String>> {
         match self {
             Self::Here(here) => {
                 let answer = here.keys.answer(&Question {
-                    user: here.account.name.as_bytes(),
+                    user: &here.account.name,
                     from: here.from,
                     check,
                 });
@@ -283,7 +293,10 @@ impl Judge {
                     return Ok(Err(wrong.clone()));
                 }
                 match answer.allowed {
-                    true => Ok(Ok(())),
+                    true => {
+                        let entrant = serde_json::from_slice(answer.entrant);
+                        Ok(Ok(entrant.map_err(io::Error::other)?))
+                    }
                     false => Ok(Err(String::from_utf8_lossy(answer.why).into_owned())),
                 }
             }

@@ -1,32 +1,14 @@
-//! Lines of authorized_keys (sshd(8)).
+//! Lines of authorized_keys (sshd(8)), and of a list of authorities.
 
 use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use ssh::key::PublicKey;
+use ssh::key::{CertificateError, PublicKey, Touch};
 
-use super::{expiry, patterns};
-
-/// Options that forbid or allow what is never given here: terminals, forwarding, programs of the
-/// user's at login.
-const WITHOUT_EFFECT: [&str; 13] = [
-    "restrict",
-    "agent-forwarding",
-    "no-agent-forwarding",
-    "port-forwarding",
-    "no-port-forwarding",
-    "permitopen",
-    "permitlisten",
-    "pty",
-    "no-pty",
-    "user-rc",
-    "no-user-rc",
-    "X11-forwarding",
-    "no-X11-forwarding",
-];
+use super::options::Options;
+use super::patterns;
 
 /// From where and when a key is shown.
 #[derive(Clone, Copy, Debug)]
@@ -35,24 +17,164 @@ pub(super) struct Circumstances {
     pub(super) now: Timestamp,
 }
 
-/// The key with this blob, if `text`, the content of an authorized_keys, lets it in under these
-/// circumstances. The blob is compared and not read.
+/// What is shown, as it came: nothing of it is read before a key that is written down here has been
+/// found to be the one, or to have signed it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'s> {
+    /// A key's or a certificate's.
+    pub(super) blob: &'s [u8],
+    /// That of the key which has signed the certificate; empty for a plain key.
+    pub(super) authority: &'s [u8],
+    /// How many bytes of the blob it has signed.
+    pub(super) signed_len: usize,
+}
+
+impl Shown<'_> {
+    pub(super) fn is_certificate(&self) -> bool {
+        !self.authority.is_empty()
+    }
+}
+
+/// A file with a key on each line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines<'t> {
+    pub(super) text: &'t str,
+    /// For the log.
+    pub(super) name: &'t str,
+    /// Every key is an authority, and no line has options (TrustedUserCAKeys of sshd).
+    pub(super) authorities: bool,
+}
+
+/// What was let in, as far as nobody has to prove anything.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    /// A key or a certificate.
+    pub(super) key: PublicKey,
+    no_touch_required: bool,
+    verify_required: bool,
+}
+
+impl Admitted {
+    /// Checks what a security key has said with its signature: by itself somebody must have touched
+    /// it (auth2-pubkey.c).
+    ///
+    /// # Errors
+    /// It is not enough, one sentence.
+    pub(super) fn check_touch(&self, touch: Option<Touch>) -> Result<(), String> {
+        let wrong = match touch {
+            Some(touch) if !touch.present && !self.no_touch_required => {
+                "nobody has touched the security key"
+            }
+            Some(touch) if !touch.verified && self.verify_required => {
+                "the security key has not verified who touched it (verify-required)"
+            }
+            None if self.verify_required => {
+                "only a security key can say that it has verified its user (verify-required)"
+            }
+            _ => return Ok(()),
+        };
+        Err(wrong.to_owned())
+    }
+}
+
+/// What is `shown`, if these lines let it into the account of `user` under these circumstances.
 ///
 /// # Errors
 /// Why not, one sentence: it is not there, or each of its lines wants something else.
-pub(super) fn lets_in(text: &str, blob: &[u8], at: Circumstances) -> Result<PublicKey, String> {
-    let mut why = "it is not in authorized_keys".to_owned();
-    for (number, line) in (1..).zip(text.lines()) {
-        let found = split(line.trim()).filter(|(_, key)| key.blob() == blob);
+pub(super) fn lets_in(
+    lines: Lines<'_>,
+    shown: Shown<'_>,
+    user: &str,
+    at: Circumstances,
+) -> Result<Admitted, String> {
+    let name = lines.name;
+    let (wanted, mut why) = match shown.is_certificate() {
+        false => (shown.blob, format!("it is not in {name}")),
+        true => (
+            shown.authority,
+            format!("the authority that signed it is not in {name}"),
+        ),
+    };
+    for (number, line) in (1..).zip(lines.text.lines()) {
+        let found = split(line.trim()).filter(|(_, key)| key.blob() == wanted);
         let Some((options, key)) = found else {
             continue;
         };
-        match check(options, at) {
-            Ok(()) => return Ok(key),
-            Err(reason) => why = format!("line {number} of authorized_keys {reason}"),
+        match enter(lines, options, key, shown, user, at) {
+            Ok(admitted) => return Ok(admitted),
+            Err(reason) => why = format!("line {number} of {name} {reason}"),
         }
     }
     Err(why)
+}
+
+/// By a line with this key; the reason continues a sentence about the line.
+fn enter(
+    lines: Lines<'_>,
+    options: &str,
+    key: PublicKey,
+    shown: Shown<'_>,
+    user: &str,
+    at: Circumstances,
+) -> Result<Admitted, String> {
+    if lines.authorities && !options.is_empty() {
+        return Err("has options, which a list of authorities cannot have".to_owned());
+    }
+    let options = Options::read(options, at)?;
+    match (
+        options.authority || lines.authorities,
+        shown.is_certificate(),
+    ) {
+        (false, false) => Ok(Admitted {
+            key,
+            no_touch_required: options.no_touch_required,
+            verify_required: options.verify_required,
+        }),
+        (true, true) => certified(&options, &key, shown, user, at)
+            .map_err(|why| format!("has its authority, but {why}")),
+        (true, false) => {
+            Err("lets in what the key has signed, and not the key (cert-authority)".to_owned())
+        }
+        (false, true) => {
+            Err("has its authority for itself alone, without cert-authority".to_owned())
+        }
+    }
+}
+
+fn certified(
+    options: &Options,
+    authority: &PublicKey,
+    shown: Shown<'_>,
+    user: &str,
+    at: Circumstances,
+) -> Result<Admitted, String> {
+    let key = PublicKey::from_signed_blob(shown.blob, shown.signed_len, authority);
+    let key = key.map_err(|e| CertificateError::BadSignature(e).to_string())?;
+    let certificate = key.certificate().ok_or("it is no certificate")?;
+    let names: Vec<&str> = match &options.principals {
+        Some(names) => names.iter().map(String::as_str).collect(),
+        None => vec![user],
+    };
+    let now = u64::try_from(at.now.as_second()).unwrap_or_default();
+    let terms = certificate.validate_user(&names, now, |ca| ca == authority);
+    let terms = terms.map_err(|e| e.to_string())?;
+    if let Some(networks) = &terms.source_address {
+        match patterns::in_networks(networks, at.from) {
+            Some(true) => {}
+            Some(false) => {
+                return Err("the certificate is for other addresses (source-address)".to_owned());
+            }
+            None => {
+                return Err("the certificate has a source-address that cannot be read".to_owned());
+            }
+        }
+    }
+    Ok(Admitted {
+        // As auth-options.c merges them: what is stricter holds.
+        no_touch_required: options.no_touch_required && terms.no_touch_required,
+        verify_required: options.verify_required || terms.verify_required,
+        key,
+    })
 }
 
 /// Options and key of a line; `None` for a comment and for what is no key.
@@ -73,7 +195,8 @@ fn read_key(text: &str) -> Option<PublicKey> {
     let mut words = text.split_ascii_whitespace();
     let (key_type, encoded) = (words.next()?, words.next()?);
     let key = PublicKey::from_blob(&STANDARD.decode(encoded).ok()?).ok()?;
-    (key.key_type() == key_type).then_some(key)
+    // A certificate is let in by its authority's line, whatever else is written down.
+    (key.key_type() == key_type && key.certificate().is_none()).then_some(key)
 }
 
 /// The first blank that no quotes are around.
@@ -91,138 +214,6 @@ fn end_of_options(line: &str) -> usize {
     line.len()
 }
 
-/// Checks every option; the reason continues a sentence about the line.
-fn check(mut options: &str, at: Circumstances) -> Result<(), String> {
-    while !options.is_empty() {
-        let (name, value, rest) = next(options)?;
-        options = rest;
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
-        match value {
-            _ if WITHOUT_EFFECT.iter().any(|known| is(known)) => {}
-            Some(list) if is("from") => {
-                if !patterns::takes(&list, at.from) {
-                    return Err("takes it from another address only (from=)".to_owned());
-                }
-            }
-            Some(time) if is("expiry-time") => {
-                let until = expiry::read(&time, &TimeZone::system());
-                let until = until.ok_or("has an expiry-time that cannot be read")?;
-                if at.now >= until {
-                    return Err("has expired (expiry-time=)".to_owned());
-                }
-            }
-            // What cannot be honoured must not be passed over: it may be the forced command that
-            // keeps the key from everything else.
-            _ => {
-                return Err(format!(
-                    "has the option {}, which cannot be honoured here",
-                    name.escape_debug()
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// An option: its name, its value without quotes, and what is behind it.
-fn next(options: &str) -> Result<(&str, Option<String>, &str), String> {
-    let end = options.find([',', '=']).unwrap_or(options.len());
-    let (name, rest) = options.split_at(end);
-    let Some(quoted) = rest.strip_prefix("=\"") else {
-        return match rest.strip_prefix('=') {
-            Some(_) => Err("has an option whose value has no quotes".to_owned()),
-            None => Ok((name, None, rest.strip_prefix(',').unwrap_or(rest))),
-        };
-    };
-    let mut value = String::new();
-    let mut chars = quoted.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '\\' if quoted[at..].starts_with("\\\"") => {
-                value.push('"');
-                chars.next();
-            }
-            '"' => {
-                let rest = &quoted[at + 1..];
-                return match rest.strip_prefix(',') {
-                    None if !rest.is_empty() => Err("has an option that goes on behind its \
-                                                     quotes"
-                        .to_owned()),
-                    more => Ok((name, Some(value), more.unwrap_or(rest))),
-                };
-            }
-            c => value.push(c),
-        }
-    }
-    Err("has an option whose quotes do not end".to_owned())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ssh::key::PrivateKey;
-
-    fn line(key: &PublicKey) -> String {
-        format!(
-            "{} {} somebody",
-            key.key_type(),
-            STANDARD.encode(key.blob())
-        )
-    }
-
-    fn at(seconds: i64) -> Circumstances {
-        Circumstances {
-            from: IpAddr::from([192, 0, 2, 1]),
-            now: Timestamp::from_second(seconds).unwrap(),
-        }
-    }
-
-    #[test]
-    fn a_key_is_let_in_where_all_its_options_are_met() {
-        let key = PrivateKey::generate_ed25519().unwrap();
-        let (key, other) = (key.public(), PrivateKey::generate_ed25519().unwrap());
-        let plain = line(key);
-        let others = line(other.public());
-        for (text, allowed) in [
-            (plain.clone(), true),
-            (format!("# {plain}"), false),
-            (others.clone(), false),
-            (format!("{others}\n\n#\n  {plain}"), true),
-            (format!("restrict {plain}"), true),
-            (format!("restrict,pty,no-user-rc {plain}"), true),
-            (format!("RESTRICT\t{plain}"), true),
-            (format!("from=\"10.*,192.0.2.0/24\" {plain}"), true),
-            (format!("from=\"10.*\" {plain}"), false),
-            (format!("from=\"10.*\" {plain}\n{plain}"), true),
-            (format!("expiry-time=\"20200101Z\" {plain}"), true),
-            (format!("expiry-time=\"19700102Z\" {plain}"), false),
-            (format!("expiry-time=\"soon\" {plain}"), false),
-            (format!("command=\"internal-sftp -R\" {plain}"), false),
-            (
-                format!("restrict,command=\"a \\\"b\\\", c\" {plain}"),
-                false,
-            ),
-            (format!("cert-authority {plain}"), false),
-            (format!("permitopen=\"a b:1\",restrict {plain}"), true),
-            (format!("from=192.0.2.1 {plain}"), false),
-            (format!("from=\"192.0.2.1 {plain}"), false),
-            (format!("from=\"192.0.2.1\"x {plain}"), false),
-            (format!("no-such-option {plain}"), false),
-            ("ssh-ed25519 AAAA".to_owned(), false),
-        ] {
-            let found = lets_in(&text, key.blob(), at(1_000_000_000));
-            assert_eq!(found.is_ok(), allowed, "{text}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn the_reason_names_line_and_option() {
-        let key = PrivateKey::generate_ed25519().unwrap();
-        let text = format!("\ncommand=\"x\" {}", line(key.public()));
-        let why = lets_in(&text, key.public().blob(), at(0)).unwrap_err();
-        assert_eq!(
-            why,
-            "line 2 of authorized_keys has the option command, which cannot be honoured here"
-        );
-    }
-}
+#[path = "authorized_tests.rs"]
+mod tests;

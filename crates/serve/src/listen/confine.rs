@@ -91,12 +91,13 @@ pub(super) fn confine_preauth() -> io::Result<Vec<&'static str>> {
     Ok(lacking)
 }
 
-/// Keeps an account's process from what no file transfer needs.
+/// Keeps an account's process, and what it runs, from what no file transfer needs: from running
+/// something too, unless it `runs_programs`.
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub(super) fn confine_account() -> io::Result<()> {
-    filters::account().map(drop)
+pub(super) fn confine_account(runs_programs: bool) -> io::Result<()> {
+    filters::account(runs_programs).map(drop)
 }
 
 #[cfg(not(all(
@@ -112,7 +113,7 @@ mod filters {
     pub(super) fn preauth() -> io::Result<bool> {
         Ok(false)
     }
-    pub(super) fn account() -> io::Result<bool> {
+    pub(super) fn account(_runs_programs: bool) -> io::Result<bool> {
         Ok(false)
     }
 }
@@ -258,8 +259,10 @@ mod filters {
         )
     }
 
-    pub(super) fn account() -> io::Result<bool> {
-        let never = NOT_OF_FILES.iter().map(|call| (*call, Vec::new()));
+    pub(super) fn account(runs_programs: bool) -> io::Result<bool> {
+        let refused = |call: &&c_long| !(runs_programs && **call == libc::SYS_execve);
+        let never = NOT_OF_FILES.iter().filter(refused);
+        let never = never.map(|call| (*call, Vec::new()));
         filter(
             never.collect(),
             SeccompAction::Allow,

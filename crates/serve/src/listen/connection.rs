@@ -227,6 +227,9 @@ impl<'s> Connection<'s> {
         if self.moved < now {
             earlier(self.moved + self.served.slow);
         }
+        if let Some(at) = self.sessions.values().filter_map(|s| s.look(now)).min() {
+            earlier(at);
+        }
         let wait = match more {
             true => Some(Duration::ZERO),
             false => until.map(|at| at.saturating_duration_since(now)),
@@ -234,17 +237,15 @@ impl<'s> Connection<'s> {
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut wanted = PollFlags::IN;
         wanted.set(PollFlags::OUT, !self.sending.is_empty());
-        let mut fds = [
-            PollFd::new(&self.stream, wanted),
-            PollFd::new(&*stopping.0, PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::new(&self.stream, wanted)];
         // The end of the server is seen once.
-        let watched = if draining {
-            &mut fds[..1]
-        } else {
-            &mut fds[..]
-        };
-        match poll(watched, wait.as_ref()) {
+        if !draining {
+            fds.push(PollFd::new(&*stopping.0, PollFlags::IN));
+        }
+        let channels = self.conn.channels();
+        let watched = self.sessions.values().flat_map(|s| s.watch(channels));
+        fds.extend(watched.map(|(fd, wanted)| PollFd::from_borrowed_fd(fd, wanted)));
+        match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(io::Error::from(e).into()),
         }
@@ -330,7 +331,8 @@ impl<'s> Connection<'s> {
                 want_reply,
             } => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    session.request(channels, self.export, &name, &data, want_reply);
+                    let what = (self.served, self.export);
+                    session.request(channels, what, &name, &data, want_reply);
                 }
             }
             ChannelEvent::Data(id, bytes) => {

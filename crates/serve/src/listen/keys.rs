@@ -4,86 +4,152 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
 
-use super::authorized::{self, Circumstances};
+use super::authorized::{self, Admitted, Circumstances, Lines, Shown};
 use super::message::Check;
 
-/// No authorized_keys is larger.
+/// No list of keys is larger.
 const MAX_FILE: u64 = 4 << 20;
 
-/// An authorized_keys, which is read anew for each question.
+/// Letters of a certificate's name in the log.
+const MAX_ID: usize = 256;
+
+/// An account's authorized_keys, which is read anew for each question.
 #[derive(Debug)]
-pub(super) struct Keys(PathBuf);
+pub(super) struct Keys {
+    file: PathBuf,
+    /// Whose certificates let into any account that they name.
+    authorities: Option<PathBuf>,
+}
+
+/// Who may enter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entrant {
+    /// The key's fingerprint; for a certificate that of the key inside.
+    pub(super) key: String,
+    pub(super) certificate: Option<Certified>,
+}
+
+/// What a certificate says of itself, for the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Certified {
+    /// The fingerprint of the key that has signed it.
+    pub(super) authority: String,
+    pub(super) id: String,
+    pub(super) serial: u64,
+}
 
 /// May this account be entered?
 #[derive(Debug)]
 pub(super) struct Question<'q> {
-    pub(super) user: &'q [u8],
+    pub(super) user: &'q str,
     pub(super) from: IpAddr,
     pub(super) check: &'q Check<'q>,
 }
 
 impl Keys {
-    pub(super) fn new(file: PathBuf) -> Self {
-        Self(file)
+    pub(super) fn new(file: PathBuf, authorities: Option<PathBuf>) -> Self {
+        Self { file, authorities }
     }
 
-    /// Whether it may.
+    /// Who may enter it.
     ///
     /// # Errors
-    /// Why not, one sentence for the log.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Result<(), String> {
+    /// Why nobody may, one sentence for the log.
+    pub(super) fn answer(&self, question: &Question<'_>) -> Result<Entrant, String> {
         let Question { user, from, check } = *question;
-        let now = Timestamp::now();
-        let text = self.read()?;
-        let key = authorized::lets_in(&text, check.blob, Circumstances { from, now })?;
-        if !check.proved {
-            return Ok(());
+        let shown = Shown {
+            blob: check.blob,
+            authority: check.authority,
+            signed_len: check.signed_len as usize,
+        };
+        let admitted = self.lets_in(shown, user, from)?;
+        let key = &admitted.key;
+        if check.proved {
+            let algorithm = key.algorithms().into_iter();
+            let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
+            let algorithm = algorithm.next().ok_or("another key signs so")?;
+            let proof = Proof {
+                algorithm: algorithm.to_owned(),
+                host_bound: check.host_bound,
+                signature: check.signature.to_vec(),
+            };
+            let touch = proof.check(Claim {
+                session_id: check.session_id,
+                host_key: check.host_key,
+                user: user.as_bytes(),
+                key,
+            });
+            admitted.check_touch(touch.map_err(|e| e.to_string())?)?;
         }
-        let algorithm = key.algorithms().into_iter();
-        let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
-        let algorithm = algorithm.next().ok_or("another key signs so")?;
-        let proof = Proof {
-            algorithm: algorithm.to_owned(),
-            host_bound: check.host_bound,
-            signature: check.signature.to_vec(),
-        };
-        let claim = Claim {
-            session_id: check.session_id,
-            host_key: check.host_key,
-            user,
-            key: &key,
-        };
-        proof.check(claim).map_err(|e| e.to_string())
+        Ok(Entrant {
+            key: key.fingerprint(),
+            certificate: key.certificate().map(|certificate| Certified {
+                authority: certificate.authority().fingerprint(),
+                id: certificate.key_id.chars().take(MAX_ID).collect(),
+                serial: certificate.serial,
+            }),
+        })
     }
 
-    fn read(&self) -> Result<String, String> {
-        let path = &self.0;
-        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let file = File::open(path).map_err(|e| wrong(&e))?;
-        let meta = file.metadata().map_err(|e| wrong(&e))?;
-        if !meta.is_file() {
-            return Err(wrong(&"it is no file"));
+    fn lets_in(&self, shown: Shown<'_>, user: &str, from: IpAddr) -> Result<Admitted, String> {
+        let at = Circumstances {
+            from,
+            now: Timestamp::now(),
+        };
+        let of_account = read(&self.file).and_then(|text| {
+            let lines = Lines {
+                text: &text,
+                name: "authorized_keys",
+                authorities: false,
+            };
+            authorized::lets_in(lines, shown, user, at)
+        });
+        let (Err(why), Some(list)) = (&of_account, &self.authorities) else {
+            return of_account;
+        };
+        if !shown.is_certificate() {
+            return of_account;
         }
-        only_ours(&meta).map_err(|why| wrong(&why))?;
-        // Whoever may rename one of the directories may put another file there.
-        let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
-        for dir in whole.ancestors().skip(1) {
-            let meta = dir.metadata().map_err(|e| wrong(&e))?;
-            only_ours(&meta).map_err(|why| format!("{}: {why}", dir.display()))?;
-        }
-        let mut bytes = Vec::new();
-        let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-        read.map_err(|e| wrong(&e))?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(wrong(&"it is longer than any authorized_keys"));
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let of_all = read(list).and_then(|text| {
+            let lines = Lines {
+                text: &text,
+                name: "trusted-user-ca-keys",
+                authorities: true,
+            };
+            authorized::lets_in(lines, shown, user, at)
+        });
+        of_all.map_err(|of_all| format!("{why}; {of_all}"))
     }
+}
+
+/// A file that nobody else may write to.
+fn read(path: &Path) -> Result<String, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let file = File::open(path).map_err(|e| wrong(&e))?;
+    let meta = file.metadata().map_err(|e| wrong(&e))?;
+    if !meta.is_file() {
+        return Err(wrong(&"it is no file"));
+    }
+    only_ours(&meta).map_err(|why| wrong(&why))?;
+    // Whoever may rename one of the directories may put another file there.
+    let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
+    for dir in whole.ancestors().skip(1) {
+        let meta = dir.metadata().map_err(|e| wrong(&e))?;
+        only_ours(&meta).map_err(|why| format!("{}: {why}", dir.display()))?;
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(|e| wrong(&e))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(wrong(&"it is longer than any list of keys"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// As safe_path of sshd (misc.c, StrictModes), but that a directory which everybody may write to

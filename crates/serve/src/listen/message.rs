@@ -23,6 +23,10 @@ message! {
         pub(super) user: &'a [u8],
         /// The key's.
         pub(super) blob: &'a [u8],
+        /// Of a certificate: the blob of the key that has signed it, ...
+        pub(super) authority: &'a [u8],
+        /// ... and how many bytes at its front. Nobody believes either.
+        pub(super) signed_len: u32,
     }
 }
 
@@ -31,6 +35,10 @@ message! {
     pub(super) struct Prove<'a> = 3 {
         pub(super) user: &'a [u8],
         pub(super) blob: &'a [u8],
+        /// Of a certificate: the blob of the key that has signed it, ...
+        pub(super) authority: &'a [u8],
+        /// ... and how many bytes at its front. Nobody believes either.
+        pub(super) signed_len: u32,
         pub(super) algorithm: &'a [u8],
         pub(super) host_bound: bool,
         pub(super) signature: &'a [u8],
@@ -68,6 +76,8 @@ message! {
         pub(super) allowed: bool,
         /// For the log.
         pub(super) why: &'a [u8],
+        /// Who may enter, as JSON; empty for nobody.
+        pub(super) entrant: &'a [u8],
     }
 }
 
@@ -97,6 +107,10 @@ message! {
     /// To an account's process: may it be entered with this key?
     pub(super) struct Check<'a> = 19 {
         pub(super) blob: &'a [u8],
+        /// Of a certificate: the blob of the key that has signed it, ...
+        pub(super) authority: &'a [u8],
+        /// ... and how many bytes at its front. Nobody believes either.
+        pub(super) signed_len: u32,
         /// Without it the rest says nothing.
         pub(super) proved: bool,
         pub(super) session_id: &'a [u8],

@@ -1,5 +1,6 @@
 //! An SSH server for file transfers: it listens, lets users in with the keys of their
-//! authorized_keys, and serves nothing but the SFTP subsystem.
+//! authorized_keys, and serves nothing but the SFTP subsystem, and programs
+//! where they are allowed.
 //!
 //! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
 //! the login by a process of the account ([`account`]), or by a thread of this one, where that has
@@ -24,12 +25,15 @@ mod link;
 mod message;
 mod metrics;
 mod monitor;
+mod options;
 mod patterns;
 mod preauth;
 mod process;
+mod program;
 mod rules;
 mod served;
 mod session;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,6 +53,7 @@ use tracing::{field, info, info_span, warn};
 use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
 use figures::{Figures, count};
+use keys::Entrant;
 use monitor::Monitor;
 use rules::Account;
 
@@ -61,8 +66,10 @@ pub use limits::Limits;
 pub use metrics::{MetricsAddress, tell_metrics};
 pub use preauth::main as preauth;
 pub use process::Role;
+pub use program::{Allowed, Owner};
 pub use rules::Rules;
 pub use served::Served;
+pub use words::split_command;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -87,10 +94,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What whoever has shown this key of an account is served.
-    fn served(&self, key: &str, account: &Account) -> Served {
-        let served = self.keys.get(key).unwrap_or(&self.served);
-        served.for_account(account)
+    /// What whoever has entered an account is served: what there is for the key, else for the
+    /// authority of its certificate, else what there is for all.
+    fn served(&self, entrant: &Entrant, account: &Account) -> Served {
+        let of = |fingerprint: &String| self.keys.get(fingerprint);
+        let authority = || of(&entrant.certificate.as_ref()?.authority);
+        let served = of(&entrant.key).or_else(authority);
+        served.unwrap_or(&self.served).for_account(account)
     }
 
     fn host_key_blobs(&self) -> Vec<Vec<u8>> {

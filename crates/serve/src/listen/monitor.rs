@@ -20,6 +20,7 @@ use super::accounts::Judge;
 use super::connection::{self, Handed};
 use super::crowd::Place;
 use super::figures::{Figures, count};
+use super::keys::{Certified, Entrant};
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
@@ -55,8 +56,8 @@ pub(super) struct Monitor<'s> {
     lines: u32,
     /// The account that was asked for, and who judges about its keys.
     asked: Option<(Vec<u8>, Judge)>,
-    /// The key that its account's judge has let in.
-    proved: Option<String>,
+    /// Whom the account's judge has let in.
+    proved: Option<Entrant>,
 }
 
 /// The first key exchange.
@@ -106,18 +107,29 @@ impl<'s> Monitor<'s> {
         let message = message?;
         let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
         let nobody = || io::Error::other("a connection was handed over that nobody has entered");
-        let ((user, judge), key) = self
+        let ((user, judge), entrant) = self
             .asked
             .take()
             .zip(self.proved.take())
             .ok_or_else(nobody)?;
         let user = String::from_utf8_lossy(&user);
         let user = user.escape_debug();
-        info!(%user, key, "logged in");
+        let key = &entrant.key;
+        match &entrant.certificate {
+            None => info!(%user, key, "logged in"),
+            Some(Certified {
+                authority,
+                id,
+                serial,
+            }) => {
+                // In quotes: it may have blanks, as if it were more than that.
+                info!(%user, key, ca = authority, serial, ?id, "logged in with a certificate");
+            }
+        }
         Span::current().record("user", field::display(&user));
         count(&self.figures.logins);
         self.place.known();
-        let served = self.settings.served(&key, judge.account());
+        let served = self.settings.served(&entrant, judge.account());
         self.serve(&served, judge, &logged_in, stopping)
     }
 
@@ -213,10 +225,12 @@ impl<'s> Monitor<'s> {
         }
         let prove = match message.first() {
             Some(&Ask::NUMBER) => {
-                let Ask { user, blob } = Ask::decode(message).map_err(nonsense)?;
+                let ask = Ask::decode(message).map_err(nonsense)?;
                 Prove {
-                    user,
-                    blob,
+                    user: ask.user,
+                    blob: ask.blob,
+                    authority: ask.authority,
+                    signed_len: ask.signed_len,
                     algorithm: b"",
                     host_bound: false,
                     signature: b"",
@@ -241,6 +255,8 @@ impl<'s> Monitor<'s> {
         }
         let decided = judge.decide(&Check {
             blob: prove.blob,
+            authority: prove.authority,
+            signed_len: prove.signed_len,
             proved,
             session_id: &exchange.session_id,
             host_key: exchange.host_key.public_blob(),
@@ -249,25 +265,34 @@ impl<'s> Monitor<'s> {
             signature: prove.signature,
         })?;
         let decided = match decided {
-            Ok(()) if proved => {
+            Ok(entrant) if proved => {
                 let room = self
                     .place
                     .count_for(&judge.account().name, &self.settings.limits);
-                room.map_err(str::to_owned)
+                room.map(|()| entrant).map_err(str::to_owned)
             }
             decided => decided,
         };
-        let key = fingerprint(prove.blob);
-        if let Err(why) = &decided {
-            count(&self.figures.refusals);
-            let user = String::from_utf8_lossy(user);
-            let why = escaped(why.as_bytes());
-            info!(user = %user.escape_debug(), key, "refused: {why}");
+        match decided {
+            Ok(entrant) => {
+                if proved {
+                    self.proved = Some(entrant);
+                }
+                Ok(true)
+            }
+            Err(why) => {
+                count(&self.figures.refusals);
+                let user = String::from_utf8_lossy(user);
+                let user = user.escape_debug();
+                let why = escaped(why.as_bytes());
+                // What is in a certificate is not read before its authority is known.
+                match prove.authority {
+                    b"" => info!(%user, key = fingerprint(prove.blob), "refused: {why}"),
+                    ca => info!(%user, ca = fingerprint(ca), "certificate refused: {why}"),
+                }
+                Ok(false)
+            }
         }
-        if proved && decided.is_ok() {
-            self.proved = Some(key);
-        }
-        Ok(decided.is_ok())
     }
 
     /// Has a client served who is logged in.

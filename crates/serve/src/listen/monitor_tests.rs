@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 use base64::engine::general_purpose::STANDARD;
 use ssh::key::PrivateKey;
 use ssh::msg::UserauthRequest;
 use tempfile::TempDir;
+use testkit::certificate::Terms;
 use wire::{Field as _, Rest};
 
 use super::super::accounts::Entrance;
@@ -18,6 +20,7 @@ use super::*;
 struct Scene {
     settings: Settings,
     key: PrivateKey,
+    authorized_keys: PathBuf,
     _folder: TempDir,
 }
 
@@ -34,7 +37,7 @@ impl Scene {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let settings = Settings {
             served: Served::default(),
-            entrance: Entrance::this(file),
+            entrance: Entrance::this(file.clone()),
             keys: BTreeMap::new(),
             algorithms: Algorithms::default(),
             limits: Limits::default(),
@@ -44,6 +47,7 @@ impl Scene {
         Self {
             settings,
             key,
+            authorized_keys: file,
             _folder: folder,
         }
     }
@@ -64,28 +68,48 @@ impl Scene {
 
     fn ask(&self, user: &[u8]) -> Vec<u8> {
         let blob = self.key.public_blob();
-        Ask { user, blob }.to_bytes()
+        Ask {
+            user,
+            blob,
+            authority: b"",
+            signed_len: 0,
+        }
+        .to_bytes()
+    }
+
+    /// Lets in what this authority has signed, too.
+    fn trust(&self, ca: &PrivateKey) {
+        let mut text = std::fs::read_to_string(&self.authorized_keys).unwrap();
+        let blob = STANDARD.encode(ca.public_blob());
+        text += &format!("cert-authority ssh-ed25519 {blob}\n");
+        std::fs::write(&self.authorized_keys, text).unwrap();
     }
 
     /// A proof of the client's for the connection with this id.
     fn prove(&self, session_id: &[u8], user: &[u8]) -> Vec<u8> {
-        let (algorithm, blob) = (b"ssh-ed25519".as_slice(), self.key.public_blob());
-        let mut data = Vec::new();
-        true.write(&mut data);
-        algorithm.write(&mut data);
-        blob.write(&mut data);
-        let mut covered = Vec::new();
-        session_id.write(&mut covered);
-        UserauthRequest {
+        let algorithm = b"ssh-ed25519".as_slice();
+        self.prove_with(
+            (algorithm, self.key.public_blob()),
+            (b"", 0),
+            session_id,
             user,
-            service: b"ssh-connection",
-            method: b"publickey",
-            data: Rest(&data),
-        }
-        .encode(&mut covered);
+        )
+    }
+
+    /// The same with a certificate of its key.
+    fn prove_with(
+        &self,
+        (algorithm, blob): (&[u8], &[u8]),
+        (authority, signed_len): (&[u8], u32),
+        session_id: &[u8],
+        user: &[u8],
+    ) -> Vec<u8> {
+        let covered = covered((algorithm, blob), session_id, user);
         Prove {
             user,
             blob,
+            authority,
+            signed_len,
             algorithm,
             host_bound: false,
             signature: &self.key.sign("ssh-ed25519", &covered).unwrap(),
@@ -132,6 +156,24 @@ impl Scene {
             monitor.proved.is_some(),
         )
     }
+}
+
+/// What a client signs.
+fn covered((algorithm, blob): (&[u8], &[u8]), session_id: &[u8], user: &[u8]) -> Vec<u8> {
+    let mut data = Vec::new();
+    true.write(&mut data);
+    algorithm.write(&mut data);
+    blob.write(&mut data);
+    let mut covered = Vec::new();
+    session_id.write(&mut covered);
+    UserauthRequest {
+        user,
+        service: b"ssh-connection",
+        method: b"publickey",
+        data: Rest(&data),
+    }
+    .encode(&mut covered);
+    covered
 }
 
 fn verdict(allowed: bool) -> Option<Vec<u8>> {
@@ -222,5 +264,92 @@ fn what_no_preauth_process_says_ends_the_connection() {
     ] {
         let (done, entered) = scene.say(said);
         assert!(done.is_err() && !entered, "{done:?}");
+    }
+}
+
+#[test]
+fn what_it_says_of_a_certificate_is_not_believed() {
+    let scene = Scene::new();
+    let user = scene.user();
+    let name = std::str::from_utf8(&user).unwrap();
+    let [ca, other] = [(); 2].map(|()| PrivateKey::generate_ed25519().unwrap());
+    scene.trust(&ca);
+    let id = [1; 32];
+    let algorithm = b"ssh-ed25519-cert-v01@openssh.com".as_slice();
+    let of = |terms: Terms, ca: &PrivateKey| {
+        let signed_len = terms
+            .to_be_signed(scene.key.public(), ca.public_blob())
+            .len();
+        (terms.sign(scene.key.public(), ca), signed_len as u32)
+    };
+    let (sound, len) = of(Terms::user(&[name]), &ca);
+    let (forged, forged_len) = of(Terms::user(&[name]), &other);
+    let (others, others_len) = of(Terms::user(&["somebody else"]), &ca);
+    let (trusted, plain) = (ca.public_blob(), scene.key.public_blob());
+    let plain_algorithm = b"ssh-ed25519".as_slice();
+    for (key, said, entered) in [
+        ((algorithm, sound.as_slice()), (trusted, len), true),
+        ((algorithm, &sound), (trusted, len - 1), false),
+        ((algorithm, &sound), (trusted, u32::MAX), false),
+        ((algorithm, &sound), (b"", 0), false),
+        ((algorithm, &sound), (plain, len), false),
+        ((plain_algorithm, &sound), (trusted, len), false),
+        ((algorithm, &forged), (trusted, forged_len), false),
+        (
+            (algorithm, &forged),
+            (other.public_blob(), forged_len),
+            false,
+        ),
+        ((algorithm, &others), (trusted, others_len), false),
+        ((algorithm, plain), (trusted, len), false),
+        ((plain_algorithm, trusted), (b"", 0), false),
+        ((plain_algorithm, plain), (b"", 0), true),
+    ] {
+        let prove = scene.prove_with(key, said, &id, &user);
+        let said = vec![(scene.sign(&id), None), (prove, verdict(entered))];
+        assert_eq!(scene.say(said), (Ok(()), entered));
+    }
+}
+
+/// Its signature has flags and a counter behind it (OpenSSH PROTOCOL.u2f).
+#[test]
+fn a_security_key_that_nobody_has_touched_lets_nobody_in() {
+    let scene = Scene::new();
+    let (user, id) = (scene.user(), [1; 32]);
+    let (sk, plain) = (b"sk-ssh-ed25519@openssh.com".as_slice(), "ssh-ed25519");
+    let mut blob = Vec::new();
+    sk.write(&mut blob);
+    blob.extend_from_slice(&scene.key.public_blob()[4 + plain.len()..]);
+    b"ssh:".as_slice().write(&mut blob);
+    let sha256 = |data: &[u8]| digest::digest(&digest::SHA256, data);
+    for (options, flags, entered) in [
+        ("", 0, false),
+        ("", 1, true),
+        ("no-touch-required", 0, true),
+        ("verify-required", 1, false),
+        ("verify-required", 5, true),
+    ] {
+        let name = std::str::from_utf8(sk).unwrap();
+        let line = format!("{options} {name} {}\n", STANDARD.encode(&blob));
+        std::fs::write(&scene.authorized_keys, line).unwrap();
+        let behind = [flags, 0, 0, 0, 9];
+        let hashed = sha256(&covered((sk, &blob), &id, &user));
+        let signed = [sha256(b"ssh:").as_ref(), &behind, hashed.as_ref()].concat();
+        let mut signature = Vec::new();
+        sk.write(&mut signature);
+        signature.extend_from_slice(&scene.key.sign(plain, &signed).unwrap()[4 + plain.len()..]);
+        signature.extend_from_slice(&behind);
+        let prove = Prove {
+            user: &user,
+            blob: &blob,
+            authority: b"",
+            signed_len: 0,
+            algorithm: sk,
+            host_bound: false,
+            signature: &signature,
+        };
+        let prove = (prove.to_bytes(), verdict(entered));
+        let done = scene.say(vec![(scene.sign(&id), None), prove]);
+        assert_eq!(done, (Ok(()), entered), "{options} {flags}");
     }
 }

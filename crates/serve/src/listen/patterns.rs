@@ -18,6 +18,20 @@ pub(super) fn takes(list: &str, address: IpAddr) -> bool {
     taken
 }
 
+/// Whether the address is in this list of addresses and networks, which has nothing else in it;
+/// `None` where it has (addr_match_cidr_list of OpenSSH's addrmatch.c).
+pub(super) fn in_networks(list: &str, address: IpAddr) -> Option<bool> {
+    let address = address.to_canonical();
+    let mut found = false;
+    for network in list.split(',') {
+        found |= match network.split_once('/') {
+            Some((network, bits)) => in_network(network, bits, address)?,
+            None => network.parse::<IpAddr>().ok()?.to_canonical() == address,
+        };
+    }
+    Some(found)
+}
+
 fn fits(pattern: &str, address: IpAddr) -> bool {
     match pattern.split_once('/') {
         Some((network, bits)) => in_network(network, bits, address).unwrap_or(false),
@@ -30,12 +44,16 @@ fn fits(pattern: &str, address: IpAddr) -> bool {
 
 fn in_network(network: &str, bits: &str, address: IpAddr) -> Option<bool> {
     let bits: u32 = bits.parse().ok()?;
-    let (a, b, all) = match (network.parse().ok()?, address) {
+    let network: IpAddr = network.parse().ok()?;
+    let (a, b, all): (u128, u128, _) = match (network, address) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits().into(), b.to_bits().into(), 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
-        _ => return Some(false),
+        (network, _) => {
+            let all = if network.is_ipv4() { 32 } else { 128 };
+            return (bits <= all).then_some(false);
+        }
     };
-    let differ: u128 = a ^ b;
+    let differ = a ^ b;
     // By 128 bits nothing can be shifted.
     let host = all - u32::min(bits, all);
     (bits <= all).then(|| differ.checked_shr(host).unwrap_or(0) == 0)
@@ -71,6 +89,27 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_nothing_but_networks() {
+        let v4 = IpAddr::from([192, 0, 2, 77]);
+        let mapped: IpAddr = "::ffff:192.0.2.77".parse().unwrap();
+        for (list, address, wanted) in [
+            ("192.0.2.77", v4, Some(true)),
+            ("192.0.2.77", mapped, Some(true)),
+            ("10.0.0.0/8,192.0.2.0/24", v4, Some(true)),
+            ("10.0.0.0/8,2001:db8::/32", v4, Some(false)),
+            ("192.0.2.0/24,", v4, None),
+            ("192.0.2.*", v4, None),
+            ("!192.0.2.0/24", v4, None),
+            ("2001:db8::/129", v4, None),
+            ("192.0.2.0/33", v4, None),
+            ("192.0.2.0/24, 10.0.0.0/8", v4, None),
+            ("", v4, None),
+        ] {
+            assert_eq!(in_networks(list, address), wanted, "{list}");
+        }
+    }
 
     #[test]
     fn a_list_takes_what_sshd_takes() {

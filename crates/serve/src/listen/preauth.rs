@@ -193,11 +193,23 @@ impl Preauth<'_> {
             }
             Event::Login(LoginEvent::Key { user, key, proof }) => {
                 let (user, blob) = (user.as_slice(), key.blob());
+                let certificate = key.certificate();
+                let authority = certificate.map_or(&[][..], |c| c.authority().blob());
+                // A blob is shorter than a packet.
+                let signed_len = certificate.map_or(0, |c| c.signed_len() as u32);
                 let question = match &proof {
-                    None => Ask { user, blob }.to_bytes(),
+                    None => Ask {
+                        user,
+                        blob,
+                        authority,
+                        signed_len,
+                    }
+                    .to_bytes(),
                     Some(proof) => Prove {
                         user,
                         blob,
+                        authority,
+                        signed_len,
                         algorithm: proof.algorithm.as_bytes(),
                         host_bound: proof.host_bound,
                         signature: &proof.signature,

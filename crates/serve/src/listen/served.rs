@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use ssh::transport::Renounced;
 
 use super::accounts::expand;
+use super::program::{Allowed, Owner};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::{Access, Export};
@@ -26,6 +27,10 @@ pub struct Served {
     pub without_mac: bool,
     /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
     pub window_poll: bool,
+    /// Programs that may be run, where everything the account may see is served.
+    pub allowed: Vec<Allowed>,
+    /// Whose they are.
+    pub owner: Option<Owner>,
 }
 
 impl Default for Served {
@@ -38,6 +43,8 @@ impl Default for Served {
             without_cipher: false,
             without_mac: false,
             window_poll: true,
+            allowed: Vec::new(),
+            owner: None,
         }
     }
 }
@@ -52,10 +59,20 @@ impl Served {
         }
     }
 
+    /// Whether there is a program to be run. One would see all that the account sees, and so there
+    /// is none beneath a root or where less than everything may be done.
+    pub fn runs_programs(&self) -> bool {
+        !self.allowed.is_empty() && self.root.is_none() && self.access == Access::Full
+    }
+
     /// The same with %h and %u of the root replaced for this account.
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {
             root: self.root.as_ref().map(|root| expand(root, account)),
+            owner: Some(Owner {
+                name: account.name.clone(),
+                home: account.home.clone(),
+            }),
             ..self.clone()
         }
     }

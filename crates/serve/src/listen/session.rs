@@ -1,15 +1,20 @@
-//! A channel of a connection: an SFTP server, or a sentence about why there is nothing else.
+//! A channel of a connection: an SFTP server, a program that is allowed, or a sentence about why
+//! there is nothing else.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use bytes::Bytes;
+use rustix::event::PollFlags;
 use rustix::process::{Resource, getrlimit};
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
 
+use super::Served;
+use super::program::Program;
 use crate::{Answer, Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
@@ -39,6 +44,7 @@ fn handles() -> usize {
 pub(super) struct Session<'s> {
     id: ChannelId,
     server: Option<Server<'s>>,
+    program: Option<Program>,
     /// Received and not carried out: as much as the window allows.
     received: VecDeque<Bytes>,
     /// Bytes of it.
@@ -54,6 +60,7 @@ impl<'s> Session<'s> {
         Self {
             id,
             server: None,
+            program: None,
             received: VecDeque::new(),
             waiting: 0,
             ended: false,
@@ -65,12 +72,12 @@ impl<'s> Session<'s> {
     pub(super) fn request(
         &mut self,
         channels: &mut Channels,
-        export: &'s Export,
+        (served, export): (&Served, &'s Export),
         name: &[u8],
         data: &[u8],
         want_reply: bool,
     ) {
-        let free = self.server.is_none() && !self.over;
+        let free = self.server.is_none() && self.program.is_none() && !self.over;
         let sftp = name == b"subsystem" && Reader::new(data).string() == Ok(b"sftp");
         let program = matches!(name, b"exec" | b"shell");
         let granted = free && (sftp || program);
@@ -80,6 +87,15 @@ impl<'s> Session<'s> {
         if granted && sftp {
             let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
             self.server = Some(Server::answering_in(pool, slot, export, handles()));
+        } else if granted && name == b"exec" && served.runs_programs() {
+            let command = Reader::new(data).string().unwrap_or_default();
+            match Program::start(&served.allowed, served.owner.as_ref(), command) {
+                Ok(program) => self.program = Some(program),
+                Err(why) => {
+                    info!("refused to run a program: {why}");
+                    self.end(channels, 127, Some(&format!("{why}\r\n")));
+                }
+            }
         } else if granted {
             info!("refused to run a program");
             self.end(channels, 1, Some(FILES_ONLY));
@@ -117,7 +133,8 @@ impl<'s> Session<'s> {
     /// there is something to be said or to be done.
     pub(super) fn is_busy(&self, channels: &Channels) -> bool {
         let open = self.server.as_ref().is_some_and(Server::has_open);
-        open || !self.received.is_empty() || channels.queued(self.id) > 0
+        let runs = self.program.is_some() && !self.over;
+        open || runs || !self.received.is_empty() || channels.queued(self.id) > 0
     }
 
     /// Bytes that the client's window keeps.
@@ -127,11 +144,45 @@ impl<'s> Session<'s> {
 
     /// Whether [`Session::turn`] has something to do.
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
-        !self.received.is_empty() && channels.queued(self.id) < QUEUE
+        // A program is waited for, see below.
+        let runs = self.program.is_some() && !self.over;
+        !runs && !self.received.is_empty() && channels.queued(self.id) < QUEUE
+    }
+
+    /// What else than the client has to be waited for.
+    pub(super) fn watch(
+        &self,
+        channels: &Channels,
+    ) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let runs = self.program.as_ref().filter(|_| !self.over);
+        runs.into_iter()
+            .flat_map(|program| program.watch(self.id, channels, &self.received))
+    }
+
+    /// When there is something to be done though nothing of that happens.
+    pub(super) fn look(&self, now: Instant) -> Option<Instant> {
+        self.program.as_ref()?.look(now)
+    }
+
+    /// What a program says goes to the client, and what the client says to it.
+    fn pass_on(&mut self, now: Instant, channels: &mut Channels) {
+        let Some(program) = &mut self.program else {
+            return;
+        };
+        let taken = program.feed(&mut self.received, self.ended);
+        self.waiting -= taken;
+        channels.consumed(now, self.id, taken);
+        if let Some(status) = program.listen(self.id, channels) {
+            self.end(channels, status, None);
+        }
     }
 
     /// Carries out what was received, as far as the answers find room.
     pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) {
+        if self.program.is_some() && !self.over {
+            self.pass_on(now, channels);
+            return;
+        }
         let mut done = 0;
         while done < TURN
             && channels.queued(self.id) < QUEUE
@@ -181,7 +232,7 @@ impl<'s> Session<'s> {
     fn end(&mut self, channels: &mut Channels, status: u32, words: Option<&str>) {
         self.over = true;
         if let Some(words) = words {
-            channels.write_stderr(self.id, words);
+            channels.write_stderr(self.id, words.as_bytes());
         }
         channels.request(self.id, Request::ExitStatus(status), false);
         channels.send_eof(self.id);

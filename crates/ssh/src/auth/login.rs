@@ -209,7 +209,7 @@ impl Login {
             key: &key,
         };
         match proof.check(claim) {
-            Ok(()) => {
+            Ok(_) => {
                 self.send(UserauthSuccess {}.to_bytes());
                 self.events.push_back(LoginEvent::Success { user, key });
                 Ok(())

@@ -2,7 +2,7 @@ use wire::{Field, Rest};
 
 use super::PUBLICKEY;
 use super::request::{CONNECTION, HOSTBOUND};
-use crate::key::{KeyError, PublicKey};
+use crate::key::{KeyError, PublicKey, Touch};
 use crate::msg::UserauthRequest;
 
 /// What a client shows to prove that it owns a key (RFC 4252 section 7).
@@ -31,11 +31,12 @@ pub struct Claim<'a> {
 
 impl Proof {
     /// Whether it proves the claim. What was signed is built anew from what the claim says rather
-    /// than read from what was sent, so that nothing of the client's is interpreted here.
+    /// than read from what was sent, so that nothing of the client's is interpreted here. Tells
+    /// what a security key says of who was there; whether that is enough is the owner's to say.
     ///
     /// # Errors
     /// It does not.
-    pub fn check(&self, claim: Claim<'_>) -> Result<(), KeyError> {
+    pub fn check(&self, claim: Claim<'_>) -> Result<Option<Touch>, KeyError> {
         let mut data = Vec::new();
         true.write(&mut data);
         self.algorithm.as_bytes().write(&mut data);
@@ -56,6 +57,7 @@ impl Proof {
             data: Rest(&data),
         }
         .encode(&mut covered);
-        claim.key.verify(&self.algorithm, &covered, &self.signature)
+        let key = claim.key;
+        key.verify_touch(&self.algorithm, &covered, &self.signature)
     }
 }

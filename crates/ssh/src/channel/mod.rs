@@ -321,11 +321,10 @@ impl Channels {
     }
 
     /// Queues a line for people, as standard error of what runs here.
-    pub fn write_stderr(&mut self, id: ChannelId, text: &str) {
+    pub fn write_stderr(&mut self, id: ChannelId, text: &[u8]) {
         if let Some(channel) = self.writable(id) {
-            channel
-                .queue
-                .push_back(Queued::Stderr(text.as_bytes().to_vec()));
+            channel.queued += text.len();
+            channel.queue.push_back(Queued::Stderr(text.to_vec()));
         }
     }
 

@@ -89,6 +89,7 @@ impl Channel {
                     return None;
                 }
                 self.send.take(text.len());
+                self.queued -= text.len();
                 ChannelExtendedData {
                     recipient,
                     code: STDERR,

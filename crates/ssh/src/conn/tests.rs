@@ -129,7 +129,7 @@ impl Pair {
                     let channels = self.server.channels();
                     channels.answer(id, name == b"subsystem");
                     if name != b"subsystem" {
-                        channels.write_stderr(id, "no shell");
+                        channels.write_stderr(id, b"no shell");
                     }
                 }
                 Event::Channel(ChannelEvent::Data(id, bytes)) => {

@@ -101,9 +101,17 @@ impl Certificate {
 
     /// Checks the authority's signature. That says nothing about trust in it.
     pub fn verify_signature(&self) -> Result<(), KeyError> {
-        // The name of the algorithm is only in the signature; SHA-1 is in no table, so refused.
-        let name = utf8(Reader::new(&self.signature).string()?)?;
-        self.authority.verify(&name, &self.signed, &self.signature)
+        verify(&self.authority, &self.signed, &self.signature)
+    }
+
+    /// How many bytes at the front of its blob the authority has signed.
+    pub fn signed_len(&self) -> usize {
+        self.signed.len()
+    }
+
+    /// Whether these bytes of its blob are what the authority has signed.
+    pub(super) fn signed_is(&self, bytes: &[u8]) -> bool {
+        self.signed == bytes
     }
 
     /// Whether the host certificate holds for `hostname` at `now` (seconds since 1970), signed
@@ -117,8 +125,33 @@ impl Certificate {
         now: u64,
         is_trusted_ca: impl Fn(&PublicKey) -> bool,
     ) -> Result<(), CertificateError> {
-        if self.kind != CertificateKind::Host {
-            return Err(CertificateError::NotAHost);
+        let name = hostname.to_ascii_lowercase();
+        let names_it = |pattern: &str| matches(pattern.as_bytes(), name.as_bytes());
+        self.validate(CertificateKind::Host, now, is_trusted_ca, names_it, &name)?;
+        match self.critical_options.first() {
+            Some((name, _)) => Err(CertificateError::CriticalOption { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// All but its options: whom it is for, who signed it, when it holds and whether it names
+    /// one that `names_it`; that one is told as `name`.
+    pub(super) fn validate(
+        &self,
+        kind: CertificateKind,
+        now: u64,
+        is_trusted_ca: impl Fn(&PublicKey) -> bool,
+        names_it: impl Fn(&str) -> bool,
+        name: &str,
+    ) -> Result<(), CertificateError> {
+        match (kind, self.kind) {
+            (CertificateKind::Host, CertificateKind::User) => {
+                return Err(CertificateError::NotAHost);
+            }
+            (CertificateKind::User, CertificateKind::Host) => {
+                return Err(CertificateError::NotAUser);
+            }
+            _ => {}
         }
         if !is_trusted_ca(&self.authority) {
             return Err(CertificateError::UntrustedAuthority {
@@ -137,16 +170,24 @@ impl Certificate {
         if self.principals.is_empty() {
             return Err(CertificateError::NoPrincipals);
         }
-        let hostname = hostname.to_ascii_lowercase();
-        let names_it = |pattern: &String| matches(pattern.as_bytes(), hostname.as_bytes());
-        if !self.principals.iter().any(names_it) {
-            return Err(CertificateError::OtherPrincipals { hostname });
-        }
-        match self.critical_options.first() {
-            Some((name, _)) => Err(CertificateError::CriticalOption { name: name.clone() }),
-            None => Ok(()),
+        match self.principals.iter().any(|named| names_it(named)) {
+            true => Ok(()),
+            false => Err(CertificateError::OtherPrincipals {
+                name: name.to_owned(),
+            }),
         }
     }
+}
+
+/// Checks an authority's signature over the front of a certificate.
+pub(super) fn verify(
+    authority: &PublicKey,
+    signed: &[u8],
+    signature: &[u8],
+) -> Result<(), KeyError> {
+    // The name of the algorithm is only in the signature; SHA-1 is in no table, so refused.
+    let name = utf8(Reader::new(signature).string()?)?;
+    authority.verify(&name, signed, signature)
 }
 
 /// The CA's key must be a plain one: no chains of certificates (PROTOCOL.certkeys).

@@ -70,12 +70,15 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Why a host certificate is not accepted. The host may still be known by its plain key.
+/// Why a certificate is not accepted. A host may still be known by its plain key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateError {
-    /// It is a user's.
+    /// It is a user's, where a host's is wanted.
     NotAHost,
-    /// No `@cert-authority` line that covers the host has the CA's key.
+    /// It is a host's, where a user's is wanted.
+    NotAUser,
+    /// The CA's key is not among those that are trusted here: for a host, in no `@cert-authority`
+    /// line that covers it.
     UntrustedAuthority {
         /// The CA key's fingerprint.
         fingerprint: String,
@@ -92,16 +95,21 @@ pub enum CertificateError {
         /// When it ended; seconds since 1970.
         valid_before: u64,
     },
-    /// It names no host. OpenSSH before 10.3 took that for all hosts, which makes one careless
-    /// signature a key to every host (CVE-2026-35414).
+    /// It names nobody. OpenSSH before 10.3 took that for all hosts, or users, which makes one
+    /// careless signature a key to everything (CVE-2026-35414).
     NoPrincipals,
-    /// The host is not among those it names.
+    /// Whom it should name is not among those it names.
     OtherPrincipals {
-        /// The host asked for.
-        hostname: String,
+        /// The host, or the names of users of which one would do.
+        name: String,
     },
-    /// It demands something not known here; no option is defined for hosts.
+    /// It demands something not known here, or not to be had; no option is defined for hosts.
     CriticalOption {
+        /// Its name.
+        name: String,
+    },
+    /// An option of it cannot be read.
+    MalformedOption {
         /// Its name.
         name: String,
     },
@@ -109,9 +117,10 @@ pub enum CertificateError {
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the host's certificate ")?;
+        f.write_str("the certificate ")?;
         match self {
-            Self::NotAHost => f.write_str("is a user certificate"),
+            Self::NotAHost => f.write_str("is a user's and not a host's"),
+            Self::NotAUser => f.write_str("is a host's and not a user's"),
             Self::UntrustedAuthority { fingerprint } => {
                 write!(
                     f,
@@ -125,12 +134,23 @@ impl fmt::Display for CertificateError {
             Self::Expired { valid_before } => {
                 write!(f, "expired at {valid_before} seconds since 1970")
             }
-            Self::NoPrincipals => f.write_str("names no host"),
-            Self::OtherPrincipals { hostname } => {
-                write!(f, "does not name {}", hostname.escape_debug())
+            Self::NoPrincipals => f.write_str("names no principal"),
+            Self::OtherPrincipals { name } => {
+                write!(f, "does not name {}", name.escape_debug())
             }
             Self::CriticalOption { name } => {
-                write!(f, "has the unknown critical option {}", name.escape_debug())
+                write!(
+                    f,
+                    "has the critical option {}, which cannot be honoured here",
+                    name.escape_debug()
+                )
+            }
+            Self::MalformedOption { name } => {
+                write!(
+                    f,
+                    "has the option {}, which cannot be read",
+                    name.escape_debug()
+                )
             }
         }
     }

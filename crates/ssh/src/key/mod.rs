@@ -13,6 +13,7 @@ mod signature;
 mod table;
 #[cfg(test)]
 mod tests;
+mod user;
 
 pub use certificate::{Certificate, CertificateKind};
 pub use error::{CertificateError, KeyError};
@@ -20,4 +21,6 @@ pub use host::HostKey;
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;
+pub use signature::Touch;
 pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};
+pub use user::UserTerms;

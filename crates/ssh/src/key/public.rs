@@ -7,7 +7,7 @@ use wire::{Field, Mpint, Reader};
 
 use super::curve::{Curve, NISTP256};
 use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
-use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, signature};
+use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, Touch, certificate, signature};
 
 /// Sizes of RSA modulus that are used, in bits: OpenSSH's `RequiredRSASize` is 1024, ours what
 /// NIST SP 800-131A asks for; aws-lc-rs verifies up to 8192.
@@ -80,6 +80,31 @@ impl PublicKey {
         })
     }
 
+    /// Reads a certificate once it is known that `authority` has signed it, so that nothing but what
+    /// that key's owner wrote is read: `covered` bytes at the front of `blob` are what it signed.
+    ///
+    /// # Errors
+    /// It has not signed them, or there is more, less or something else in the blob.
+    pub fn from_signed_blob(
+        blob: &[u8],
+        covered: usize,
+        authority: &Self,
+    ) -> Result<Self, KeyError> {
+        let parts = blob.split_at_checked(covered);
+        let (signed, rest) = parts.ok_or(KeyError::Malformed("it is not as long as is said"))?;
+        let mut r = Reader::new(rest);
+        let signature = r.string()?;
+        r.finish()?;
+        certificate::verify(authority, signed, signature)?;
+        let key = Self::from_blob(blob)?;
+        match key.certificate() {
+            Some(found) if found.signed_is(signed) && found.authority() == authority => Ok(key),
+            _ => Err(KeyError::Malformed(
+                "it is not the certificate it was said to be",
+            )),
+        }
+    }
+
     /// The blob it was read from.
     pub fn blob(&self) -> &[u8] {
         &self.blob
@@ -124,6 +149,16 @@ impl PublicKey {
     /// Checks that `signature` (algorithm name and signature proper) over `data` was made by
     /// this key with the algorithm negotiated under the name `algorithm`.
     pub fn verify(&self, algorithm: &str, data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+        self.verify_touch(algorithm, data, signature).map(drop)
+    }
+
+    /// The same, and what a security key says of who was there; nothing for other keys.
+    pub fn verify_touch(
+        &self,
+        algorithm: &str,
+        data: &[u8],
+        signature: &[u8],
+    ) -> Result<Option<Touch>, KeyError> {
         let wrong = || KeyError::WrongAlgorithm {
             algorithm: algorithm.to_owned(),
         };

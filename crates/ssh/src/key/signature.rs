@@ -9,13 +9,26 @@ use super::KeyError;
 use super::curve::{Curve, NISTP256};
 use super::public::Plain;
 
+/// What a security key says of the moment it signed (OpenSSH PROTOCOL.u2f).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Somebody touched it.
+    pub present: bool,
+    /// It knew, by a PIN or a finger, who that was.
+    pub verified: bool,
+}
+
+/// SSH_SK_USER_PRESENCE_REQD and SSH_SK_USER_VERIFICATION_REQD (sk-api.h).
+const PRESENT: u8 = 1;
+const VERIFIED: u8 = 4;
+
 /// Checks `signature`, which must say that it is of kind `name`, over `data`.
 pub(super) fn verify(
     key: &Plain,
     name: &str,
     data: &[u8],
     signature: &[u8],
-) -> Result<(), KeyError> {
+) -> Result<Option<Touch>, KeyError> {
     let mut r = Reader::new(signature);
     let said = r.string()?;
     if said != name.as_bytes() {
@@ -24,22 +37,32 @@ pub(super) fn verify(
         });
     }
     let proper = r.string()?;
-    match key {
-        Plain::Ed25519(key) => ed25519(key, data, proper),
-        Plain::Ecdsa(curve, point) => ecdsa(curve, point, data, proper),
-        Plain::Rsa { e, n } => rsa(e, n, name, data, proper),
-        Plain::SkEd25519 { key, application } => {
-            ed25519(key, &touched(&mut r, application, data)?, proper)
+    let touch = match key {
+        Plain::Ed25519(key) => {
+            ed25519(key, data, proper)?;
+            None
         }
-        Plain::SkEcdsa { point, application } => ecdsa(
-            &NISTP256,
-            point,
-            &touched(&mut r, application, data)?,
-            proper,
-        ),
-    }?;
+        Plain::Ecdsa(curve, point) => {
+            ecdsa(curve, point, data, proper)?;
+            None
+        }
+        Plain::Rsa { e, n } => {
+            rsa(e, n, name, data, proper)?;
+            None
+        }
+        Plain::SkEd25519 { key, application } => {
+            let (signed, touch) = touched(&mut r, application, data)?;
+            ed25519(key, &signed, proper)?;
+            Some(touch)
+        }
+        Plain::SkEcdsa { point, application } => {
+            let (signed, touch) = touched(&mut r, application, data)?;
+            ecdsa(&NISTP256, point, &signed, proper)?;
+            Some(touch)
+        }
+    };
     r.finish()?;
-    Ok(())
+    Ok(touch)
 }
 
 fn ed25519(key: &[u8; 32], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
@@ -90,13 +113,21 @@ fn pad(out: &mut Vec<u8>, number: &[u8], len: usize) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// What a security key signs in place of `data` (OpenSSH PROTOCOL.u2f); its flags and counter
-/// follow the signature proper.
-fn touched(r: &mut Reader<'_>, application: &[u8], data: &[u8]) -> Result<Vec<u8>, KeyError> {
+/// What a security key signs in place of `data` (OpenSSH PROTOCOL.u2f), and what it says with it;
+/// its flags and counter follow the signature proper.
+fn touched(
+    r: &mut Reader<'_>,
+    application: &[u8],
+    data: &[u8],
+) -> Result<(Vec<u8>, Touch), KeyError> {
     let (flags, counter) = (r.u8()?, r.u32()?);
     let mut signed = digest::digest(&SHA256, application).as_ref().to_vec();
     signed.push(flags);
     signed.extend_from_slice(&counter.to_be_bytes());
     signed.extend_from_slice(digest::digest(&SHA256, data).as_ref());
-    Ok(signed)
+    let touch = Touch {
+        present: flags & PRESENT != 0,
+        verified: flags & VERIFIED != 0,
+    };
+    Ok((signed, touch))
 }

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               0 lets the system choose; the first line on standard output tells where it listens. \
               Paths that are not absolute begin at home. \
               Nobody but the user it runs as is let in, or, as root, every account; nothing but \
-              files is served. Logins, and what sessions have moved, are told on standard error.",
+              files is served, unless --allow says so. Logins, and what sessions have moved, are told on standard error.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -60,9 +60,13 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
         doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys; %h stands for the \
               home of the account, %u for its name. It is read at each login, with the rights of \
-              the account, and must be writable by nobody else. Of its options from= and expiry-time= \
-              are honoured, and those that forbid what is not to be had here anyway (restrict, \
-              no-pty and the like); a key with any other option is refused.",
+              the account, and must be writable by nobody else. Of its options from=, expiry-time=, \
+              cert-authority, principals=, verify-required and no-touch-required are honoured, and \
+              those that forbid what is not to be had here anyway (restrict, no-pty and the like); \
+              a key with any other option is refused. Certificates that a key with cert-authority \
+              has signed are let in where the account, or one of principals=, is among their \
+              principals; of their critical options source-address and verify-required are honoured, \
+              and a certificate with any other is refused.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -130,6 +134,27 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         overrides: &["read-only"],
         set: |args, _| {
             args.access = Some(Access::WriteOnly);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("allow"),
+        takes: Takes::Values("PROGRAM"),
+        help: "Run PROGRAM for clients that ask for it, such as rsync; may be repeated",
+        doc: "Run PROGRAM, a name that is looked for along PATH or an absolute path, for clients that ask \
+              for a command which begins with exactly that, such as rsync for rsync's users; may be \
+              repeated. It runs as the account, without a shell: the command is split into words, and \
+              one that a shell would have to read (with wildcards, variables, redirections) is \
+              refused. It ends with its channel. What it sees is all that the account sees, so that \
+              there is none with --root, --read-only, --write-only or a [[key]] that has one of these.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            let names = given.values.into_iter();
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            args.allow = names.collect();
             Ok(())
         },
     },

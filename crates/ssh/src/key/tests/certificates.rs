@@ -18,7 +18,7 @@ fn host_certificates_of_every_key_are_accepted() {
         }
         for hostname in ["host.example.orgx", "example.net", "", "*.example.org"] {
             let refused = CertificateError::OtherPrincipals {
-                hostname: hostname.to_owned(),
+                name: hostname.to_ascii_lowercase(),
             };
             assert_eq!(validate(&name, hostname, YEAR_2030), Err(refused));
         }
@@ -114,4 +114,51 @@ fn a_certificate_as_authority_is_refused() {
         PublicKey::from_blob(&chained),
         Err(KeyError::Malformed(_))
     ));
+}
+
+#[test]
+fn certificates_of_users_are_validated_as_those_of_hosts_are() {
+    let key = public("user-cert");
+    let certificate = key.certificate().unwrap();
+    let ca = public("ca");
+    let at = |names: &[&str], now| certificate.validate_user(names, now, |key| *key == ca);
+    assert_eq!(at(&["somebody"], YEAR_2030), Ok(UserTerms::default()));
+    assert_eq!(at(&["x", "somebody"], YEAR_2030), Ok(UserTerms::default()));
+    for name in ["some*", "SOMEBODY", ""] {
+        let refused = CertificateError::OtherPrincipals {
+            name: name.to_owned(),
+        };
+        assert_eq!(at(&[name], YEAR_2030), Err(refused));
+    }
+    let expired = at(&["somebody"], 2_208_988_800);
+    assert!(matches!(expired, Err(CertificateError::Expired { .. })));
+    let untrusted = certificate.validate_user(&["somebody"], YEAR_2030, |_| false);
+    assert!(matches!(
+        untrusted,
+        Err(CertificateError::UntrustedAuthority { .. })
+    ));
+    let host = public("ed25519-cert");
+    let host = host.certificate().unwrap();
+    let refused = host.validate_user(&["host.example.org"], YEAR_2030, |_| true);
+    assert_eq!(refused, Err(CertificateError::NotAUser));
+}
+
+#[test]
+fn a_certificate_is_opened_by_the_key_that_signed_it_and_no_other() {
+    for (name, ca, opens) in [
+        ("user-cert", "ca", true),
+        ("user-cert", "ed25519", false),
+        ("signed-by-rsa-cert", "ca-rsa", true),
+        ("signed-with-sha1-cert", "ca-rsa", false),
+        // A certificate signs nothing, not even with its key.
+        ("ed25519-cert", "ed25519-cert", false),
+    ] {
+        let key = public(name);
+        let covered = key.certificate().unwrap().signed_len();
+        let opened = PublicKey::from_signed_blob(key.blob(), covered, &public(ca));
+        assert_eq!(opened.is_ok(), opens, "{name} {ca}: {opened:?}");
+        for covered in [0, covered - 1, covered + 1, key.blob().len(), usize::MAX] {
+            assert!(PublicKey::from_signed_blob(key.blob(), covered, &public(ca)).is_err());
+        }
+    }
 }

@@ -311,13 +311,13 @@ fn keys_of_unknown_types_are_kept_for_the_agent() {
 }
 
 /// A signature as a security key makes it, from an ordinary key of the same sort.
-fn security_key(key: &PrivateKey, sk_type: &str, data: &[u8]) -> (PublicKey, Vec<u8>) {
+fn security_key(key: &PrivateKey, sk_type: &str, flags: u8, data: &[u8]) -> (PublicKey, Vec<u8>) {
     let application = b"ssh:";
     let plain = key.public_blob();
     let mut blob = string(sk_type.as_bytes());
     blob.extend_from_slice(&plain[4 + key.public().key_type().len()..]);
     blob.extend(string(application));
-    let counted = [1, 0, 0, 0, 9];
+    let counted = [flags, 0, 0, 0, 9];
     let mut signed = digest::digest(&digest::SHA256, application)
         .as_ref()
         .to_vec();
@@ -336,9 +336,14 @@ fn signatures_of_security_keys_verify() {
         ("ed25519", "sk-ssh-ed25519@openssh.com"),
         ("nistp256", "sk-ecdsa-sha2-nistp256@openssh.com"),
     ] {
-        let (key, signature) = security_key(&private(name), sk_type, b"data");
+        let (key, signature) = security_key(&private(name), sk_type, 5, b"data");
         assert_eq!(key.verify(sk_type, b"data", &signature), Ok(()), "{name}");
         assert!(key.verify(sk_type, b"date", &signature).is_err());
+        for (flags, present, verified) in [(0, false, false), (1, true, false), (5, true, true)] {
+            let (key, signature) = security_key(&private(name), sk_type, flags, b"data");
+            let touch = key.verify_touch(sk_type, b"data", &signature);
+            assert_eq!(touch, Ok(Some(Touch { present, verified })));
+        }
         let mut other_counter = signature.clone();
         *other_counter.last_mut().unwrap() ^= 1;
         assert!(key.verify(sk_type, b"data", &other_counter).is_err());

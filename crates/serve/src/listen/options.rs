@@ -1,0 +1,116 @@
+//! Options of a line of authorized_keys (sshd(8), AUTHORIZED_KEYS FILE FORMAT).
+
+use jiff::tz::TimeZone;
+
+use super::authorized::Circumstances;
+use super::{expiry, patterns};
+
+/// Options that forbid or allow what is never given here: terminals, forwarding, programs of the
+/// user's at login.
+const WITHOUT_EFFECT: [&str; 13] = [
+    "restrict",
+    "agent-forwarding",
+    "no-agent-forwarding",
+    "port-forwarding",
+    "no-port-forwarding",
+    "permitopen",
+    "permitlisten",
+    "pty",
+    "no-pty",
+    "user-rc",
+    "no-user-rc",
+    "X11-forwarding",
+    "no-X11-forwarding",
+];
+
+/// What a line says of its key beyond from where and until when it is let in.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    /// The key is not let in itself: certificates that it has signed are.
+    pub(super) authority: bool,
+    /// Names of which a certificate has to have one, in place of the account's.
+    pub(super) principals: Option<Vec<String>>,
+    /// Nobody need have touched the security key.
+    pub(super) no_touch_required: bool,
+    /// The security key must have known who touched it.
+    pub(super) verify_required: bool,
+}
+
+impl Options {
+    /// Reads every option and checks those that can be checked now; the reason continues a sentence
+    /// about the line.
+    pub(super) fn read(mut options: &str, at: Circumstances) -> Result<Self, String> {
+        let mut found = Self::default();
+        while !options.is_empty() {
+            let (name, value, rest) = next(options)?;
+            options = rest;
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            match value {
+                _ if WITHOUT_EFFECT.iter().any(|known| is(known)) => {}
+                Some(list) if is("from") => {
+                    if !patterns::takes(&list, at.from) {
+                        return Err("takes it from another address only (from=)".to_owned());
+                    }
+                }
+                Some(time) if is("expiry-time") => {
+                    let until = expiry::read(&time, &TimeZone::system());
+                    let until = until.ok_or("has an expiry-time that cannot be read")?;
+                    if at.now >= until {
+                        return Err("has expired (expiry-time=)".to_owned());
+                    }
+                }
+                Some(list) if is("principals") && found.principals.is_none() => {
+                    let names = list.split(',').filter(|name| !name.is_empty());
+                    found.principals = Some(names.map(str::to_owned).collect());
+                }
+                None if is("cert-authority") => found.authority = true,
+                None if is("touch-required") => found.no_touch_required = false,
+                None if is("no-touch-required") => found.no_touch_required = true,
+                None if is("verify-required") => found.verify_required = true,
+                None if is("no-verify-required") => found.verify_required = false,
+                // What cannot be honoured must not be passed over: it may be the forced command
+                // that keeps the key from everything else.
+                _ => {
+                    return Err(format!(
+                        "has the option {}, which cannot be honoured here",
+                        name.escape_debug()
+                    ));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// An option: its name, its value without quotes, and what is behind it.
+fn next(options: &str) -> Result<(&str, Option<String>, &str), String> {
+    let end = options.find([',', '=']).unwrap_or(options.len());
+    let (name, rest) = options.split_at(end);
+    let Some(quoted) = rest.strip_prefix("=\"") else {
+        return match rest.strip_prefix('=') {
+            Some(_) => Err("has an option whose value has no quotes".to_owned()),
+            None => Ok((name, None, rest.strip_prefix(',').unwrap_or(rest))),
+        };
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if quoted[at..].starts_with("\\\"") => {
+                value.push('"');
+                chars.next();
+            }
+            '"' => {
+                let rest = &quoted[at + 1..];
+                return match rest.strip_prefix(',') {
+                    None if !rest.is_empty() => Err("has an option that goes on behind its \
+                                                     quotes"
+                        .to_owned()),
+                    more => Ok((name, Some(value), more.unwrap_or(rest))),
+                };
+            }
+            c => value.push(c),
+        }
+    }
+    Err("has an option whose quotes do not end".to_owned())
+}

@@ -1,0 +1,294 @@
+//! A program that clients may have run (`--allow`), on a channel where otherwise files are served.
+
+use std::collections::VecDeque;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes};
+use rustix::event::PollFlags;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use serde::{Deserialize, Serialize};
+use ssh::channel::{ChannelId, Channels};
+use tracing::info;
+
+use super::words;
+
+/// Where programs are looked for, by us and by those that we run, if nobody says otherwise.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Bytes of its output that may wait for the client's window.
+const QUEUE: usize = 1 << 20;
+/// Bytes read in a turn, so that no channel keeps the others waiting.
+const TURN: usize = 1 << 20;
+/// Read at once.
+const PIECE: usize = 64 << 10;
+/// A piece of standard error, which waits for a window that has room for all of it.
+const ERROR_PIECE: usize = 2 << 10;
+/// A program whose output has ended is looked at again after so long until it has ended itself.
+const LOOK: Duration = Duration::from_millis(5);
+/// Whoever is asked to end has so long until it is killed.
+const MERCY: Duration = Duration::from_millis(500);
+
+/// A program that may be run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowed {
+    /// As clients call it.
+    name: String,
+    path: PathBuf,
+}
+
+impl Allowed {
+    /// The program of that name: an absolute path, or one that is found along `path`, a list of
+    /// directories as in PATH.
+    ///
+    /// # Errors
+    /// There is none that can be run, one sentence.
+    pub fn find(name: &str, path: Option<&OsStr>) -> Result<Self, String> {
+        let runs = |path: &Path| {
+            let meta = fs::metadata(path);
+            meta.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        };
+        let found = match name.contains('/') {
+            true => Some(PathBuf::from(name)).filter(|path| path.is_absolute()),
+            false => env::split_paths(path.unwrap_or_else(|| PATH.as_ref()))
+                .filter(|dir| dir.is_absolute())
+                .map(|dir| dir.join(name))
+                .find(|path| runs(path)),
+        };
+        let found = found.filter(|path| !name.is_empty() && runs(path));
+        let path = found.ok_or_else(|| {
+            let name = name.escape_debug();
+            format!(
+                "{name} cannot be allowed: it is no program along PATH and no absolute path of one"
+            )
+        })?;
+        let name = name.to_owned();
+        Ok(Self { name, path })
+    }
+}
+
+/// Whose programs they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub(super) name: String,
+    pub(super) home: PathBuf,
+}
+
+/// One that runs. It is ended when this is dropped.
+pub(super) struct Program {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    over: bool,
+    sent: u64,
+    received: u64,
+}
+
+impl Program {
+    /// Runs what the client asks for, if it is among those allowed.
+    ///
+    /// # Errors
+    /// It is not, or cannot be run: a sentence for the client.
+    pub(super) fn start(
+        allowed: &[Allowed],
+        owner: Option<&Owner>,
+        command: &[u8],
+    ) -> Result<Self, String> {
+        let words = words::split_command(command)
+            .map_err(|why| format!("this server has no shell, and runs no command that {why}"))?;
+        let (first, rest) = words.split_first().ok_or("there is no command to run")?;
+        let mut named = allowed.iter();
+        let named = named.find(|program| program.name.as_bytes() == first);
+        let Allowed { name, path } = named.ok_or_else(|| {
+            let names: Vec<_> = allowed
+                .iter()
+                .map(|program| program.name.as_str())
+                .collect();
+            format!("this server runs no program but {}", names.join(", "))
+        })?;
+        let mut run = Command::new(path);
+        run.arg0(name)
+            .args(rest.iter().map(|word| OsString::from_vec(word.clone())))
+            .env_clear()
+            .env("PATH", PATH)
+            .envs(env::var_os("TZ").map(|zone| ("TZ", zone)));
+        if let Some(Owner { name, home }) = owner {
+            run.envs([("USER", name), ("LOGNAME", name)]);
+            run.env("HOME", home);
+        }
+        run.stdin(Stdio::piped());
+        run.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // What it starts ends with it.
+        run.process_group(0);
+        let wrong = |e: &dyn std::fmt::Display| format!("{name} cannot be run: {e}");
+        let mut child = run.spawn().map_err(|e| wrong(&e))?;
+        let program = Self {
+            name: name.clone(),
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            child,
+            over: false,
+            sent: 0,
+            received: 0,
+        };
+        program.do_not_block().map_err(|e| wrong(&e))?;
+        info!(program = name, "runs");
+        Ok(program)
+    }
+
+    fn do_not_block(&self) -> io::Result<()> {
+        for fd in [
+            self.stdin.as_ref().map(AsFd::as_fd),
+            self.stdout.as_ref().map(AsFd::as_fd),
+            self.stderr.as_ref().map(AsFd::as_fd),
+        ] {
+            fd.map(|fd| rustix::io::ioctl_fionbio(fd, true))
+                .transpose()?;
+        }
+        Ok(())
+    }
+
+    /// What has to be waited for: room for what it is told, and what it says, while there is room
+    /// for that.
+    pub(super) fn watch(
+        &self,
+        id: ChannelId,
+        channels: &Channels,
+        received: &VecDeque<Bytes>,
+    ) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let stdin = self.stdin.as_ref().filter(|_| !received.is_empty());
+        let room = channels.queued(id) < QUEUE;
+        let stdout = self.stdout.as_ref().filter(|_| room);
+        let stderr = self.stderr.as_ref().filter(|_| room);
+        [
+            stdin.map(|fd| (fd.as_fd(), PollFlags::OUT)),
+            stdout.map(|fd| (fd.as_fd(), PollFlags::IN)),
+            stderr.map(|fd| (fd.as_fd(), PollFlags::IN)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// When it has to be looked at though nothing of [`Program::watch`] happens.
+    pub(super) fn look(&self, now: Instant) -> Option<Instant> {
+        let silent = self.stdout.is_none() && self.stderr.is_none();
+        (silent && !self.over).then(|| now + LOOK)
+    }
+
+    /// Gives it what was received, as far as it takes it; how many bytes. `ended` when no more
+    /// will come.
+    pub(super) fn feed(&mut self, received: &mut VecDeque<Bytes>, ended: bool) -> usize {
+        let mut taken = 0;
+        while let Some(bytes) = received.front_mut() {
+            let n = match self.stdin.as_mut().map(|stdin| stdin.write(bytes)) {
+                Some(Ok(n)) => n,
+                Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
+                // It wants no more: as into a closed pipe.
+                Some(Err(_)) => {
+                    self.stdin = None;
+                    continue;
+                }
+                None => bytes.len(),
+            };
+            taken += n;
+            self.received += n as u64;
+            bytes.advance(n);
+            if bytes.is_empty() {
+                received.pop_front();
+            }
+        }
+        if ended && received.is_empty() {
+            self.stdin = None;
+        }
+        taken
+    }
+
+    /// Passes on what it says, as far as there is room. Its exit status, once it is over.
+    pub(super) fn listen(&mut self, id: ChannelId, channels: &mut Channels) -> Option<u32> {
+        let mut piece = [0; PIECE];
+        let mut done = 0;
+        while done < TURN && channels.queued(id) < QUEUE {
+            let said = read(&mut self.stdout, &mut piece);
+            channels.write(id, &piece[..said]);
+            let complained = read(&mut self.stderr, &mut piece[..ERROR_PIECE]);
+            if complained > 0 {
+                channels.write_stderr(id, &piece[..complained]);
+            }
+            if said + complained == 0 {
+                break;
+            }
+            done += said + complained;
+        }
+        self.sent += done as u64;
+        if self.stdout.is_some() || self.stderr.is_some() || self.over {
+            return None;
+        }
+        let status = self.child.try_wait().ok()??;
+        self.over = true;
+        // As shells have it: a signal is 128 and its number.
+        let signal = || status.signal().map_or(255, |signal| 128 + signal);
+        let code = status.code().unwrap_or_else(signal);
+        let Self {
+            name,
+            sent,
+            received,
+            ..
+        } = &*self;
+        info!(
+            program = name,
+            status = code,
+            sent,
+            received,
+            "program over"
+        );
+        Some(code.cast_unsigned())
+    }
+}
+
+/// What there is to be read now; nothing more once it has ended.
+fn read(from: &mut Option<impl Read>, piece: &mut [u8]) -> usize {
+    loop {
+        let Some(open) = from else { return 0 };
+        match open.read(piece) {
+            Ok(0) => *from = None,
+            Ok(n) => return n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return 0,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => *from = None,
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        (self.stdin, self.stdout, self.stderr) = (None, None, None);
+        let pid = Pid::from_child(&self.child);
+        // It may have ended; until it is waited for, its number is nobody else's.
+        let _ = kill_process_group(pid, Signal::TERM);
+        let until = Instant::now() + MERCY;
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while Instant::now() < until && matches!(waitid(WaitId::Pid(pid), ended), Ok(None)) {
+            thread::sleep(LOOK);
+        }
+        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = self.child.wait();
+        let (program, sent, received) = (&self.name, self.sent, self.received);
+        info!(program, sent, received, "ended with its channel");
+    }
+}

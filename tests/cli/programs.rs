@@ -1,0 +1,274 @@
+//! `longhaul serve --listen --allow`: programs, of which rsync is the one that is meant.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use longhaul_tests::{Scene, longhaul, scratch};
+use testkit::peer::PeerBuilder;
+use testkit::tree::{Compare, Tree, assert_same, write_file};
+use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
+
+use crate::accounts::Machine;
+use crate::serving::openssh;
+
+/// A folder with a program, in sh.
+fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = scratch();
+    let program = folder.path().join("program");
+    write_file(&program, format!("#!/bin/sh\n{text}\n").as_bytes());
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), all.clone()).expect("ours");
+    fs::set_permissions(&program, all).expect("ours");
+    (folder, program)
+}
+
+fn allowing(programs: &[&str]) -> Scene {
+    let flags = programs.iter().flat_map(|program| ["--allow", program]);
+    Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
+}
+
+/// `ssh peer COMMAND`, read as one line at the far end.
+fn ssh(scene: &Scene, command: &str, stdin: &[u8]) -> Outcome {
+    let run = openssh(scene, "ssh").args(["-T", "peer", command]);
+    run.stdin(stdin.to_vec()).run()
+}
+
+/// Waits for a process to be gone.
+#[track_caller]
+fn is_gone(pid: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let path = PathBuf::from("/proc").join(pid.trim());
+    let zombie = || {
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        stat.contains(") Z ")
+    };
+    while path.exists() && !zombie() {
+        assert!(Instant::now() < until, "{pid} runs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn rsync_goes_both_ways() {
+    if missing::find_program("rsync").is_none() {
+        missing::skip("rsync", "install the package rsync");
+        return;
+    }
+    let scene = allowing(&["rsync"]);
+    let tree = scene.path("tree");
+    Tree::full(6).make(&tree);
+    write_file(&tree.join("large"), &Seed::new(6).bytes(20_000_000));
+    write_file(&tree.join("it's a name"), b"quoted");
+    let config = scene.client.dir.config();
+    let rsync = |from: String, to: String| {
+        let shell = format!("ssh -F {}", config.display());
+        let run = Run::new("rsync").args(["-a", "--checksum", "-e", &shell, &from, &to]);
+        run.run()
+    };
+    let local = |name: &str| scene.path(name).display().to_string();
+    let up = format!("peer:{}", local("up and away"));
+    rsync(format!("{}/", local("tree")), up.clone()).expect_code(0);
+    rsync(format!("{up}/"), local("back")).expect_code(0);
+    for name in ["up and away", "back"] {
+        assert_same(&tree, &scene.path(name), Compare::CONTENT);
+    }
+    // What is missing is rsync's own to say, with its own status.
+    let outcome = rsync(format!("peer:{}", local("missing")), local("nothing"));
+    outcome
+        .expect_code(23)
+        .expect_err(&["missing", "No such file"]);
+    let log = scene.peer.log();
+    assert!(
+        log.contains("program over program=\"rsync\" status=0"),
+        "{log}"
+    );
+    // Files are served beside it, and what our client would have run is not missed.
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), b"content");
+    scene.copies(&["--verify"], scene.path("file"), scene.remote("there"));
+}
+
+#[test]
+fn input_output_errors_and_status_are_the_programs() {
+    let (_folder, program) = script(
+        "echo \"$# $1\" >&2; pwd >&2; echo \"$HOME $USER ${SSH_AUTH_SOCK-none}\" >&2; cat; exit 7",
+    );
+    let name = program.display().to_string();
+    let scene = allowing(&[&name]);
+    let content = Seed::new(9).bytes(9_000_000);
+    let outcome = ssh(&scene, &format!("{name} 'a  b' c\\ d"), &content).expect_code(7);
+    assert!(outcome.stdout == content, "{} bytes", outcome.stdout.len());
+    let user = scene.peer.user();
+    outcome.expect_err(&["2 a  b\n", &format!(" {user} none\n")]);
+    // Killed by itself, and with nothing to be read.
+    let (_folder, program) = script("exec <&-; kill -9 $$");
+    let name = program.display().to_string();
+    let scene = allowing(&[&name]);
+    ssh(&scene, &name, &content).expect_code(137);
+    // Output that ends before the program does.
+    let (_folder, program) = script("exec >&- 2>&-; sleep 0.3; exit 3");
+    let name = program.display().to_string();
+    let scene = allowing(&[&name]);
+    ssh(&scene, &name, b"").expect_code(3);
+}
+
+#[test]
+fn nothing_else_is_run() {
+    let (folder, program) = script("touch \"$(dirname \"$0\")/ran\"");
+    let name = program.display().to_string();
+    let scene = allowing(&["true", &name]);
+    ssh(&scene, "true", b"").expect_code(0);
+    for (command, why) in [
+        ("touch x", "this server runs no program but true, "),
+        ("/bin/true", "this server runs no program but true, "),
+        ("TRUE", "this server runs no program but true, "),
+        ("A=b true", "this server runs no program but true, "),
+        ("", "This server moves files only"),
+        ("true; touch x", "has a character that is for a shell"),
+        ("true $(id)", "has a character that is for a shell"),
+        ("true `id`", "has a character that is for a shell"),
+        ("true > x", "has a character that is for a shell"),
+        ("true *", "has a character that is for a shell"),
+        ("true \"a\"", "has a character that is for a shell"),
+        ("true ~", "has a word that is for a shell"),
+        ("true 'a", "has quotes that do not end"),
+        ("true a\\", "ends in the middle of a word"),
+    ] {
+        let outcome = ssh(&scene, command, b"");
+        assert!(!outcome.success(), "{command}: {outcome}");
+        outcome.expect_err(&[why]);
+    }
+    assert!(!folder.path().join("ran").exists());
+    // Off unless it is said, and a shell it never is.
+    let scene = allowing(&[]);
+    ssh(&scene, "true", b"").expect_err(&["This server moves files only"]);
+}
+
+#[test]
+fn a_program_ends_with_its_channel_and_its_connection() {
+    // What it starts as well, and whoever does not want to.
+    let (folder, program) = script(
+        "trap '' TERM HUP; sleep 600 & echo $$ > \"$1/parent\"; echo $! > \"$1/child\"; \
+         echo ready; while :; do wait; sleep 1; done",
+    );
+    let name = program.display().to_string();
+    let scene = allowing(&[&name]);
+    let command = format!("{name} {}", folder.path().display());
+    let pid = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    let started = || pid("parent").ends_with('\n') && pid("child").ends_with('\n');
+    let socket = folder.path().join("mux").display().to_string();
+    let mux = |run: Run| run.args(["-S", &socket]);
+    let master = mux(openssh(&scene, "ssh")).args(["-M", "-N", "peer"]);
+    let master = master.spawn();
+    assert!(master.until(|| folder.path().join("mux").exists()));
+    for alone in [true, false] {
+        let run = openssh(&scene, "ssh");
+        // A connection of its own, or a channel of the other one, which stays.
+        let run = if alone { run } else { mux(run) };
+        let running = run.args(["-T", "peer", &command]).spawn();
+        assert!(running.until(started), "{}", scene.peer.log());
+        running.terminate();
+        running.wait();
+        is_gone(&pid("parent"));
+        is_gone(&pid("child"));
+        fs::remove_file(folder.path().join("parent")).expect("its");
+        fs::remove_file(folder.path().join("child")).expect("its");
+        let told = || scene.peer.log().matches("ended with its channel").count();
+        assert!(master.until(|| told() == 1 + usize::from(!alone)));
+    }
+    master.terminate();
+    master.wait();
+}
+
+#[test]
+fn output_that_nobody_reads_waits() {
+    let (folder, program) =
+        script("echo $$ > \"$1/pid\"; exec dd if=/dev/zero bs=64K count=100000000");
+    let name = program.display().to_string();
+    let scene = allowing(&[&name]);
+    let command = format!("{name} {}", folder.path().display());
+    let running = openssh(&scene, "ssh");
+    let running = running.args(["-T", "peer", &command]).spawn();
+    let pid = || fs::read_to_string(folder.path().join("pid")).unwrap_or_default();
+    assert!(running.until(|| pid().ends_with('\n')));
+    running.pause(true);
+    let written = || {
+        let io = fs::read_to_string(format!("/proc/{}/io", pid().trim())).expect("it runs");
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+        line.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+    };
+    let stands_still = || {
+        let before = written();
+        std::thread::sleep(Duration::from_millis(300));
+        before > 0 && written() == before
+    };
+    assert!(running.until(stands_still), "{} bytes", written());
+    // The server is there for others meanwhile.
+    ssh(&scene, "id", b"").expect_err(&["runs no program but"]);
+    running.pause(false);
+    running.terminate();
+    running.wait();
+    is_gone(&pid());
+}
+
+#[test]
+fn programs_and_less_than_everything_exclude_each_other() {
+    let folder = scratch();
+    let key = KeyPair::generate(folder.path(), "key", KeyKind::Ed25519);
+    let key = key.private.display().to_string();
+    let config = folder.path().join("serve.toml");
+    let file = config.display().to_string();
+    let table = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
+                 access = \"write-only\"\n";
+    let why = "what they see is all that the account sees";
+    for (text, flags) in [
+        ("", &["--allow", "true", "--root", "/tmp"][..]),
+        ("", &["--allow", "true", "--read-only"]),
+        ("", &["--allow", "true", "--write-only"]),
+        ("root = \"/tmp\"\n", &["--allow", "true"]),
+        ("allow = [\"true\"]\n", &["--read-only"]),
+        (table, &["--allow", "true"]),
+    ] {
+        write_file(&config, text.as_bytes());
+        let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0"]);
+        let run = run
+            .args(["--host-key", &key, "--config", &file])
+            .args(flags);
+        run.run().expect_code(1).expect_err(&[why]);
+    }
+    write_file(&config, format!("allow = [\"true\"]\n{table}").as_bytes());
+    let check = Run::new(longhaul()).args(["serve", "check", &file]);
+    let place = format!("{file}:1: ");
+    check.run().expect_code(1).expect_err(&[&place, why]);
+    for missing in ["no-such-program-at-all", "bin/true", "/etc/passwd", ""] {
+        let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0"]);
+        let run = run.args(["--host-key", &key, "--allow", missing]);
+        run.run().expect_code(1).expect_err(&["cannot be allowed"]);
+    }
+    let run = Run::new(longhaul()).args(["serve", "--stdio", "--allow", "true"]);
+    run.run().expect_code(2).expect_err(&["goes with --listen"]);
+}
+
+#[test]
+fn a_program_has_the_accounts_rights_and_no_more() {
+    let (_folder, program) =
+        script("id -u; id -G; grep NoNewPrivs /proc/self/status; pwd; echo $HOME");
+    let name = program.display().to_string();
+    let Some(machine) = Machine::start(&["--allow", &name]) else {
+        return;
+    };
+    let outcome = machine.ssh("alice", &name).expect_code(0);
+    let home = machine.home("alice").display().to_string();
+    let wanted = format!("54001\n54001 54100\nNoNewPrivs:\t1\n{home}\n{home}\n");
+    assert_eq!(outcome.out(), wanted);
+    // Nobody else runs anything, and what is not allowed is not run either.
+    let outcome = machine.ssh("alice", "id");
+    outcome
+        .expect_code(127)
+        .expect_err(&["runs no program but"]);
+    machine.ssh("gone", &name).expect_code(255);
+}
