@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod descriptors;
+#[cfg(target_os = "linux")]
+mod fork;
 mod ignored;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -21,6 +23,8 @@ mod workers;
 
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
+#[cfg(target_os = "linux")]
+pub use fork::{Forked, forget_children, fork};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};

@@ -101,6 +101,16 @@ impl Daemon {
         }
         found
     }
+
+    /// Those of them that do not stand ready for whoever comes, as longhaul's server has some.
+    pub fn serving(&self) -> Vec<u32> {
+        let mut all = self.descendants();
+        all.retain(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() != "longhaul:ready")
+        });
+        all
+    }
 }
 
 fn children_of(pid: u32) -> Vec<u32> {

@@ -15,6 +15,7 @@ use ssh::{Event, Helper, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::warn;
 use wire::Pool;
+use zeroize::Zeroizing;
 
 use super::engine::Algorithms;
 use super::session::Session;
@@ -43,10 +44,10 @@ const KEPT: usize = 8;
 pub(super) struct Handed<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
     pub(super) algorithms: &'h Algorithms,
-    /// Of [`ssh::Connection::hand_over`].
-    pub(super) state: &'h [u8],
+    /// Of [`ssh::Connection::hand_over`]. It holds keys, and is gone once they are used.
+    pub(super) state: Zeroizing<Vec<u8>>,
     /// Received and not handled.
-    pub(super) unread: &'h [u8],
+    pub(super) unread: Vec<u8>,
 }
 
 /// Serves it until the client goes, or until nothing is under way once `stopping` is readable. What
@@ -72,7 +73,8 @@ pub(super) fn serve(
         Pool::new(LARGE_DATA, KEPT),
     );
     let now = Instant::now();
-    let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, state)?;
+    let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
+    drop(state);
     conn.renounce(served.renounced());
     conn.set_helper(helper());
     match served.open() {
@@ -117,13 +119,13 @@ impl<'s> Connection<'s> {
         (served, export): (&'s Served, &'s Export),
         stream: TcpStream,
         conn: ssh::Connection,
-        unread: &[u8],
+        unread: Vec<u8>,
         over: &'s dyn Fn(Moved),
     ) -> Self {
         let mut sending = SealedQueue::default();
         sending.set_helper(helper());
         let mut segments = Segments::default();
-        segments.received().extend_from_slice(unread);
+        segments.received().extend_from_slice(&unread);
         let mut new = Self {
             export,
             served,

@@ -27,9 +27,11 @@ mod monitor;
 mod patterns;
 mod preauth;
 mod process;
+mod ready;
 mod rules;
 mod served;
 mod session;
+mod template;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,6 +52,8 @@ use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
 use figures::{Figures, count};
 use monitor::Monitor;
+use preauth::PreauthTask;
+use ready::{Ready, Taken};
 use rules::Account;
 
 pub use account::{AccountProcess, Log};
@@ -63,6 +67,7 @@ pub use preauth::main as preauth;
 pub use process::Role;
 pub use rules::Rules;
 pub use served::Served;
+pub use template::Template;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -91,6 +96,16 @@ impl Settings {
     fn served(&self, key: &str, account: &Account) -> Served {
         let served = self.keys.get(key).unwrap_or(&self.served);
         served.for_account(account)
+    }
+
+    /// What a process has to know before a client has said anything.
+    fn preauth_task(&self) -> PreauthTask {
+        PreauthTask {
+            host_keys: self.host_key_blobs(),
+            algorithms: self.algorithms.clone(),
+            becomes: self.entrance.preauth_user(),
+            login_milliseconds: self.login_time.as_millis() as u64,
+        }
     }
 
     fn host_key_blobs(&self) -> Vec<Vec<u8>> {
@@ -202,20 +217,31 @@ impl Server {
     /// # Errors
     /// The listening socket has broken.
     pub fn run(self, stopping: &Stopping) -> io::Result<()> {
+        let mut ready = Ready::new(stopping, &self.settings.get());
         loop {
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(&self.listener, PollFlags::IN),
                 PollFd::new(&*stopping.0, PollFlags::IN),
             ];
+            fds.extend(
+                ready
+                    .watched()
+                    .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            );
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
-            if !fds[1].revents().is_empty() {
+            let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let (stops, ended) = (is(&fds[1]), fds[2..].iter().any(is));
+            if stops {
                 break;
             }
+            if ended {
+                ready.replace_ended(&self.settings.get());
+            }
             match self.listener.accept() {
-                Ok((stream, peer)) => self.welcome(stream, peer, stopping),
+                Ok((stream, peer)) => self.welcome(stream, peer, &mut ready, stopping),
                 Err(e) if is_passing(&e) => {}
                 Err(e) if is_exhausted(&e) => {
                     warn!("no connection can be taken now: {e}");
@@ -225,12 +251,13 @@ impl Server {
             }
         }
         drop(self.listener);
+        ready.end();
         info!("nobody is let in any more; what is being transferred is served to the end");
         self.crowd.wait_until_empty();
         Ok(())
     }
 
-    fn welcome(&self, stream: TcpStream, peer: SocketAddr, stopping: &Stopping) {
+    fn welcome(&self, stream: TcpStream, peer: SocketAddr, ready: &mut Ready, stopping: &Stopping) {
         let settings = self.settings.get();
         let entered = self
             .crowd
@@ -245,14 +272,23 @@ impl Server {
             }
         };
         count(&self.figures.connections);
+        let taken = match ready.take(&settings) {
+            Ok(taken) => taken,
+            Err(e) => {
+                warn!(%peer, "turned away: no process can be started: {e}");
+                return;
+            }
+        };
         let (figures, stopping) = (Arc::clone(&self.figures), stopping.clone());
         let thread = thread::Builder::new().name("connection".to_owned());
+        let come_to = Arc::clone(&settings);
         let started = thread.spawn(move || {
-            serve(&settings, &figures, (stream, peer), place, &stopping);
+            serve(&come_to, &figures, (stream, peer), place, taken, &stopping);
         });
         if let Err(e) = started {
             warn!(%peer, "turned away: no thread can be started: {e}");
         }
+        ready.refill(&settings);
     }
 }
 
@@ -261,6 +297,7 @@ fn serve(
     figures: &Figures,
     (stream, peer): (TcpStream, SocketAddr),
     place: Place,
+    taken: Taken,
     stopping: &Stopping,
 ) {
     let _span = info_span!("connection", %peer, user = field::Empty).entered();
@@ -268,7 +305,7 @@ fn serve(
         warn!("ended: the connection broke: {e}");
         return;
     }
-    match Monitor::new(settings, figures, (stream, peer), place).run(stopping) {
+    match Monitor::new(settings, figures, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
     }
