@@ -131,6 +131,19 @@ impl Machine {
         run.stdin(lines.concat()).run()
     }
 
+    /// The one process that serves a connection, once what is being started or ending is.
+    fn only_one(&self) -> u32 {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let all = self.daemon.serving();
+            if let [one] = all[..] {
+                return one;
+            }
+            assert!(Instant::now() < until, "{all:?}:\n{}", self.daemon.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Processes that wait for whoever comes.
     fn all_ready(&self) -> Vec<u32> {
         let serving = self.daemon.serving();
@@ -232,8 +245,7 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
         is(set, &["0000000000000000"]);
     }
     // The process before the login is gone, and the account's is no one's to look into.
-    let all = machine.daemon.serving();
-    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(machine.only_one(), pid);
     let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("it runs");
     assert_eq!(mem.uid(), 0, "it is dumpable");
     // Nor does it have what the clients of others come by, which the template has.
@@ -285,6 +297,8 @@ fn logins_leave_nothing_behind() {
         return;
     };
     let held = || {
+        // A thread is a little longer there than its process.
+        std::thread::sleep(Duration::from_millis(300));
         let until = Instant::now() + Duration::from_secs(20);
         while !machine.daemon.serving().is_empty() || machine.all_ready().len() != 2 {
             let all = machine.daemon.descendants();
@@ -353,9 +367,7 @@ fn what_comes_before_a_login_is_read_by_a_process_that_may_nothing() {
     let mut line = [0; 8];
     stranger.read_exact(&mut line).expect("its identification");
     assert_eq!(&line, b"SSH-2.0-");
-    let all = machine.daemon.serving();
-    assert_eq!(all.len(), 1, "{all:?}");
-    let pid = all[0];
+    let pid = machine.only_one();
     let is = |name: &str| fact(pid, name).unwrap_or_default();
     assert_ne!(is("Uid"), ["0"; 4]);
     assert_eq!(
@@ -586,10 +598,9 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
     let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
     let mut line = [0; 8];
     stranger.read_exact(&mut line).expect("its identification");
-    let all = machine.daemon.serving();
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert_eq!(fact(all[0], "Seccomp"), Some(vec!["2".to_owned()]));
-    assert_eq!(fact(all[0], "NoNewPrivs"), Some(vec!["1".to_owned()]));
+    let pid = machine.only_one();
+    assert_eq!(fact(pid, "Seccomp"), Some(vec!["2".to_owned()]));
+    assert_eq!(fact(pid, "NoNewPrivs"), Some(vec!["1".to_owned()]));
     drop(stranger);
     let session = machine
         .sftp_with(&machine.key, "alice", &[])

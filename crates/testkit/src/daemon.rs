@@ -107,7 +107,8 @@ impl Daemon {
         let mut all = self.descendants();
         all.retain(|pid| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name.trim_end() != "longhaul:ready")
+            // That of /proc/self/exe is what it has before it is said.
+            name.is_ok_and(|name| !["longhaul:ready", "exe"].contains(&name.trim_end()))
         });
         all
     }

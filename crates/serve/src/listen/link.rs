@@ -66,6 +66,7 @@ impl Link {
         // No more memory than it needs: whoever has it stays for hours.
         let len = self.receive_into(&mut [], RecvFlags::PEEK)?;
         if len > LONGEST {
+            self.receive_into(&mut [], RecvFlags::empty())?;
             return Err(io::Error::other("a message between processes is too long"));
         }
         let mut message = Zeroizing::new(vec![0; len]);
@@ -90,7 +91,7 @@ impl Link {
     pub(super) fn hand(&self, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_HANDED))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        if fds.len() > MOST_HANDED || !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let message = [IoSlice::new(HANDED)];
