@@ -1,6 +1,7 @@
 //! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, the
 //! memory that is received into, and the threads that help with encryption.
 
+mod allocator;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
@@ -21,6 +22,7 @@ mod umask;
 mod usage;
 mod workers;
 
+pub use allocator::give_back_memory;
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]

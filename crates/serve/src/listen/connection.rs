@@ -23,6 +23,8 @@ use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
 use crate::{Export, Moved};
 
+/// A connection on which nothing has been under way for so long keeps no memory for more.
+const KEEPS_MEMORY: Duration = Duration::from_secs(5);
 /// Channels of a connection (MaxSessions of sshd).
 const MOST_SESSIONS: usize = 10;
 /// When the server stops, a connection on which nothing has been under way for so long ends: a
@@ -107,6 +109,8 @@ struct Connection<'s> {
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
+    /// Its memory was given back since then.
+    trimmed: bool,
     /// The last time that the client took something, or that nothing waited for it.
     moved: Instant,
     /// The socket may be read, or written, without waiting.
@@ -138,6 +142,7 @@ impl<'s> Connection<'s> {
             told_clear: false,
             rtt_asked: None,
             busy: Instant::now(),
+            trimmed: false,
             moved: Instant::now(),
             readable: true,
             writable: true,
@@ -182,8 +187,20 @@ impl<'s> Connection<'s> {
             let channels = self.conn.channels();
             more |= self.sessions.values().any(|s| s.has_work(channels));
             self.check_time(now, draining)?;
+            self.trim(now);
             draining |= self.wait(now, stopping, draining, more)?;
         }
+    }
+
+    /// Gives back the memory of what was under way.
+    fn trim(&mut self, now: Instant) {
+        let due = now >= self.busy + KEEPS_MEMORY;
+        if due && !self.trimmed {
+            self.segments.trim();
+            self.conn.channels().pool().trim();
+            sys::give_back_memory();
+        }
+        self.trimmed = due;
     }
 
     /// Ends what has lasted too long.
@@ -222,6 +239,9 @@ impl<'s> Connection<'s> {
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
         if draining {
             earlier(self.busy + DRAIN_IDLE);
+        }
+        if !self.trimmed {
+            earlier(self.busy + KEEPS_MEMORY);
         }
         if let Some(idle) = self.served.idle {
             earlier(self.busy + idle);

@@ -72,17 +72,16 @@ impl Ready {
 
     /// Starts what is missing.
     pub(super) fn refill(&mut self, settings: &Settings) {
-        let mut done = Ok(());
+        let failed = |e: io::Error| {
+            warn!("no process can be started for whoever comes next: {e}");
+        };
         if self.accounts && self.template.is_none() {
-            done = self.start_template().map(|new| self.template = Some(new));
+            self.template = self.start_template().map_err(failed).ok();
         }
         if self.spare.is_none() {
             let task = settings.preauth_task();
-            let started = start_preauth(&task);
-            done = done.and(started.map(|started| self.spare = Some((task, started))));
-        }
-        if let Err(e) = done {
-            warn!("no process can be started for whoever comes next: {e}");
+            let started = start_preauth(&task).map_err(failed).ok();
+            self.spare = started.map(|started| (task, started));
         }
     }
 
