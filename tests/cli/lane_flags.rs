@@ -120,12 +120,12 @@ fn a_copy_begins_with_what_paid_the_last_time() {
         // The server was updated meanwhile: all else is stored anew.
         kept["memory"]["banner"] = json!("SSH-2.0-Before");
         kept["memory"]["learned"] = json!([{
-            "direction": "up", "connections": 3, "channels": 1,
+            "direction": "up", "connections": 2, "channels": 1,
             "rate": 1000, "rtt_us": 100, "at": at,
         }]);
         std::fs::write(&file, kept.to_string()).expect("the memory");
     };
-    let began = "adding 2 connections: as many as paid the last time";
+    let began = "adding 1 connection: as many as paid the last time";
 
     remember(now - 60);
     let err = copy(&["-v", "--limit=8MB"]).err();

@@ -11,6 +11,8 @@ pub(super) struct Measure {
     min_rtt: Option<Duration>,
     /// The lowest time that any request took.
     answer: Option<Duration>,
+    /// This machine had processor time to spare at some look.
+    unhurried: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,9 @@ const JOB: f64 = 16_384.0;
 /// quickest of all requests takes only where TCP does not lead to the server.
 const BEYOND: u32 = 3;
 const LEAST_BEYOND: Duration = Duration::from_millis(20);
+/// Nor is a machine that is busy, and answers on loopback after as long: processor time that is idle
+/// on one that is not.
+const SPARE: f64 = 0.08;
 
 impl Measure {
     /// `None` at the first look.
@@ -57,6 +62,7 @@ impl Measure {
             }
         }
         let answers = e.lanes.iter().map(|lane| lane.latency);
+        self.unhurried |= e.idle.is_some_and(|idle| idle > SPARE);
         let known = answers.filter(|latency| *latency > Duration::ZERO);
         self.answer = known.chain(self.answer).min();
         let last = self.last.replace(Last {
@@ -107,7 +113,9 @@ impl Measure {
     /// behind a command there is no TCP to be asked: then it is what the quickest request took.
     pub(super) fn trip(&self) -> Option<Duration> {
         match (self.min_rtt, self.answer) {
-            (Some(tcp), Some(answer)) if answer > tcp * BEYOND + LEAST_BEYOND => Some(answer),
+            (Some(tcp), Some(answer)) if self.unhurried && answer > tcp * BEYOND + LEAST_BEYOND => {
+                Some(answer)
+            }
             (None, answer) => answer,
             (tcp, _) => tcp,
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId,
-    LaneSample, Limiter, TcpSample,
+    LaneSample, Learned, Limiter, TcpSample,
 };
 
 const RTT: Duration = Duration::from_millis(100);
@@ -98,4 +98,53 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
         let changes = growth.sample(&evidence(8, 0, false, left));
         assert_eq!(changes.contains(&Change::AddConnection), another, "{left}");
     }
+}
+
+/// On loopback, with `idle` of the processors; the requests take as long as those of a long path.
+fn near(look: u64, idle: f64) -> Evidence {
+    let mut evidence = evidence(look, 0, false, 1 << 30);
+    evidence.idle = Some(idle);
+    for on in &mut evidence.connections {
+        let tcp = on.tcp.as_mut().expect("a TCP connection");
+        tcp.rtt = Duration::from_micros(20);
+        tcp.min_rtt = tcp.rtt;
+    }
+    evidence
+}
+
+fn logins(changes: &[Change]) -> usize {
+    let login = |c: &&Change| matches!(c, Change::AddConnection);
+    changes.iter().filter(login).count()
+}
+
+/// Beside a compiler the first answers took 60 ms on loopback: eight connections were begun, twelve
+/// later, and remembered; a file that one connection wrote at 570 MB/s took twice as long.
+#[test]
+fn a_busy_machine_is_no_long_path() {
+    let asked = |idle| {
+        let mut config = GrowthConfig::new(Direction::Up);
+        config.buffer = Some(4 << 20);
+        let mut growth = Growth::new(config);
+        (1..4)
+            .map(|look| logins(&growth.sample(&near(look, idle))))
+            .sum::<usize>()
+    };
+    assert_eq!(asked(0.0), 0);
+    assert!(asked(0.9) > 2, "as behind a forwarded port");
+}
+
+#[test]
+fn a_short_path_is_begun_with_few_whatever_was_learned() {
+    let mut config = GrowthConfig::new(Direction::Up);
+    let learned = Learned {
+        direction: Direction::Up,
+        connections: 13,
+        channels: 2,
+        rate: 367_473_035,
+        rtt_us: 3,
+        at: 1000,
+    };
+    config.learned = Some((learned, 2000));
+    let mut growth = Growth::new(config);
+    assert_eq!(logins(&growth.sample(&near(1, 0.0))), 1);
 }
