@@ -35,7 +35,9 @@ impl Drop for Clients {
 fn memory(scene: &Scene) -> u64 {
     let of = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let lines = text.lines().filter(|line| line.starts_with("Private_Dirty:"));
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("Private_Dirty:"));
         let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         kib.sum::<u64>() * KIB
     };

@@ -1,9 +1,9 @@
 //! Processes that stand ready, so that whoever comes does not wait until they have started.
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, mem};
 
 use tracing::warn;
 
@@ -122,9 +122,9 @@ impl Ready {
         Ok(Started::now(process))
     }
 
-    /// The last client has come; accounts are served to the end.
+    /// Nobody comes any more; accounts are served to the end, and their template with them.
     pub(super) fn end(&mut self) {
-        mem::take(&mut self.spare);
+        self.spare = None;
     }
 }
 
