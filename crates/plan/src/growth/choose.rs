@@ -127,7 +127,8 @@ impl Growth {
     /// In slow start a connection reaches its channels' windows within three round trips, and has
     /// more to send than that: as many channels again are there in time when asked for now.
     pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
-        if self.config.direction == Direction::Down || self.figures.lossy() {
+        let up = self.config.direction == Direction::Up;
+        if !up || self.figures.lossy() || self.trip() < LONG {
             return false;
         }
         evidence.connections.iter().any(|on| {
@@ -342,7 +343,11 @@ impl Growth {
             return Limiter::FarReceiveBuffer;
         }
         if up && shown.window_blocked > 0.3 {
-            return Limiter::ServerWindow;
+            // It is opened anew with what the server has taken, which no path delays here.
+            return match self.trip() < LONG {
+                true => Limiter::Server,
+                false => Limiter::ServerWindow,
+            };
         }
         if f.slow_start {
             return Limiter::Startup;

@@ -148,3 +148,18 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
     let mut growth = Growth::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 1);
 }
+
+/// Packets that a busy machine took too long to answer are sent again by TCP; ten connections were
+/// begun for that.
+#[test]
+fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
+    let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+    for look in 1..8 {
+        let mut evidence = near(look, 0.0);
+        for on in &mut evidence.connections {
+            on.tcp.as_mut().expect("a TCP connection").retransmitted = 3 * look;
+        }
+        assert_eq!(logins(&growth.sample(&evidence)), 0);
+    }
+    assert_ne!(growth.limiter(), Limiter::Loss);
+}
