@@ -3,6 +3,7 @@
 //! The accounts exist for the server alone: it is started where /etc/passwd, /etc/group and
 //! /etc/shadow are files of the test's (mount namespaces), so that the machine's stay as they are.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -12,6 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use testkit::daemon::Daemon;
 use testkit::tree::write_file;
@@ -141,11 +143,39 @@ impl Machine {
         run.stdin(lines.concat()).run()
     }
 
+    /// The one process that serves a connection, once what is being started or ending is.
+    fn only_one(&self) -> u32 {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let all = self.daemon.serving();
+            if let [one] = all[..] {
+                return one;
+            }
+            assert!(Instant::now() < until, "{all:?}:\n{}", self.daemon.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Processes that wait for whoever comes.
+    fn all_ready(&self) -> Vec<u32> {
+        let serving = self.daemon.serving();
+        let mut all = self.daemon.descendants();
+        all.retain(|pid| !serving.contains(pid));
+        all
+    }
+
+    /// Those of them that are this user's: root's is the template of the accounts'.
+    fn ready(&self, uid: &str) -> Vec<u32> {
+        let mut all = self.all_ready();
+        all.retain(|pid| fact(*pid, "Uid").is_some_and(|ids| ids[0] == uid));
+        all
+    }
+
     /// A process of the server that is this user's, once there is one.
     fn process_of(&self, uid: u32) -> u32 {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let mut all = self.daemon.descendants().into_iter();
+            let mut all = self.daemon.serving().into_iter();
             let of = |pid: &u32| fact(*pid, "Uid").is_some_and(|f| f[0] == uid.to_string());
             if let Some(pid) = all.find(of) {
                 return pid;
@@ -155,6 +185,14 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// The inodes of a process's sockets.
+fn sockets(pid: u32) -> BTreeSet<String> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).expect("root may");
+    let leads = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let leads = leads.map(|leads| leads.display().to_string());
+    leads.filter(|leads| leads.starts_with("socket:")).collect()
 }
 
 /// A line of /proc/PID/status.
@@ -219,10 +257,116 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
         is(set, &["0000000000000000"]);
     }
     // The process before the login is gone, and the account's is no one's to look into.
-    let all = machine.daemon.descendants();
-    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(machine.only_one(), pid);
     let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("it runs");
     assert_eq!(mem.uid(), 0, "it is dumpable");
+    // Nor does it have what the clients of others come by, which the template has.
+    let mine = sockets(pid);
+    assert_eq!(mine.len(), 2, "its client and its monitor: {mine:?}");
+    let templates = sockets(machine.ready("0")[0]);
+    assert_eq!(templates.len(), 1, "{templates:?}");
+    assert!(mine.is_disjoint(&templates), "{mine:?}, {templates:?}");
+    drop(session);
+}
+
+/// The template has read nothing and knows nobody; the next client's process is what it will be but
+/// for the filter, which knows no descriptor that is received.
+#[test]
+fn what_stands_ready_has_given_up_what_it_can() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    // One login, so that there is something to be left behind.
+    machine.sftp("alice", &["pwd"]).expect_code(0);
+    let template = machine.ready("0")[0];
+    let words = |pid: u32, name: &str| fact(pid, name).unwrap_or_default();
+    assert_eq!(words(template, "Seccomp"), ["2"]);
+    assert_eq!(words(template, "NoNewPrivs"), ["1"]);
+    assert_eq!(words(template, "Threads"), ["1"]);
+    let environ = fs::read(format!("/proc/{template}/environ")).expect("root may");
+    assert!(!String::from_utf8_lossy(&environ).contains("PATH="));
+    for entry in fs::read_dir(format!("/proc/{template}/fd")).expect("root may") {
+        let leads = fs::read_link(entry.expect("it").path()).expect("root may");
+        let leads = leads.display().to_string();
+        let known = ["/dev/null", "pipe:", "socket:"];
+        assert!(known.iter().any(|k| leads.starts_with(k)), "{leads}");
+    }
+    let of_nobody = |pid: &u32| words(*pid, "Uid")[0] != "0";
+    let all = machine.all_ready();
+    let spare: Vec<u32> = all.into_iter().filter(of_nobody).collect();
+    assert_eq!(spare.len(), 1, "{spare:?}");
+    assert_eq!(words(spare[0], "NoNewPrivs"), ["1"]);
+    assert_eq!(words(spare[0], "CapPrm"), ["0000000000000000"]);
+    assert!(words(spare[0], "Groups").is_empty());
+    let root = fs::read_link(format!("/proc/{}/root", spare[0])).expect("root may");
+    assert_eq!(root, Path::new("/run/longhaul"));
+    assert_eq!(sockets(spare[0]).len(), 1, "its monitor");
+}
+
+#[test]
+fn logins_leave_nothing_behind() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    let held = || {
+        // A thread is a little longer there than its process.
+        std::thread::sleep(Duration::from_millis(300));
+        let until = Instant::now() + Duration::from_secs(20);
+        while !machine.daemon.serving().is_empty() || machine.all_ready().len() != 2 {
+            let all = machine.daemon.descendants();
+            assert!(Instant::now() < until, "{all:?}:\n{}", machine.daemon.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let descriptors = |pid: u32| {
+            let all = fs::read_dir(format!("/proc/{pid}/fd"));
+            all.expect("root may").count()
+        };
+        let template = machine.ready("0")[0];
+        let server = machine.daemon.pid();
+        (descriptors(server), descriptors(template), template)
+    };
+    machine.sftp("alice", &["pwd"]).expect_code(0);
+    let before = held();
+    for n in 0..20 {
+        let user = ["alice", "bob", "locked", "nobody-at-all"][n % 4];
+        machine.sftp(user, &["pwd"]);
+        // Whoever says nothing, and goes.
+        drop(TcpStream::connect(("127.0.0.1", machine.port)));
+    }
+    assert_eq!(held(), before);
+}
+
+#[test]
+fn what_stands_ready_is_replaced_when_it_ends() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    // It is not started again at once where it ends at once.
+    std::thread::sleep(Duration::from_millis(1100));
+    let before = machine.all_ready();
+    assert_eq!(before.len(), 2, "{before:?}");
+    let session = machine
+        .sftp_with(&machine.key, "bob", &[])
+        .in_terminal()
+        .spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    let account = machine.process_of(54_002);
+    for pid in machine.all_ready() {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+        kill_process(pid, Signal::KILL).expect("root may");
+    }
+    machine.sftp("alice", &["pwd"]).expect_code(0);
+    // An account's process does not outlive what it was made of, which would end it with the server.
+    let until = Instant::now() + Duration::from_secs(20);
+    while fact(account, "Uid").is_some() {
+        assert!(Instant::now() < until, "it is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let log = machine.daemon.log();
+    assert!(log.contains("the account's process was ended"), "{log}");
+    let now = machine.all_ready();
+    assert_eq!(now.len(), 2, "{now:?}");
+    assert!(now.iter().all(|pid| !before.contains(pid)));
     drop(session);
 }
 
@@ -235,9 +379,7 @@ fn what_comes_before_a_login_is_read_by_a_process_that_may_nothing() {
     let mut line = [0; 8];
     stranger.read_exact(&mut line).expect("its identification");
     assert_eq!(&line, b"SSH-2.0-");
-    let all = machine.daemon.descendants();
-    assert_eq!(all.len(), 1, "{all:?}");
-    let pid = all[0];
+    let pid = machine.only_one();
     let is = |name: &str| fact(pid, name).unwrap_or_default();
     assert_ne!(is("Uid"), ["0"; 4]);
     assert_eq!(
@@ -468,10 +610,9 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
     let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
     let mut line = [0; 8];
     stranger.read_exact(&mut line).expect("its identification");
-    let all = machine.daemon.descendants();
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert_eq!(fact(all[0], "Seccomp"), Some(vec!["2".to_owned()]));
-    assert_eq!(fact(all[0], "NoNewPrivs"), Some(vec!["1".to_owned()]));
+    let pid = machine.only_one();
+    assert_eq!(fact(pid, "Seccomp"), Some(vec!["2".to_owned()]));
+    assert_eq!(fact(pid, "NoNewPrivs"), Some(vec!["1".to_owned()]));
     drop(stranger);
     let session = machine
         .sftp_with(&machine.key, "alice", &[])
@@ -479,8 +620,8 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
     let until = Instant::now() + Duration::from_secs(20);
-    while !machine.daemon.descendants().is_empty() {
-        assert!(Instant::now() < until, "{:?}", machine.daemon.descendants());
+    while !machine.daemon.serving().is_empty() {
+        assert!(Instant::now() < until, "{:?}", machine.daemon.serving());
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(session);

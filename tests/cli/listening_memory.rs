@@ -1,8 +1,8 @@
 //! What the connections of `longhaul serve --listen` cost.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul};
@@ -30,19 +30,19 @@ impl Drop for Clients {
     }
 }
 
-/// A figure of /proc/PID/status in bytes, of the server and of what it has started.
-fn memory(pid: u32, figure: &str) -> u64 {
-    let of = |pid: &str| {
-        let status = fs::read_to_string(Path::new("/proc").join(pid).join("status"));
-        let status = status.unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix(figure));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or(0) * KIB
+/// Memory in bytes that no other process has, of the server and of all that it has started. Not what
+/// is as it is in a file: whether others have that as well depends on the tests beside this one.
+fn memory(scene: &Scene) -> u64 {
+    let of = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("Private_Dirty:"));
+        let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        kib.sum::<u64>() * KIB
     };
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
-    let all = children.split_whitespace().map(of).sum::<u64>();
-    all + of(&pid.to_string())
+    let all = scene.peer.processes().into_iter().chain([scene.peer.pid()]);
+    all.map(of).sum()
 }
 
 fn logins(scene: &Scene) -> usize {
@@ -96,10 +96,10 @@ fn idle(arguments: &[&str]) {
     };
     // What all of them share is made for the first.
     let _first = connect(2);
-    let before = memory(scene.peer.pid(), "RssAnon:");
+    let before = memory(&scene);
     let count = 24;
     let _clients = connect(count);
-    let each = memory(scene.peer.pid(), "RssAnon:").saturating_sub(before) / count as u64;
+    let each = memory(&scene).saturating_sub(before) / count as u64;
     assert!(each <= IDLE, "{arguments:?}: {} KiB each", each / KIB);
     assert!(before > 500 * KIB, "nothing was measured: {before} bytes");
 }
@@ -114,18 +114,69 @@ fn a_busy_connection_costs_its_window_and_little_more() {
     let scene = Scene::with(builder).expect("longhaul is there");
     let content = Seed::new(5).bytes(200_000_000);
     write_file(&scene.path("file"), &content);
-    let before = memory(scene.peer.pid(), "VmHWM:");
+    let held = || memory(&scene);
+    let before = held();
     let shown = |name: &str| scene.path(name).display().to_string();
     let there = format!("peer:{}", shown("there"));
-    for (from, to) in [(shown("file"), there.clone()), (there, shown("back"))] {
-        let outcome = testkit::Run::new("scp")
-            .arg("-F")
-            .arg(scene.client.dir.config())
-            .args([from, to])
-            .run();
+    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let outcomes = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                most.fetch_max(held(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let outcomes =
+            [(shown("file"), there.clone()), (there, shown("back"))].map(|(from, to)| {
+                let run = testkit::Run::new("scp").arg("-F");
+                run.arg(scene.client.dir.config()).args([from, to]).run()
+            });
+        done.store(true, Ordering::Relaxed);
+        outcomes
+    });
+    for outcome in outcomes {
         outcome.expect_code(0);
     }
     assert!(fs::read(scene.path("back")).expect("it is there") == content);
-    let most = memory(scene.peer.pid(), "VmHWM:").saturating_sub(before);
+    let most = most.into_inner().saturating_sub(before);
     assert!(most <= WINDOW + BUSY, "{} KiB", most / KIB);
+    assert!(most > 100 * KIB, "nothing was measured: {most} bytes");
+}
+
+#[test]
+fn a_connection_that_was_busy_gives_back_what_it_needed() {
+    if find_program("sftp").is_none() {
+        missing::skip("sftp", "Debian: openssh-client");
+        return;
+    }
+    let builder = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    let scene = Scene::with(builder).expect("longhaul is there");
+    write_file(&scene.path("file"), &Seed::new(6).bytes(100_000_000));
+    // What all of them share is made for the first.
+    let run = || {
+        let run = testkit::Run::new("sftp").arg("-F");
+        run.arg(scene.client.dir.config()).arg("peer")
+    };
+    run().stdin("pwd\n").run().expect_code(0);
+    std::thread::sleep(Duration::from_millis(300));
+    let before = memory(&scene);
+    let mut session = run().in_terminal().spawn();
+    let shown = |name: &str| scene.path(name).display().to_string();
+    let (file, there, back) = (shown("file"), shown("there"), shown("back"));
+    session.type_in(&format!(
+        "put {file} {there}\nget {there} {back}\n!echo do''ne\n"
+    ));
+    assert!(session.shows("done"), "{}", scene.peer.log());
+    let busy = memory(&scene).saturating_sub(before);
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let idle = memory(&scene).saturating_sub(before);
+        if idle <= IDLE {
+            break;
+        }
+        assert!(Instant::now() < until, "{} KiB, {}", idle / KIB, busy / KIB);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(busy > 2 * IDLE, "it had nothing to give back: {busy} bytes");
+    drop(session);
 }

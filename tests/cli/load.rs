@@ -32,7 +32,7 @@ fn connected(port: u16, source: u8) -> Option<TcpStream> {
 /// The server with all its processes: memory that is theirs, in bytes, and descriptors of the one
 /// that listens.
 fn held(scene: &Scene) -> (u64, usize) {
-    let mut all = scene.peer.sessions();
+    let mut all = scene.peer.processes();
     all.push(scene.peer.pid());
     let private = |pid: &u32| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();

@@ -111,6 +111,23 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     assert!(root.path().join("four").exists());
 }
 
+/// The process for the next client has been given the old ones by then.
+#[test]
+fn hangup_changes_what_the_next_client_is_offered() {
+    let (scene, file, _folder) = configured("");
+    let with = |cipher: &str| {
+        let run = openssh(&scene, "sftp").args(["-o", &format!("Ciphers={cipher}"), "peer"]);
+        run.stdin("pwd\n").run()
+    };
+    with("aes128-gcm@openssh.com").expect_code(0);
+    write_file(&file, b"ciphers = [\"aes256-gcm@openssh.com\"]\n");
+    send(&scene, Signal::HUP);
+    logs(&scene, "were read again");
+    let outcome = with("aes128-gcm@openssh.com").expect_code(255);
+    outcome.expect_err(&["no matching cipher"]);
+    with("aes256-gcm@openssh.com").expect_code(0);
+}
+
 #[test]
 fn a_key_has_a_root_and_rights_of_its_own() {
     let root = tempfile::tempdir().expect("a folder");

@@ -16,8 +16,7 @@ use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    AccountProcess, Current, Log, Role, Server, Settings, hide_memory, preauth, stopping,
-    tell_metrics,
+    Current, Log, Role, Server, Settings, Template, hide_memory, preauth, stopping, tell_metrics,
 };
 use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
@@ -62,25 +61,28 @@ fn check(file: &Path) -> Exit {
 pub(crate) fn inside(role: Role) -> ExitCode {
     match role {
         Role::Preauth => preauth(),
-        Role::Account => account().unwrap_or(ExitCode::FAILURE),
+        Role::Template => account().unwrap_or(ExitCode::FAILURE),
     }
 }
 
 /// Its lines go to the server, which writes them down.
 fn account() -> io::Result<ExitCode> {
-    let process = AccountProcess::inherited()?;
-    let log = Lines(process.log());
+    let template = Template::inherited()?;
+    // Those who stop the server with everything it has started mean the server, which passes it on.
+    signals::leave_to_others()?;
+    let log = Log::default();
     tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
         .with_target(false)
         .with_ansi(false)
         .with_level(false)
         .without_time()
-        .with_writer(log)
+        .with_writer(Lines(log.clone()))
         .init();
-    let (running, stopping) = stopping()?;
-    signals::watch(move || drop(running), || {})?;
-    Ok(process.run(&stopping))
+    match template.run()? {
+        Some(process) => Ok(process.run(&log)),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Makes each line a message.

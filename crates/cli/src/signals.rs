@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process;
+use std::sync::Arc;
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,6 +36,17 @@ pub(crate) fn watch_and_reload(
     reload: impl FnMut() + Send + 'static,
 ) -> io::Result<()> {
     handle(first, at_once, Some(Box::new(reload)))
+}
+
+/// Nothing happens at any of them. Programs that this process starts are ended by them again.
+///
+/// # Errors
+/// The handlers can't be set up.
+pub(crate) fn leave_to_others() -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
 }
 
 type Reload = Box<dyn FnMut() + Send>;

@@ -2,7 +2,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 
 use rustix::io::Errno;
 use sftp::StatusCode;
@@ -103,7 +102,7 @@ pub(crate) enum ConnectionError {
     /// It has ended, and said why.
     Ended(String),
     /// The account's process was ended.
-    Process(ExitStatus),
+    Process,
     /// What is to be served cannot be.
     Export(ExportError),
     /// The client does not keep to the protocol, or has left in its words.
@@ -157,7 +156,7 @@ impl fmt::Display for ConnectionError {
                 f.write_str("the process before the login was ended: it did what it may not do")
             }
             Self::Ended(why) => f.write_str(why),
-            Self::Process(status) => write!(f, "the account's process was ended: {status}"),
+            Self::Process => f.write_str("the account's process was ended"),
             Self::Export(e) => e.fmt(f),
             Self::Engine(e) => e.fmt(f),
             Self::Io(e) => write!(f, "the connection broke: {e}"),

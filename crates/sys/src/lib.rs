@@ -1,8 +1,11 @@
 //! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, the
 //! memory that is received into, and the threads that help with encryption.
 
+mod allocator;
 #[cfg(target_os = "linux")]
 mod descriptors;
+#[cfg(target_os = "linux")]
+mod fork;
 mod ignored;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -19,8 +22,11 @@ mod umask;
 mod usage;
 mod workers;
 
+pub use allocator::give_back_memory;
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
+#[cfg(target_os = "linux")]
+pub use fork::{Forked, forget_children, fork};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};

@@ -60,6 +60,15 @@ impl Segments {
         read_spare(fd, &mut self.current)
     }
 
+    /// Gives back the memory that nothing unread is in.
+    pub fn trim(&mut self) {
+        self.used.clear();
+        if self.current.is_empty() {
+            self.current = BytesMut::new();
+            self.filled = false;
+        }
+    }
+
     /// Goes on in another segment, taking along what is incomplete.
     fn next(&mut self, wanted: usize) {
         let capacity = SEGMENT.max(wanted + LEAST_READ);
@@ -105,6 +114,14 @@ mod tests {
         }
         assert!(seen > pattern.len() - 33_333);
         assert!(addresses.len() <= 4, "{} segments", addresses.len());
+        segments.trim();
+        assert!(segments.used.is_empty() && segments.received().len() == pattern.len() - seen);
+        segments.received().clear();
+        segments.trim();
+        assert_eq!(segments.received().capacity(), 0);
+        sender.write_all(b"more")?;
+        assert_eq!(segments.read(&receiver, 4)?, 4);
+        assert_eq!(&segments.received()[..], b"more");
         Ok(())
     }
 }

@@ -101,6 +101,17 @@ impl Daemon {
         }
         found
     }
+
+    /// Those of them that do not stand ready for whoever comes, as longhaul's server has some.
+    pub fn serving(&self) -> Vec<u32> {
+        let mut all = self.descendants();
+        all.retain(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            // That of /proc/self/exe is what it has before it is said.
+            name.is_ok_and(|name| !["longhaul:ready", "exe"].contains(&name.trim_end()))
+        });
+        all
+    }
 }
 
 fn children_of(pid: u32) -> Vec<u32> {

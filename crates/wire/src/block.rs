@@ -177,6 +177,11 @@ impl Pool {
         PacketBuf::new(memory, reserve, room, slot, Some(self.clone()))
     }
 
+    /// Gives back the memory that is not in use.
+    pub fn trim(&self) {
+        *self.lock() = Free::default();
+    }
+
     pub(crate) fn give_back(&self, memory: Vec<u8>) {
         let mut free = self.lock();
         let (list, keep) = match memory.len() < self.inner.slot {
@@ -247,5 +252,8 @@ mod tests {
         let mut packet = pool.packet(0, 10);
         packet.append(b"y");
         assert_eq!(packet.payload().as_ptr(), at);
+        drop(packet);
+        pool.trim();
+        assert!(pool.lock().large.is_empty());
     }
 }

@@ -1,24 +1,22 @@
 //! The process of an account: it says whose keys may enter it, and serves whoever did.
 
 use std::env;
-use std::ffi::CString;
 use std::io;
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, OnceLock};
 
-use nix::unistd::{Gid, getgrouplist};
+use rustix::process::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::connection::{self, Handed};
 use super::engine::Algorithms;
 use super::keys::{Keys, Question};
-use super::link::{Link, nonsense};
-use super::message::{Answer, Begin, Check, Over, Tell};
+use super::link::{Link, Message, nonsense};
+use super::message::{Answer, Begin, Check, Ended, Over, Tell};
 use super::{Served, Stopping, confine, engine};
 use crate::Moved;
 
@@ -31,6 +29,8 @@ pub(super) struct AccountTask {
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    /// All of them. Whatever names users on this machine has told the monitor.
+    pub(super) groups: Vec<u32>,
     pub(super) home: PathBuf,
     pub(super) authorized_keys: PathBuf,
     /// Keys whose certificates are let in beside those of authorized_keys.
@@ -46,72 +46,72 @@ pub(super) struct AccountTask {
 }
 
 /// Where the lines of an account's process go: to the monitor, which writes them down.
-#[derive(Clone, Debug)]
-pub struct Log(Arc<Link>);
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<OnceLock<Arc<Link>>>);
 
 impl Log {
     /// A line; level 0 is a warning, 1 is always told, 2 and 3 are more.
     pub fn tell(&self, level: u8, text: &[u8]) {
         let text = text.get(..4096).unwrap_or(text);
         // Whoever has nobody to tell goes on.
-        let _ = self.0.send(&Tell { level, text }.to_bytes());
+        if let Some(link) = self.0.get() {
+            let _ = link.send(&Tell { level, text }.to_bytes());
+        }
     }
 }
 
 /// An account's process, before it has read anything.
 #[derive(Debug)]
-pub struct AccountProcess(Arc<Link>);
+pub struct AccountProcess {
+    pub(super) link: Arc<Link>,
+    pub(super) client: OwnedFd,
+    pub(super) stopping: Stopping,
+    /// Whose copy it is.
+    pub(super) template: Pid,
+}
 
 impl AccountProcess {
-    /// With the monitor at standard output and the client at standard input.
-    ///
-    /// # Errors
-    /// They are not there.
-    pub fn inherited() -> io::Result<Self> {
-        Link::inherited().map(Arc::new).map(Self)
-    }
-
-    /// Where its lines go.
-    pub fn log(&self) -> Log {
-        Log(Arc::clone(&self.0))
-    }
-
-    /// Becomes the account, answers for it, and serves whoever has logged in.
-    pub fn run(self, stopping: &Stopping) -> ExitCode {
-        match run(&self.0, stopping) {
+    /// Becomes the account, answers for it, and serves whoever has logged in. Its lines go to `log`,
+    /// which leads nowhere before.
+    pub fn run(self, log: &Log) -> ExitCode {
+        // It is said once.
+        let _ = log.0.set(Arc::clone(&self.link));
+        let link = Arc::clone(&self.link);
+        let done = run(self);
+        if let Err(why) = &done {
+            warn!("ended: {why}");
+        }
+        // The monitor may be gone as well.
+        let _ = link.send(&Ended { why: b"" }.to_bytes());
+        match done {
             Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                warn!("ended: {why}");
-                ExitCode::FAILURE
-            }
+            Err(_) => ExitCode::FAILURE,
         }
     }
 }
 
-fn run(link: &Arc<Link>, stopping: &Stopping) -> io::Result<()> {
-    let task: AccountTask = link.receive_task()?;
-    become_account(&task)?;
+fn run(process: AccountProcess) -> io::Result<()> {
+    let task: AccountTask = process.link.receive_task()?;
+    become_account(&task, process.template)?;
+    let Some(begin) = wait_for_login(&process.link, &task)? else {
+        return Ok(());
+    };
+    serve(process, &task, begin)
+}
+
+/// Answers for the account until somebody has logged in; `None` once the monitor needs it no more.
+fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>> {
     let keys = Keys::new(task.authorized_keys.clone(), task.authorities.clone());
-    let mut expects = false;
     loop {
         let message = link.receive()?;
         match message.first() {
-            // The monitor needs it no more.
-            None => return Ok(()),
+            None => return Ok(None),
             Some(&Check::NUMBER) => {
                 let check = Check::decode(&message).map_err(nonsense)?;
-                let allowed = answer(link, &keys, &task, &check)?;
-                // While the client signs, the generator can gather what it wants for its first
-                // number: 30 ms.
-                if allowed && !std::mem::replace(&mut expects, true) {
-                    let first = || engine::random()(&mut [0; 16]);
-                    // Without a thread it does so later.
-                    let _ = thread::Builder::new().spawn(first);
-                }
+                answer(link, &keys, task, &check)?;
             }
             Some(&Begin::NUMBER) => {
-                let begin = Begin::decode(&message).map_err(nonsense)?;
-                return serve(link, &task, &begin, stopping);
+                return Ok(Some(message));
             }
             Some(_) => return Err(io::Error::other("the monitor says what it does not say")),
         }
@@ -119,23 +119,22 @@ fn run(link: &Arc<Link>, stopping: &Stopping) -> io::Result<()> {
 }
 
 /// From here on nothing has more rights than the account.
-fn become_account(task: &AccountTask) -> io::Result<()> {
-    let groups: Vec<u32> = match task.nobody {
-        true => Vec::new(),
-        false => {
-            let name = CString::new(task.name.as_str())?;
-            let groups = getgrouplist(&name, Gid::from_raw(task.gid))?;
-            groups.into_iter().map(Gid::as_raw).collect()
-        }
-    };
-    confine::become_user(task.uid, task.gid, &groups)?;
-    confine::seal_off()?;
-    confine::confine_account(task.runs_programs)?;
+fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
+    confine::become_user(task.uid, task.gid, &task.groups)?;
+    // Whoever becomes somebody else has to say it again. The filter is the template's.
+    confine::seal_off(confine::SERVES)?;
+    if !task.runs_programs {
+        confine::run_nothing()?;
+    }
+    // Had it ended before that, nothing would end this one.
+    if getppid() != Some(template) {
+        return Err(io::Error::other("what it was made of is gone"));
+    }
     // As sshd: whoever is not at home is at the root.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))
 }
 
-fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io::Result<bool> {
+fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io::Result<()> {
     let asked = keys.answer(&Question {
         user: &task.name,
         from: task.from,
@@ -154,17 +153,12 @@ fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io
         why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
         entrant: &json.map_err(io::Error::other)?.unwrap_or_default(),
     };
-    link.send(&answer.to_bytes())?;
-    Ok(allowed)
+    link.send(&answer.to_bytes())
 }
 
-fn serve(
-    link: &Arc<Link>,
-    task: &AccountTask,
-    begin: &Begin<'_>,
-    stopping: &Stopping,
-) -> io::Result<()> {
-    let stream = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::Result<()> {
+    let begin = Begin::decode(&message).map_err(nonsense)?;
+    let (link, stream) = (&process.link, TcpStream::from(process.client));
     let served: Served = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
     let host_keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
     let over = |moved: Moved| {
@@ -179,9 +173,10 @@ fn serve(
     let handed = Handed {
         host_keys,
         algorithms: &task.algorithms,
-        state: begin.state,
-        unread: begin.unread,
+        state: begin.state.to_vec().into(),
+        unread: begin.unread.to_vec(),
     };
-    let done = connection::serve(&served, stream, handed, &over, stopping);
+    drop(message);
+    let done = connection::serve(&served, stream, handed, &over, &process.stopping);
     done.map_err(io::Error::other)
 }

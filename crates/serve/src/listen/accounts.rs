@@ -1,6 +1,6 @@
 //! Who may enter: the user of this process, or, where it is root's, every account of the machine.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -9,16 +9,16 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::unistd::{Uid, User};
+use nix::unistd::{Gid, Uid, User, getgrouplist};
 use rustix::fs::{Mode, chmod};
 
 use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
 use super::keys::{Entrant, Keys, Question};
-use super::link::{nonsense, readable};
+use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
-use super::process::{Process, Role};
+use super::process::Copied;
 use super::rules::{Account, Rules};
 use crate::error::ListenError;
 
@@ -109,6 +109,7 @@ impl Entrance {
         client: &TcpStream,
         peer: SocketAddr,
         settings: &Settings,
+        template: Option<&Link>,
     ) -> io::Result<Judge> {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
@@ -140,11 +141,17 @@ impl Entrance {
             None => self.keys_of(&account),
             Some(_) => Path::new(EMPTY).join("authorized_keys"),
         };
-        let process = Process::start(Role::Account, client)?;
+        let groups = match &wrong {
+            None => groups(&account)?,
+            Some(_) => Vec::new(),
+        };
+        let lacking = || io::Error::other("there is nothing to make an account's process of");
+        let process = Copied::of(template.ok_or_else(lacking)?, client)?;
         process.link().send_task(&AccountTask {
             name: account.name.clone(),
             uid: account.uid,
             gid: account.gid,
+            groups,
             home: account.home.clone(),
             authorized_keys,
             authorities: self.authorities.clone(),
@@ -204,6 +211,13 @@ fn this_user() -> Result<Account, ListenError> {
     })
 }
 
+/// All that the account is in.
+fn groups(account: &Account) -> io::Result<Vec<u32>> {
+    let name = CString::new(account.name.as_str())?;
+    let groups = getgrouplist(&name, Gid::from_raw(account.gid))?;
+    Ok(groups.into_iter().map(Gid::as_raw).collect())
+}
+
 fn preauth_user() -> Option<(u32, u32)> {
     let mut found = PREAUTH
         .iter()
@@ -249,7 +263,7 @@ pub(super) struct Here {
 
 #[derive(Debug)]
 pub(super) struct AccountJudge {
-    pub(super) process: Process,
+    pub(super) process: Copied,
     account: Account,
     /// Why nobody gets in with any key.
     wrong: Option<String>,

@@ -1,5 +1,6 @@
 //! Rights that a process gives up for good: docs/design/0007-accounts.md.
 
+use std::ffi::CStr;
 use std::io;
 
 use nix::unistd::{Gid, Uid, getresgid, getresuid, setgroups, setresgid, setresuid};
@@ -32,11 +33,20 @@ pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
+/// What a process is called that waits for its client, ...
+pub(super) const STANDS_READY: &CStr = c"longhaul:ready";
+/// ... and what it is called from then on. Or it would be "exe".
+pub(super) const SERVES: &CStr = c"longhaul";
+
+/// Gives this process one of these names.
+pub(super) fn set_name(name: &CStr) -> io::Result<()> {
+    Ok(rustix::thread::set_name(name)?)
+}
+
 /// What no process that reads what clients send may: be looked into by others of its user, survive
 /// the monitor, leave a core with keys in it, or gain rights by what it starts.
-pub(super) fn seal_off() -> io::Result<()> {
-    // Or it would be called "exe".
-    rustix::thread::set_name(c"longhaul")?;
+pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
+    set_name(name)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     no_more(Resource::Core)?;
@@ -68,15 +78,34 @@ fn no_more(what: Resource) -> io::Result<()> {
     Ok(setrlimit(what, none)?)
 }
 
-/// Leaves a preauth process nothing but the descriptors it has. Tells what of it this kernel lacks.
+/// What a preauth process still has to give up.
+pub(super) struct Unconfined {
+    filter: filters::Filter,
+    lacking: Vec<&'static str>,
+}
+
+/// Leaves a preauth process no file and no port. What is left to be given up is made ready.
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub(super) fn confine_preauth() -> io::Result<Vec<&'static str>> {
+pub(super) fn prepare_preauth() -> io::Result<Unconfined> {
     let mut lacking = Vec::new();
     if !filters::landlock()? {
         lacking.push("Landlock");
     }
+    let filter = filters::preauth()?;
+    Ok(Unconfined { filter, lacking })
+}
+
+/// Leaves a preauth process nothing but the descriptors it has. Tells what of it this kernel lacks.
+///
+/// # Errors
+/// The kernel refuses what it has.
+pub(super) fn confine_preauth(left: Unconfined) -> io::Result<Vec<&'static str>> {
+    let Unconfined {
+        filter,
+        mut lacking,
+    } = left;
     no_more(Resource::Fsize)?;
     no_more(Resource::Nproc)?;
     // One, or poll(2) takes none.
@@ -85,19 +114,27 @@ pub(super) fn confine_preauth() -> io::Result<Vec<&'static str>> {
         maximum: Some(1),
     };
     setrlimit(Resource::Nofile, one)?;
-    if !filters::preauth()? {
+    if !filters::apply(&filter)? {
         lacking.push("seccomp");
     }
     Ok(lacking)
 }
 
-/// Keeps an account's process, and what it runs, from what no file transfer needs: from running
-/// something too, unless it `runs_programs`.
+/// Keeps an account's process, and what it runs, from what no file transfer needs. Programs are not
+/// among that: where none are allowed, [`run_nothing`] keeps it from those too.
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub(super) fn confine_account(runs_programs: bool) -> io::Result<()> {
-    filters::account(runs_programs).map(drop)
+pub(super) fn confine_account() -> io::Result<()> {
+    filters::apply(&filters::account()?).map(drop)
+}
+
+/// Keeps an account's process from running a program.
+///
+/// # Errors
+/// The kernel refuses what it has.
+pub(super) fn run_nothing() -> io::Result<()> {
+    filters::apply(&filters::programs()?).map(drop)
 }
 
 #[cfg(not(all(
@@ -107,13 +144,21 @@ pub(super) fn confine_account(runs_programs: bool) -> io::Result<()> {
 mod filters {
     use std::io;
 
+    pub(super) struct Filter;
+
     pub(super) fn landlock() -> io::Result<bool> {
         Ok(false)
     }
-    pub(super) fn preauth() -> io::Result<bool> {
-        Ok(false)
+    pub(super) fn preauth() -> io::Result<Filter> {
+        Ok(Filter)
     }
-    pub(super) fn account(_runs_programs: bool) -> io::Result<bool> {
+    pub(super) fn account() -> io::Result<Filter> {
+        Ok(Filter)
+    }
+    pub(super) fn programs() -> io::Result<Filter> {
+        Ok(Filter)
+    }
+    pub(super) fn apply(_: &Filter) -> io::Result<bool> {
         Ok(false)
     }
 }
@@ -136,6 +181,8 @@ mod filters {
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
         SeccompRule, TargetArch, apply_filter,
     };
+
+    pub(super) type Filter = BpfProgram;
 
     /// What a preauth process does: it reads, writes and waits.
     const PREAUTH: &[c_long] = &[
@@ -179,7 +226,6 @@ mod filters {
         libc::SYS_clock_adjtime,
         libc::SYS_clock_settime,
         libc::SYS_delete_module,
-        libc::SYS_execve,
         libc::SYS_execveat,
         libc::SYS_finit_module,
         libc::SYS_fsconfig,
@@ -232,37 +278,46 @@ mod filters {
         Ok(status.ruleset != RulesetStatus::NotEnforced)
     }
 
-    pub(super) fn preauth() -> io::Result<bool> {
-        let not_run = SeccompCondition::new(
-            2,
-            SeccompCmpArgLen::Dword,
-            SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64),
-            0,
-        );
-        let not_run = SeccompRule::new(vec![not_run.map_err(io::Error::other)?]);
-        let not_run = not_run.map_err(io::Error::other)?;
+    pub(super) fn preauth() -> io::Result<Filter> {
+        let rule = |conditions: &[(u8, SeccompCmpOp, u64)]| {
+            let conditions = conditions.iter().map(|(argument, compared, with)| {
+                let len = SeccompCmpArgLen::Dword;
+                SeccompCondition::new(*argument, len, compared.clone(), *with)
+            });
+            let all = conditions.collect::<Result<_, _>>();
+            all.and_then(SeccompRule::new).map_err(io::Error::other)
+        };
+        let not_run = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
+        let not_run = rule(&[(2, not_run, 0)])?;
         // What a debug build of the standard library asks before it closes a descriptor.
-        let asked = SeccompCondition::new(
-            1,
-            SeccompCmpArgLen::Dword,
-            SeccompCmpOp::Eq,
-            libc::F_GETFD as u64,
-        );
-        let asked = SeccompRule::new(vec![asked.map_err(io::Error::other)?]);
-        let asked = (libc::SYS_fcntl, vec![asked.map_err(io::Error::other)?]);
+        let asked = rule(&[(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)])?;
+        let acknowledge = rule(&[
+            (1, SeccompCmpOp::Eq, libc::IPPROTO_TCP as u64),
+            (2, SeccompCmpOp::Eq, libc::TCP_QUICKACK as u64),
+        ])?;
+        let some = [
+            (libc::SYS_fcntl, vec![asked]),
+            (libc::SYS_setsockopt, vec![acknowledge]),
+        ];
         let always = PREAUTH.iter().map(|call| (*call, Vec::new()));
         let memory = MEMORY.iter().map(|call| (*call, vec![not_run.clone()]));
         filter(
-            always.chain(memory).chain([asked]).collect(),
+            always.chain(memory).chain(some).collect(),
             SeccompAction::KillProcess,
             SeccompAction::Allow,
         )
     }
 
-    pub(super) fn account(runs_programs: bool) -> io::Result<bool> {
-        let refused = |call: &&c_long| !(runs_programs && **call == libc::SYS_execve);
-        let never = NOT_OF_FILES.iter().filter(refused);
-        let never = never.map(|call| (*call, Vec::new()));
+    pub(super) fn account() -> io::Result<Filter> {
+        refuse(NOT_OF_FILES)
+    }
+
+    pub(super) fn programs() -> io::Result<Filter> {
+        refuse(&[libc::SYS_execve])
+    }
+
+    fn refuse(calls: &[c_long]) -> io::Result<Filter> {
+        let never = calls.iter().map(|call| (*call, Vec::new()));
         filter(
             never.collect(),
             SeccompAction::Allow,
@@ -274,11 +329,16 @@ mod filters {
         rules: BTreeMap<c_long, Vec<SeccompRule>>,
         otherwise: SeccompAction,
         listed: SeccompAction,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Filter> {
         let arch = TargetArch::try_from(ARCH).map_err(io::Error::other)?;
         let filter = SeccompFilter::new(rules, otherwise, listed, arch);
         let program = filter.and_then(BpfProgram::try_from);
-        match apply_filter(&program.map_err(io::Error::other)?) {
+        program.map_err(io::Error::other)
+    }
+
+    /// False where there are none.
+    pub(super) fn apply(filter: &Filter) -> io::Result<bool> {
+        match apply_filter(filter) {
             Ok(()) => Ok(true),
             // A kernel without filters (seccomp(2)).
             Err(seccompiler::Error::Seccomp(e) | seccompiler::Error::Prctl(e))

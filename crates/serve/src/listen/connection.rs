@@ -15,6 +15,7 @@ use ssh::{Event, Helper, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::warn;
 use wire::Pool;
+use zeroize::Zeroizing;
 
 use super::engine::Algorithms;
 use super::session::Session;
@@ -22,6 +23,8 @@ use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
 use crate::{Export, Moved};
 
+/// A connection on which nothing has been under way for so long keeps no memory for more.
+const KEEPS_MEMORY: Duration = Duration::from_secs(5);
 /// Channels of a connection (MaxSessions of sshd).
 const MOST_SESSIONS: usize = 10;
 /// When the server stops, a connection on which nothing has been under way for so long ends: a
@@ -43,10 +46,10 @@ const KEPT: usize = 8;
 pub(super) struct Handed<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
     pub(super) algorithms: &'h Algorithms,
-    /// Of [`ssh::Connection::hand_over`].
-    pub(super) state: &'h [u8],
+    /// Of [`ssh::Connection::hand_over`]. It holds keys, and is gone once they are used.
+    pub(super) state: Zeroizing<Vec<u8>>,
     /// Received and not handled.
-    pub(super) unread: &'h [u8],
+    pub(super) unread: Vec<u8>,
 }
 
 /// Serves it until the client goes, or until nothing is under way once `stopping` is readable. What
@@ -72,7 +75,8 @@ pub(super) fn serve(
         Pool::new(LARGE_DATA, KEPT),
     );
     let now = Instant::now();
-    let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, state)?;
+    let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
+    drop(state);
     conn.renounce(served.renounced());
     conn.set_helper(helper());
     match served.open() {
@@ -105,6 +109,8 @@ struct Connection<'s> {
     rtt_asked: Option<Instant>,
     /// The last time that something was under way.
     busy: Instant,
+    /// Its memory was given back since then.
+    trimmed: bool,
     /// The last time that the client took something, or that nothing waited for it.
     moved: Instant,
     /// The socket may be read, or written, without waiting.
@@ -117,13 +123,13 @@ impl<'s> Connection<'s> {
         (served, export): (&'s Served, &'s Export),
         stream: TcpStream,
         conn: ssh::Connection,
-        unread: &[u8],
+        unread: Vec<u8>,
         over: &'s dyn Fn(Moved),
     ) -> Self {
         let mut sending = SealedQueue::default();
         sending.set_helper(helper());
         let mut segments = Segments::default();
-        segments.received().extend_from_slice(unread);
+        segments.received().extend_from_slice(&unread);
         let mut new = Self {
             export,
             served,
@@ -136,6 +142,7 @@ impl<'s> Connection<'s> {
             told_clear: false,
             rtt_asked: None,
             busy: Instant::now(),
+            trimmed: false,
             moved: Instant::now(),
             readable: true,
             writable: true,
@@ -180,8 +187,20 @@ impl<'s> Connection<'s> {
             let channels = self.conn.channels();
             more |= self.sessions.values().any(|s| s.has_work(channels));
             self.check_time(now, draining)?;
+            self.trim(now);
             draining |= self.wait(now, stopping, draining, more)?;
         }
+    }
+
+    /// Gives back the memory of what was under way.
+    fn trim(&mut self, now: Instant) {
+        let due = now >= self.busy + KEEPS_MEMORY;
+        if due && !self.trimmed {
+            self.segments.trim();
+            self.conn.channels().pool().trim();
+            sys::give_back_memory();
+        }
+        self.trimmed = due;
     }
 
     /// Ends what has lasted too long.
@@ -220,6 +239,9 @@ impl<'s> Connection<'s> {
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
         if draining {
             earlier(self.busy + DRAIN_IDLE);
+        }
+        if !self.trimmed {
+            earlier(self.busy + KEEPS_MEMORY);
         }
         if let Some(idle) = self.served.idle {
             earlier(self.busy + idle);

@@ -1,6 +1,7 @@
 //! The socket between the monitor and a process it has started.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +22,11 @@ use super::message::{LONGEST, Task};
 
 /// Whoever does not read what it is told is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The message that descriptors come with.
+const HANDED: &[u8] = &[22];
+/// Descriptors that come with one message.
+const MOST_HANDED: usize = 2;
 
 /// One end. A message is written and read whole, and its length is bounded.
 #[derive(Debug)]
@@ -35,12 +43,6 @@ impl Link {
             set_socket_timeout(end, Timeout::Send, Some(PATIENCE))?;
         }
         Ok((Self(ours), theirs))
-    }
-
-    /// The other end of [`Link::pair`].
-    #[cfg(test)]
-    pub(super) fn from_end(end: OwnedFd) -> Self {
-        Self(end)
     }
 
     /// The end that a process was started with as its standard output.
@@ -61,19 +63,73 @@ impl Link {
     /// # Errors
     /// It is longer than any message.
     pub(super) fn receive(&self) -> io::Result<Message> {
-        let mut message = Zeroizing::new(vec![0; LONGEST]);
-        let received = retry_on_intr(|| recv(&self.0, &mut message[..], RecvFlags::TRUNC));
-        let len = match received {
-            Ok((_, len)) => len,
+        // No more memory than it needs: whoever has it stays for hours.
+        let len = self.receive_into(&mut [], RecvFlags::PEEK)?;
+        if len > LONGEST {
+            self.receive_into(&mut [], RecvFlags::empty())?;
+            return Err(io::Error::other("a message between processes is too long"));
+        }
+        let mut message = Zeroizing::new(vec![0; len]);
+        if len > 0 {
+            self.receive_into(&mut message, RecvFlags::empty())?;
+        }
+        Ok(message)
+    }
+
+    /// How long it is; 0 once the other end is gone.
+    fn receive_into(&self, message: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+        let received = retry_on_intr(|| recv(&self.0, &mut *message, flags | RecvFlags::TRUNC));
+        match received {
+            Ok((_, len)) => Ok(len),
             // It has died with something of ours unread.
+            Err(Errno::CONNRESET) => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Hands on descriptors, at most [`MOST_HANDED`]; the other end has its own then.
+    pub(super) fn hand(&self, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_HANDED))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if fds.len() > MOST_HANDED || !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let message = [IoSlice::new(HANDED)];
+        retry_on_intr(|| sendmsg(&self.0, &message, &mut control, SendFlags::NOSIGNAL))?;
+        Ok(())
+    }
+
+    /// What [`Link::hand`] of the other end has handed on; `None` once that is gone.
+    ///
+    /// # Errors
+    /// It is something else, or not so many.
+    pub(super) fn take<const N: usize>(&self) -> io::Result<Option<[OwnedFd; N]>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_HANDED))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut text = [0; 2];
+        let received = retry_on_intr(|| {
+            let mut message = [IoSliceMut::new(&mut text)];
+            recvmsg(&self.0, &mut message, &mut control, RecvFlags::CMSG_CLOEXEC)
+        });
+        let len = match received {
+            Ok(received) => received.bytes,
             Err(Errno::CONNRESET) => 0,
             Err(e) => return Err(e.into()),
         };
-        if len > LONGEST {
-            return Err(io::Error::other("a message between processes is too long"));
+        // Whatever it is: what is not kept is closed.
+        let fds = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        let fds: Vec<OwnedFd> = fds.flatten().collect();
+        if len == 0 {
+            return Ok(None);
         }
-        message.truncate(len);
-        Ok(message)
+        let wrong = |_| io::Error::other("not the descriptors that were to be handed on");
+        match text[..len] == *HANDED {
+            true => fds.try_into().map(Some).map_err(wrong),
+            false => Err(wrong(fds)),
+        }
     }
 
     pub(super) fn send_task(&self, task: &impl Serialize) -> io::Result<()> {
@@ -85,6 +141,13 @@ impl Link {
         let message = self.receive()?;
         let task = Task::decode(&message).map_err(nonsense)?;
         serde_json::from_slice(task.json).map_err(io::Error::other)
+    }
+}
+
+/// The other end of [`Link::pair`].
+impl From<OwnedFd> for Link {
+    fn from(end: OwnedFd) -> Self {
+        Self(end)
     }
 }
 
@@ -123,9 +186,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn descriptors_come_as_they_were_handed_on_or_not_at_all() {
+        let (here, there) = Link::pair().unwrap();
+        let there = Link::from(there);
+        let (file, other) = (std::fs::File::open("/").unwrap(), io::stderr());
+        here.hand(&[file.as_fd(), other.as_fd()]).unwrap();
+        let [file, _] = there.take::<2>().unwrap().unwrap();
+        assert!(rustix::fs::fstat(&file).unwrap().st_mode & 0o40000 != 0);
+        let flags = rustix::io::fcntl_getfd(&file).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        here.hand(&[file.as_fd()]).unwrap();
+        assert!(there.take::<2>().is_err());
+        here.send(HANDED).unwrap();
+        assert!(there.take::<1>().is_err());
+        here.send(b"words").unwrap();
+        assert!(there.take::<1>().is_err());
+        assert!(here.hand(&[file.as_fd(); 3]).is_err());
+        drop(here);
+        assert!(there.take::<1>().unwrap().is_none());
+    }
+
+    #[test]
     fn messages_keep_their_bounds() {
         let (here, there) = Link::pair().unwrap();
-        let there = Link(there);
+        let there = Link::from(there);
         here.send(b"one").unwrap();
         here.send(b"two").unwrap();
         assert_eq!(**there.receive().unwrap(), *b"one");

@@ -30,9 +30,11 @@ mod patterns;
 mod preauth;
 mod process;
 mod program;
+mod ready;
 mod rules;
 mod served;
 mod session;
+mod template;
 mod words;
 
 use std::collections::BTreeMap;
@@ -55,6 +57,8 @@ use crowd::{Crowd, Place};
 use figures::{Figures, count};
 use keys::Entrant;
 use monitor::Monitor;
+use preauth::PreauthTask;
+use ready::{Ready, Taken};
 use rules::Account;
 
 pub use account::{AccountProcess, Log};
@@ -69,6 +73,7 @@ pub use process::Role;
 pub use program::{Allowed, Owner};
 pub use rules::Rules;
 pub use served::Served;
+pub use template::Template;
 pub use words::split_command;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
@@ -101,6 +106,16 @@ impl Settings {
         let authority = || of(&entrant.certificate.as_ref()?.authority);
         let served = of(&entrant.key).or_else(authority);
         served.unwrap_or(&self.served).for_account(account)
+    }
+
+    /// What a process has to know before a client has said anything.
+    fn preauth_task(&self) -> PreauthTask {
+        PreauthTask {
+            host_keys: self.host_key_blobs(),
+            algorithms: self.algorithms.clone(),
+            becomes: self.entrance.preauth_user(),
+            login_milliseconds: self.login_time.as_millis() as u64,
+        }
     }
 
     fn host_key_blobs(&self) -> Vec<Vec<u8>> {
@@ -212,20 +227,31 @@ impl Server {
     /// # Errors
     /// The listening socket has broken.
     pub fn run(self, stopping: &Stopping) -> io::Result<()> {
+        let mut ready = Ready::new(stopping, &self.settings.get());
         loop {
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(&self.listener, PollFlags::IN),
                 PollFd::new(&*stopping.0, PollFlags::IN),
             ];
+            fds.extend(
+                ready
+                    .watched()
+                    .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            );
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
-            if !fds[1].revents().is_empty() {
+            let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let (stops, ended) = (is(&fds[1]), fds[2..].iter().any(is));
+            if stops {
                 break;
             }
+            if ended {
+                ready.replace_ended(&self.settings.get());
+            }
             match self.listener.accept() {
-                Ok((stream, peer)) => self.welcome(stream, peer, stopping),
+                Ok((stream, peer)) => self.welcome(stream, peer, &mut ready, stopping),
                 Err(e) if is_passing(&e) => {}
                 Err(e) if is_exhausted(&e) => {
                     warn!("no connection can be taken now: {e}");
@@ -235,12 +261,13 @@ impl Server {
             }
         }
         drop(self.listener);
+        ready.end();
         info!("nobody is let in any more; what is being transferred is served to the end");
         self.crowd.wait_until_empty();
         Ok(())
     }
 
-    fn welcome(&self, stream: TcpStream, peer: SocketAddr, stopping: &Stopping) {
+    fn welcome(&self, stream: TcpStream, peer: SocketAddr, ready: &mut Ready, stopping: &Stopping) {
         let settings = self.settings.get();
         let entered = self
             .crowd
@@ -255,14 +282,23 @@ impl Server {
             }
         };
         count(&self.figures.connections);
+        let taken = match ready.take(&settings) {
+            Ok(taken) => taken,
+            Err(e) => {
+                warn!(%peer, "turned away: no process can be started: {e}");
+                return;
+            }
+        };
         let (figures, stopping) = (Arc::clone(&self.figures), stopping.clone());
         let thread = thread::Builder::new().name("connection".to_owned());
+        let come_to = Arc::clone(&settings);
         let started = thread.spawn(move || {
-            serve(&settings, &figures, (stream, peer), place, &stopping);
+            serve(&come_to, &figures, (stream, peer), place, taken, &stopping);
         });
         if let Err(e) = started {
             warn!(%peer, "turned away: no thread can be started: {e}");
         }
+        ready.refill(&settings);
     }
 }
 
@@ -271,6 +307,7 @@ fn serve(
     figures: &Figures,
     (stream, peer): (TcpStream, SocketAddr),
     place: Place,
+    taken: Taken,
     stopping: &Stopping,
 ) {
     let _span = info_span!("connection", %peer, user = field::Empty).entered();
@@ -278,7 +315,7 @@ fn serve(
         warn!("ended: the connection broke: {e}");
         return;
     }
-    match Monitor::new(settings, figures, (stream, peer), place).run(stopping) {
+    match Monitor::new(settings, figures, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use ssh::key::HostKey;
+use ssh::key::{HostKey, PrivateKey};
 use tracing::{Span, debug, field, info, trace, warn};
 use wire::WireError;
 
@@ -25,8 +25,7 @@ use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
 };
-use super::preauth::PreauthTask;
-use super::process::{Process, Role};
+use super::ready::Taken;
 use super::{Served, Settings, Stopping};
 use crate::Moved;
 use crate::error::ConnectionError;
@@ -50,6 +49,7 @@ pub(super) struct Monitor<'s> {
     client: TcpStream,
     figures: &'s Figures,
     place: Place,
+    template: Option<Arc<Link>>,
     exchange: Option<Exchange>,
     signatures: u32,
     questions: u32,
@@ -63,7 +63,7 @@ pub(super) struct Monitor<'s> {
 /// The first key exchange.
 struct Exchange {
     session_id: Vec<u8>,
-    host_key: Arc<ssh::key::PrivateKey>,
+    host_key: Arc<PrivateKey>,
 }
 
 impl<'s> Monitor<'s> {
@@ -79,6 +79,7 @@ impl<'s> Monitor<'s> {
             client,
             figures,
             place,
+            template: None,
             exchange: None,
             signatures: 0,
             questions: 0,
@@ -92,20 +93,15 @@ impl<'s> Monitor<'s> {
     ///
     /// # Errors
     /// Why it ended otherwise.
-    pub(super) fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+    pub(super) fn run(mut self, ready: Taken, stopping: &Stopping) -> Result<(), ConnectionError> {
         let until = Instant::now() + self.settings.login_time + SLACK;
-        let preauth = Process::start(Role::Preauth, &self.client)?;
-        preauth.link().send_task(&PreauthTask {
-            host_keys: self.settings.host_key_blobs(),
-            algorithms: self.settings.algorithms.clone(),
-            becomes: self.settings.entrance.preauth_user(),
-            login_milliseconds: self.settings.login_time.as_millis() as u64,
-        })?;
+        let Taken { preauth, template } = ready;
+        self.template = template;
+        preauth.link().hand(&[self.client.as_fd()])?;
         let message = self.log_in(preauth.link(), until, stopping);
         // Whatever was made of it, it is gone before its client is served.
         drop(preauth);
         let message = message?;
-        let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
         let nobody = || io::Error::other("a connection was handed over that nobody has entered");
         let ((user, judge), entrant) = self
             .asked
@@ -130,7 +126,7 @@ impl<'s> Monitor<'s> {
         count(&self.figures.logins);
         self.place.known();
         let served = self.settings.served(&entrant, judge.account());
-        self.serve(&served, judge, &logged_in, stopping)
+        self.serve(&served, judge, message, stopping)
     }
 
     /// Answers the preauth process until its client is logged in.
@@ -194,7 +190,7 @@ impl<'s> Monitor<'s> {
             return Err(io::Error::other("too many key exchanges before the login"));
         }
         let sign = Sign::decode(message).map_err(nonsense)?;
-        let (host_key, blob) = self.sign(&sign)?;
+        let (host_key, blob) = sign_with(self.settings, &sign)?;
         if self.exchange.is_none() {
             self.exchange = Some(Exchange {
                 session_id: sign.hash.to_vec(),
@@ -202,19 +198,6 @@ impl<'s> Monitor<'s> {
             });
         }
         Ok(blob)
-    }
-
-    fn sign(&self, sign: &Sign<'_>) -> io::Result<(Arc<ssh::key::PrivateKey>, Vec<u8>)> {
-        let wrong = || io::Error::other("a signature was asked for that no key exchange needs");
-        if !(32..=LONGEST_HASH).contains(&sign.hash.len()) {
-            return Err(wrong());
-        }
-        let mut keys = self.settings.host_keys.iter();
-        let key = keys.find(|key| key.public_blob() == sign.host_key);
-        let algorithm = std::str::from_utf8(sign.algorithm).ok();
-        let (key, algorithm) = key.zip(algorithm).ok_or_else(wrong)?;
-        let signed = HostKey::sign(&**key, algorithm, sign.hash);
-        Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
     }
 
     /// Whether a key may enter an account, or has.
@@ -246,7 +229,13 @@ impl<'s> Monitor<'s> {
             Some(asked) => asked,
             asked => {
                 let entrance = &self.settings.entrance;
-                let judge = entrance.judge(prove.user, &self.client, self.peer, self.settings)?;
+                let judge = entrance.judge(
+                    prove.user,
+                    &self.client,
+                    self.peer,
+                    self.settings,
+                    self.template.as_deref(),
+                )?;
                 asked.insert((prove.user.to_vec(), judge))
             }
         };
@@ -300,10 +289,18 @@ impl<'s> Monitor<'s> {
         self,
         served: &Served,
         judge: Judge,
-        logged_in: &LoggedIn<'_>,
+        message: Message,
         stopping: &Stopping,
     ) -> Result<(), ConnectionError> {
-        let figures = self.figures;
+        let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
+        let Self {
+            settings,
+            figures,
+            client,
+            // It counts until the connection is gone.
+            place: _place,
+            ..
+        } = self;
         let over = |moved: Moved| {
             let Moved {
                 files,
@@ -315,14 +312,15 @@ impl<'s> Monitor<'s> {
         };
         let account = match judge {
             Judge::Here(_) => {
-                let keys = self.settings.host_keys.iter().cloned();
+                let keys = settings.host_keys.iter().cloned();
                 let handed = Handed {
                     host_keys: keys.map(|key| key as _).collect(),
-                    algorithms: &self.settings.algorithms,
-                    state: logged_in.state,
-                    unread: logged_in.unread,
+                    algorithms: &settings.algorithms,
+                    state: logged_in.state.to_vec().into(),
+                    unread: logged_in.unread.to_vec(),
                 };
-                return connection::serve(served, self.client, handed, &over, stopping);
+                drop(message);
+                return connection::serve(served, client, handed, &over, stopping);
             }
             Judge::Process(account) => account.process,
         };
@@ -333,27 +331,21 @@ impl<'s> Monitor<'s> {
             unread: logged_in.unread,
         };
         account.link().send(&begin.to_bytes())?;
-        let mut draining = false;
+        // From here on the connection and its keys are the account's alone.
+        drop((message, client));
+        let mut ended = false;
         loop {
-            let never = account.link().as_fd();
-            let stop = if draining { never } else { stopping.0.as_fd() };
-            let [said, stop] = readable([account.link().as_fd(), stop], None)?;
-            if stop && !draining {
-                draining = true;
-                account.drain();
-            }
-            if !said {
-                continue;
-            }
             let message = account.link().receive()?;
             match message.first() {
                 None => break,
                 Some(&Sign::NUMBER) => {
                     let sign = Sign::decode(&message).map_err(nonsense)?;
-                    let (_, blob) = self.sign(&sign)?;
+                    let (_, blob) = sign_with(settings, &sign)?;
                     account.link().send(&Signature { blob: &blob }.to_bytes())?;
                 }
                 Some(&Tell::NUMBER) => tell(&message)?,
+                // What went wrong it has told.
+                Some(&Ended::NUMBER) => ended = true,
                 Some(&Over::NUMBER) => {
                     let Over {
                         files,
@@ -369,13 +361,25 @@ impl<'s> Monitor<'s> {
                 Some(&number) => return Err(nonsense(unexpected(number)).into()),
             }
         }
-        let status = account.wait()?;
-        match status.code() {
-            // What went wrong it has told.
-            Some(_) => Ok(()),
-            None => Err(ConnectionError::Process(status)),
+        match ended {
+            true => Ok(()),
+            false => Err(ConnectionError::Process),
         }
     }
+}
+
+/// Signs with one of the host keys.
+fn sign_with(settings: &Settings, sign: &Sign<'_>) -> io::Result<(Arc<PrivateKey>, Vec<u8>)> {
+    let wrong = || io::Error::other("a signature was asked for that no key exchange needs");
+    if !(32..=LONGEST_HASH).contains(&sign.hash.len()) {
+        return Err(wrong());
+    }
+    let mut keys = settings.host_keys.iter();
+    let key = keys.find(|key| key.public_blob() == sign.host_key);
+    let algorithm = std::str::from_utf8(sign.algorithm).ok();
+    let (key, algorithm) = key.zip(algorithm).ok_or_else(wrong)?;
+    let signed = HostKey::sign(&**key, algorithm, sign.hash);
+    Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
 }
 
 fn unexpected(got: u8) -> WireError {

@@ -129,7 +129,7 @@ impl Scene {
         let place = Crowd::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
         let mut monitor = Monitor::new(&self.settings, &figures, (client, peer), place.unwrap());
         let preauth = thread::spawn(move || {
-            let theirs = Link::from_end(theirs);
+            let theirs = Link::from(theirs);
             for (message, answer) in said {
                 // The monitor may have hung up, which the test asks it about.
                 if theirs.send(&message).is_err() {

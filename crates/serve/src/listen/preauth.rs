@@ -1,7 +1,7 @@
 //! The process that reads what a client sends until it is logged in, and may do nothing else.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::error::ConnectionError;
 const SEGMENT: usize = 32 << 10;
 
 /// What it has to know.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PreauthTask {
     /// Blobs, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
@@ -33,7 +33,8 @@ pub(super) struct PreauthTask {
     pub(super) login_milliseconds: u64,
 }
 
-/// Runs a preauth process until the client is logged in, or gone; the monitor is at standard output.
+/// Runs a preauth process: it waits for its client, and reads what that sends until it is logged in,
+/// or gone. The monitor is at standard output.
 pub fn main() -> ExitCode {
     let Ok(link) = Link::inherited().map(Arc::new) else {
         return ExitCode::FAILURE;
@@ -52,8 +53,6 @@ pub fn main() -> ExitCode {
 }
 
 fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
-    let stream = io::stdin().as_fd().try_clone_to_owned()?;
-    rustix::io::ioctl_fionbio(&stream, true).map_err(io::Error::from)?;
     let task: PreauthTask = link.receive_task()?;
     // The generator may want more of the system at the first time than later.
     let mut random = engine::random();
@@ -62,8 +61,15 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
         confine::leave_files()?;
         confine::become_user(uid, gid, &[])?;
     }
-    confine::seal_off()?;
-    let lacking = confine::confine_preauth()?;
+    confine::seal_off(confine::STANDS_READY)?;
+    let left = confine::prepare_preauth()?;
+    // Nobody may come for long.
+    let Some([stream]) = link.take()? else {
+        return Ok(());
+    };
+    rustix::io::ioctl_fionbio(&stream, true).map_err(io::Error::from)?;
+    confine::set_name(confine::SERVES)?;
+    let lacking = confine::confine_preauth(left)?;
     if !lacking.is_empty() {
         let text = format!("this kernel lacks {}", lacking.join(" and "));
         tell(link, 2, &text)?;
@@ -90,6 +96,14 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
 fn tell(link: &Link, level: u8, text: &str) -> io::Result<()> {
     let text = text.as_bytes();
     link.send(&Tell { level, text }.to_bytes())
+}
+
+/// Acknowledges what was read, if no answer has done so. OpenSSH's client has Nagle's algorithm on
+/// until it is logged in: its first request waits for that of its NEWKEYS, which has no answer, and
+/// would for the 40 ms that a system delays it.
+fn acknowledge(stream: &OwnedFd) {
+    // Without it everything comes all the same.
+    let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
 }
 
 struct Preauth<'l> {
@@ -123,6 +137,9 @@ impl Preauth<'_> {
             let done = self.write()?;
             if done && self.logged_in {
                 return Ok(());
+            }
+            if done {
+                acknowledge(&self.stream);
             }
             if Instant::now() >= self.until {
                 return Err(ConnectionError::LoginTime);

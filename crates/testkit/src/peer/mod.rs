@@ -345,6 +345,11 @@ impl Peer {
 
     /// The processes that serve connections now.
     pub fn sessions(&self) -> Vec<u32> {
+        self.daemon.serving()
+    }
+
+    /// All that the server has started and that have not ended.
+    pub fn processes(&self) -> Vec<u32> {
         self.daemon.descendants()
     }
 }

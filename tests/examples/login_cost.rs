@@ -1,0 +1,211 @@
+//! What a login to `longhaul serve --listen` costs: the time of a whole sftp that does nothing, the
+//! memory of connections on which nothing happens and of those before their login, and what is
+//! left behind by many. As root each login is a process of the account's; as anybody else a thread.
+//!
+//!     cargo run --release -p longhaul-tests --example login_cost -- [--runs 40] [--idle 24]
+//!         [--logins 0] [--sshd]
+//!
+//! Memory is that of all processes of the server which no other has (Private_* of smaps_rollup), with
+//! the connections and without, divided by their number. `--sshd` measures the machine's sshd by
+//! the same means.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::longhaul;
+use testkit::{ClientDir, Peer, PeerBuilder, PeerKind};
+
+const HOST: &str = "peer";
+
+struct Asked {
+    runs: usize,
+    idle: usize,
+    logins: usize,
+    sshd: bool,
+}
+
+fn main() -> ExitCode {
+    let asked = match read(std::env::args().skip(1)) {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("login_cost: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    measure(
+        "longhaul",
+        PeerBuilder::longhaul(longhaul(), [""; 0]),
+        &asked,
+    );
+    if asked.sshd {
+        measure("sshd", PeerBuilder::new(PeerKind::OpenSsh), &asked);
+    }
+    ExitCode::SUCCESS
+}
+
+fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
+    let mut asked = Asked {
+        runs: 40,
+        idle: 24,
+        logins: 0,
+        sshd: false,
+    };
+    while let Some(flag) = args.next() {
+        let mut number = || {
+            let text = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
+            text.parse().map_err(|e| format!("{text}: {e}"))
+        };
+        match flag.as_str() {
+            "--runs" => asked.runs = number()?,
+            "--idle" => asked.idle = number()?,
+            "--logins" => asked.logins = number()?,
+            "--sshd" => asked.sshd = true,
+            _ => return Err(format!("{flag} is unknown")),
+        }
+    }
+    Ok(asked)
+}
+
+struct Clients(Vec<Child>);
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        for client in &mut self.0 {
+            let _ = client.kill();
+            let _ = client.wait();
+        }
+    }
+}
+
+fn measure(name: &str, builder: PeerBuilder, asked: &Asked) {
+    let mut client = ClientDir::new();
+    let peer = builder.authorize(&client).start().expect("the server");
+    client.add_host(HOST, &peer);
+    let mut times: Vec<_> = (0..=asked.runs).map(|_| log_in(&client)).skip(1).collect();
+    if !times.is_empty() {
+        times.sort_unstable();
+        let at = |part: usize| times[(times.len() - 1) * part / 10].as_secs_f64() * 1e3;
+        println!(
+            "{name}: login and end {:.1} ms ({:.1} to {:.1}, nine of ten)",
+            at(5),
+            at(0),
+            at(9)
+        );
+    }
+    if asked.idle > 0 {
+        idle(name, &client, &peer, asked.idle);
+    }
+    if asked.logins > 0 {
+        settle();
+        let before = held(&peer);
+        for _ in 0..asked.logins {
+            log_in(&client);
+        }
+        settle();
+        println!("{name}: before {} logins {before}", asked.logins);
+        println!("{name}: behind them {}", held(&peer));
+    }
+}
+
+fn log_in(client: &ClientDir) -> Duration {
+    let begun = Instant::now();
+    let run = client.run("sftp").arg("-F").arg(client.config());
+    // With what OpenSSH prefers its client is the one that takes most of the time: 80 ms.
+    let run = run.args(["-o", "KexAlgorithms=curve25519-sha256"]);
+    run.args(["-b", "-", HOST]).stdin("").run().expect_code(0);
+    begun.elapsed()
+}
+
+fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
+    let connect = |count: usize, arguments: &[&str]| {
+        let start = |_| {
+            let mut command = Command::new("ssh");
+            command.arg("-F").arg(client.config()).args(arguments);
+            let piped = command.stdin(Stdio::piped()).stdout(Stdio::null());
+            let started = piped.stderr(Stdio::null()).spawn().expect("ssh starts");
+            // Strangers of one address are bounded.
+            std::thread::sleep(Duration::from_millis(150));
+            started
+        };
+        let clients = Clients((0..count).map(start).collect());
+        settle();
+        clients
+    };
+    for arguments in [&["-N", HOST][..], &["-s", HOST, "sftp"]] {
+        // What all of them share is made for the first.
+        let _first = connect(2, arguments);
+        let before = memory(peer);
+        let _clients = connect(count, arguments);
+        tell(name, &arguments.join(" "), &before, &memory(peer), count);
+    }
+    let strangers = |count: usize| {
+        let start = |_| {
+            let mut stream = TcpStream::connect(peer.addr()).expect("it listens");
+            stream.read_exact(&mut [0; 8]).expect("its identification");
+            stream
+        };
+        let all: Vec<TcpStream> = (0..count).map(start).collect();
+        settle();
+        all
+    };
+    let _first = strangers(1);
+    let before = memory(peer);
+    let _strangers = strangers(8);
+    tell(name, "before its login", &before, &memory(peer), 8);
+}
+
+/// What follows the login is said and heard.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(700));
+}
+
+/// Of the server and of each process it has started, in kB.
+fn memory(peer: &Peer) -> BTreeMap<u32, u64> {
+    let of = |pid: u32| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let lines = rollup.lines().filter(|line| line.starts_with("Private_"));
+        let kb = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        (pid, kb.sum())
+    };
+    let all = peer.processes().into_iter().chain([peer.pid()]);
+    all.map(of).collect()
+}
+
+fn tell(
+    name: &str,
+    what: &str,
+    before: &BTreeMap<u32, u64>,
+    after: &BTreeMap<u32, u64>,
+    count: usize,
+) {
+    let sum = |all: &BTreeMap<u32, u64>| all.values().sum::<u64>();
+    let each = sum(after).saturating_sub(sum(before)) / count as u64;
+    let new = after.iter().filter(|(pid, _)| !before.contains_key(pid));
+    let new: u64 = new.map(|(_, kb)| kb).sum();
+    println!(
+        "{name}: a connection, {what}: {each} kB, {} of it in processes of its own",
+        new / count as u64
+    );
+}
+
+/// Descriptors and processes.
+fn held(peer: &Peer) -> String {
+    let descriptors = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let all = peer.processes();
+    let zombies = all.iter().filter(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.contains("State:\tZ")
+    });
+    let each: Vec<_> = all.iter().map(|pid| descriptors(*pid)).collect();
+    format!(
+        "{} descriptors, {each:?} of {} processes, of which {} are zombies, {} kB",
+        descriptors(peer.pid()),
+        all.len(),
+        zombies.count(),
+        memory(peer).values().sum::<u64>()
+    )
+}
