@@ -90,6 +90,8 @@ pub(super) struct Program {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
+    /// Not on the stack, of which every connection would have as much.
+    piece: Box<[u8]>,
     over: bool,
     sent: u64,
     received: u64,
@@ -139,6 +141,7 @@ impl Program {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             child,
+            piece: vec![0; PIECE].into(),
             over: false,
             sent: 0,
             received: 0,
@@ -218,10 +221,10 @@ impl Program {
 
     /// Passes on what it says, as far as there is room. Its exit status, once it is over.
     pub(super) fn listen(&mut self, id: ChannelId, channels: &mut Channels) -> Option<u32> {
-        let mut piece = [0; PIECE];
+        let piece = &mut self.piece;
         let mut done = 0;
         while done < TURN && channels.queued(id) < QUEUE {
-            let said = read(&mut self.stdout, &mut piece);
+            let said = read(&mut self.stdout, piece);
             channels.write(id, &piece[..said]);
             let complained = read(&mut self.stderr, &mut piece[..ERROR_PIECE]);
             if complained > 0 {
