@@ -1,10 +1,11 @@
 //! What the connections of `longhaul serve --listen` cost.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use longhaul_tests::processes::{self, Clients};
 use longhaul_tests::{Scene, longhaul};
 use testkit::missing::find_program;
 use testkit::peer::PeerBuilder;
@@ -19,30 +20,12 @@ const BUSY: u64 = 4 << 20;
 /// The largest window of a client that is neither longhaul nor HPN-SSH.
 const WINDOW: u64 = 15 << 20;
 
-struct Clients(Vec<Child>);
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        for client in &mut self.0 {
-            let _ = client.kill();
-            let _ = client.wait();
-        }
-    }
-}
-
 /// Memory in bytes that no other process has, of the server and of all that it has started. Not what
 /// is as it is in a file: whether others have that as well depends on the tests beside this one.
 fn memory(scene: &Scene) -> u64 {
-    let of = |pid: u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let lines = text
-            .lines()
-            .filter(|line| line.starts_with("Private_Dirty:"));
-        let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        kib.sum::<u64>() * KIB
-    };
     let all = scene.peer.processes().into_iter().chain([scene.peer.pid()]);
-    all.map(of).sum()
+    all.map(|pid| processes::memory(pid, "Private_Dirty:"))
+        .sum()
 }
 
 fn logins(scene: &Scene) -> usize {

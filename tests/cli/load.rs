@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_tests::{Scene, longhaul};
+use longhaul_tests::{Scene, longhaul, processes};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
@@ -34,12 +34,7 @@ fn connected(port: u16, source: u8) -> Option<TcpStream> {
 fn held(scene: &Scene) -> (u64, usize) {
     let mut all = scene.peer.processes();
     all.push(scene.peer.pid());
-    let private = |pid: &u32| {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let lines = rollup.lines().filter(|line| line.starts_with("Private_"));
-        let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        kib.sum::<u64>() * 1024
-    };
+    let private = |pid: &u32| processes::memory(*pid, "Private_");
     let descriptors = fs::read_dir(format!("/proc/{}/fd", scene.peer.pid()));
     let descriptors = descriptors.map_or(0, Iterator::count);
     (all.iter().map(private).sum(), descriptors)

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpStream;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
+use longhaul_tests::processes::{self, Clients};
 use testkit::{ClientDir, Peer, PeerBuilder, PeerKind};
 
 const HOST: &str = "peer";
@@ -68,17 +69,6 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         }
     }
     Ok(asked)
-}
-
-struct Clients(Vec<Child>);
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        for client in &mut self.0 {
-            let _ = client.kill();
-            let _ = client.wait();
-        }
-    }
 }
 
 fn measure(name: &str, builder: PeerBuilder, asked: &Asked) {
@@ -165,12 +155,7 @@ fn settle() {
 
 /// Of the server and of each process it has started, in kB.
 fn memory(peer: &Peer) -> BTreeMap<u32, u64> {
-    let of = |pid: u32| {
-        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let lines = rollup.lines().filter(|line| line.starts_with("Private_"));
-        let kb = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        (pid, kb.sum())
-    };
+    let of = |pid: u32| (pid, processes::memory(pid, "Private_") / 1024);
     let all = peer.processes().into_iter().chain([peer.pid()]);
     all.map(of).collect()
 }

@@ -260,14 +260,17 @@ impl SplitFile {
     /// The safe bytes around `offset` that nobody writes any more. Who overtook or was overtaken, or
     /// was lost, may still write what others have done, and that may be corrupted on its way.
     pub(super) fn settled(&self, now: Instant, offset: u64) -> Option<(u64, u64)> {
-        let mut settled = self.safe.clone();
-        if self.is_put() {
-            if !self.late.is_over(now) {
-                return None;
-            }
-            for part in self.running.values() {
-                settled.remove(part.from, part.to);
-            }
+        let (from, to) = self.safe.around(offset)?;
+        if !self.is_put() {
+            return Some((from, to));
+        }
+        if !self.late.is_over(now) {
+            return None;
+        }
+        let mut settled = Spans::default();
+        settled.insert(from, to);
+        for part in self.running.values() {
+            settled.remove(part.from, part.to);
         }
         settled.around(offset)
     }
