@@ -3,6 +3,7 @@
 mod accounts;
 mod certificates;
 mod clients;
+mod dialing;
 mod far;
 mod files;
 mod hindered;

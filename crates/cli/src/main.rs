@@ -7,6 +7,7 @@
 mod congestion;
 mod connect;
 mod cp;
+mod dialing;
 mod exit;
 mod flags;
 #[cfg(target_os = "linux")]
@@ -14,6 +15,7 @@ mod lab;
 mod output;
 mod serving;
 mod signals;
+mod ssh_config;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         #[cfg(not(target_os = "linux"))]
         Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
         Ok(LowArgs::Serve(args)) => serving::run(&args),
+        Ok(LowArgs::Dial(args)) => dialing::run(&args),
+        Ok(LowArgs::SshConfig(args)) => ssh_config::run(&args),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

@@ -1,5 +1,7 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod dialing;
+
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -9,6 +11,7 @@ use lab::path::Dscp;
 use ssh::transport::Renounced;
 use transfer::sums::Wants;
 
+pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 use crate::flags::command::{COMMAND, OPERANDS, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
@@ -23,6 +26,10 @@ pub(crate) enum LowArgs {
     Lab(Box<LabArgs>),
     /// `longhaul serve`.
     Serve(ServeArgs),
+    /// `longhaul dial`.
+    Dial(Box<DialArgs>),
+    /// `longhaul ssh-config`.
+    SshConfig(Box<SshConfigArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -188,6 +195,10 @@ pub(crate) fn parse(
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
+        Some(("dial", matches)) => Ok(LowArgs::Dial(Box::new(dialing::dial(matches)?))),
+        Some(("ssh-config", matches)) => {
+            Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
+        }
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),

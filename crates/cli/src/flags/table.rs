@@ -3,13 +3,14 @@
 
 mod connection;
 mod copying;
+mod dial;
 mod lab;
 mod output;
 mod refused;
 mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{LabArgs, ServeArgs};
+use crate::flags::low::{DialArgs, LabArgs, ServeArgs, SshConfigArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -30,6 +31,16 @@ pub(crate) fn serve_rows() -> impl Iterator<Item = &'static Flag<ServeArgs>> {
     serve::ROWS.iter()
 }
 
+/// The rows of `longhaul dial`.
+pub(crate) fn dial_rows() -> impl Iterator<Item = &'static Flag<DialArgs>> {
+    dial::ROWS.iter()
+}
+
+/// The rows of `longhaul ssh-config`.
+pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigArgs>> {
+    dial::SSH_CONFIG.iter()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -47,6 +58,8 @@ mod tests {
         unique(rows());
         unique(lab_rows());
         unique(serve_rows());
+        unique(dial_rows());
+        unique(ssh_config_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -74,6 +87,8 @@ mod tests {
         documented(rows());
         documented(lab_rows());
         documented(serve_rows());
+        documented(dial_rows());
+        documented(ssh_config_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
