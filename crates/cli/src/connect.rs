@@ -119,6 +119,7 @@ impl Hosts {
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
+            far: self.flags.far,
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

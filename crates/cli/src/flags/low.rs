@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
 use transfer::sums::Wants;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
@@ -68,6 +69,7 @@ pub(crate) struct CopyArgs {
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: Renounced,
     pub(crate) no_window_poll: bool,
+    pub(crate) far: FarUse,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -101,6 +103,8 @@ pub(crate) struct LabArgs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
+    /// The protocol of the longhaul that asked for the marker.
+    pub(crate) marker: Option<u32>,
     pub(crate) listen: Option<String>,
     /// A configuration file, to be obeyed.
     pub(crate) config: Option<PathBuf>,
@@ -256,6 +260,12 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
              --insecure-none-mac out",
         );
     }
+    if foreign && args.far == FarUse::Exec {
+        return Some(
+            "a program of -S or -D is the far end itself, or leads to one that nothing can be \
+             asked of: leave --far-end out",
+        );
+    }
     if foreign && args.background {
         return Some(
             "a program of -S or -D has sockets of its own, whose queues can't be seen: leave \
@@ -336,6 +346,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         (false, false) => Err(serve_usage(
             "how clients come is to be said: --stdio, --listen or --config",
         )),
+        (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
         )),

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
@@ -359,6 +360,30 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far-end"),
+        takes: Takes::Choice("WHICH", &["auto", "stock", "exec"]),
+        help: "What serves at the far end: its own SFTP server, or a longhaul there",
+        doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
+              PATH of the account there is found and used by itself, started by a command through \
+              the SSH server in place of its SFTP server; where there is none, the server's own is \
+              used, and it is asked again after a day. stock: the server's own SFTP server, \
+              and nothing is asked. exec: as auto, but it is asked however little is copied and \
+              whatever was remembered, and it is said at the end why it was not used. The closing \
+              line says when it was.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.far = match given.text()?.as_str() {
+                "stock" => FarUse::Stock,
+                "exec" => FarUse::Exec,
+                _ => FarUse::Auto,
+            };
             Ok(())
         },
     },
