@@ -69,9 +69,9 @@ impl BothEnds {
     pub fn behind(&mut self, path: &DelayProxy) {
         let dir = &mut self.scene.client.dir;
         dir.add_host_at("peer", &self.scene.peer, path.port());
+        // Its port is another, and so is what it is known by.
         dir.set("peer", "HostKeyAlias", "the-peer");
-        // Known by its port before.
-        let _ = dir;
+        dir.set("peer", "StrictHostKeyChecking", "accept-new");
     }
 
     /// `cp --json FLAGS`.

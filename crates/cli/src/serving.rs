@@ -33,7 +33,8 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         return check(file);
     }
     log(args);
-    let caught = signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
+    let caught =
+        signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
     let served = caught.and_then(|()| match args.stdio {
         true => Settled::of(args)
             .and_then(|settled| settled.export())
