@@ -123,7 +123,7 @@ mod tests {
         let unknown = Known::Unknown { insists: false };
         assert_eq!(known(FarUse::Auto, None, now), unknown);
         let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
-        let asked = |wanted, hours| {
+        let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
             known(wanted, Some(&absent), later)
         };
