@@ -346,3 +346,81 @@ fn one_that_dies_in_the_middle_is_replaced_by_the_stock_server() {
         assert_eq!(left.len(), 5, "back copy file from to: {left:?}");
     }
 }
+
+/// The account's home is another's for commands there: what is sent goes nowhere else.
+fn with_home() -> Option<(BothEnds, tempfile::TempDir)> {
+    let home = longhaul_tests::scratch();
+    let cache = format!("XDG_CACHE_HOME={}", home.path().display());
+    let ends = BothEnds::with_environment(&cache)?;
+    Some((ends, home))
+}
+
+#[test]
+fn it_is_sent_ahead_used_there_and_removed() {
+    let Some((ends, home)) = with_home() else {
+        return;
+    };
+    make_tree(&ends);
+    let bin = home.path().join("longhaul/bin");
+    let [up, down] = copies(&ends, &["--bootstrap"]);
+    assert_depth(&up, "exec");
+    assert_depth(&down, "exec");
+    let names = names_in(&bin);
+    assert_eq!(names.len(), 1, "{names:?}");
+    let sent = bin.join(&names[0]);
+    assert_same(&longhaul(), &sent, Compare::CONTENT);
+    let mode = |path: &std::path::Path| {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(&bin), 0o700);
+    assert_eq!(mode(&home.path().join("longhaul")), 0o700);
+    // It is remembered without the flag.
+    let [up, _] = copies(&ends, &[]);
+    assert_depth(&up, "exec");
+    // What is not what was sent is not started.
+    let mut bytes = fs::read(&sent).expect("it can be read");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::remove_file(&sent).expect("our file");
+    write_file(&sent, &bytes);
+    fs::set_permissions(&sent, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("our file");
+    let [up, _] = copies(&ends, &[]);
+    assert_stock(&up, "there is no longhaul at the far end");
+    let [up, _] = copies(&ends, &["--bootstrap"]);
+    assert_depth(&up, "exec");
+    // And removed.
+    let dir = &ends.scene.client.dir;
+    let run = dir.run(longhaul()).args(["bootstrap", "--remove", "-F"]);
+    let removed = run.arg(dir.config()).arg("peer").run().expect_code(0);
+    assert!(removed.err().contains("removed"), "{removed}");
+    assert!(!bin.exists());
+    let [up, _] = copies(&ends, &["--far-end=exec"]);
+    assert_stock(&up, "there is no longhaul at the far end");
+}
+
+#[test]
+fn where_it_cannot_be_sent_a_sentence_says_so_and_the_copy_goes_on() {
+    let Some((ends, home)) = with_home() else {
+        return;
+    };
+    make_tree(&ends);
+    fs::create_dir(home.path().join("longhaul")).expect("our folder");
+    let elsewhere = longhaul_tests::scratch();
+    let link = home.path().join("longhaul/bin");
+    std::os::unix::fs::symlink(elsewhere.path(), &link).expect("our link");
+    let [up, _] = copies(&ends, &["--bootstrap"]);
+    assert_depth(&up, "stock");
+    assert!(up.out().contains("is a symbolic link there"), "{up}");
+    assert!(names_in(elsewhere.path()).is_empty());
+    fs::remove_file(&link).expect("our link");
+    write_file(&link, b"in the way");
+    let [up, _] = copies(&ends, &["--bootstrap"]);
+    assert!(up.out().contains("no folder for it can be made"), "{up}");
+    assert_depth(&up, "stock");
+}

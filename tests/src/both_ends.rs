@@ -27,8 +27,17 @@ impl BothEnds {
 
     /// The same, with more in sshd_config.
     pub fn with(more: impl FnOnce(PeerBuilder) -> PeerBuilder) -> Option<Self> {
+        Self::with_all("", more)
+    }
+
+    /// With a variable for what runs at the far end.
+    pub fn with_environment(variable: &str) -> Option<Self> {
+        Self::with_all(variable, |builder| builder)
+    }
+
+    fn with_all(variable: &str, more: impl FnOnce(PeerBuilder) -> PeerBuilder) -> Option<Self> {
         let bin = crate::scratch();
-        let path = format!("PATH={}:/usr/bin:/bin", bin.path().display());
+        let path = format!("PATH={}:/usr/bin:/bin {variable}", bin.path().display());
         let builder = more(PeerBuilder::openssh())
             .option("SetEnv", path)
             // Where paths begin is home, as it is for commands.

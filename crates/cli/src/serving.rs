@@ -32,6 +32,11 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(file) = &args.check {
         return check(file);
     }
+    if let Some(wanted) = &args.sum
+        && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
+    {
+        return failed("this program is not the one that was sent here");
+    }
     log(args);
     let caught =
         signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));

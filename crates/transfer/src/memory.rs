@@ -62,6 +62,9 @@ pub struct FarMemory {
     /// The SFTP extensions that it announced, with their versions and in its order.
     #[serde(default)]
     pub extensions: Vec<(String, String)>,
+    /// The SHA-256 of the one that was sent there.
+    #[serde(default)]
+    pub placed: Option<String>,
 }
 
 impl HostMemory {
@@ -301,6 +304,7 @@ mod tests {
             at: 5,
             software: Some("0.1.0".into()),
             extensions: vec![("a@longhaul".into(), "1".into())],
+            ..FarMemory::default()
         });
         let text = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), found);

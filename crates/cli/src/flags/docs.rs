@@ -16,7 +16,7 @@ use crate::flags::flag::{Flag, Group, Scp};
 use crate::flags::table::{lab_rows, rows, serve_rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp", "lab", "serve"];
+const PAGES: &[&str] = &["cp", "bootstrap", "lab", "serve"];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -73,6 +73,11 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 &mut rest,
                 "longhaul(1), longhaul-serve.conf(5), sftp-server(8), sshd_config(5)",
             );
+        }
+        Some("bootstrap") => {
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1)");
         }
         Some(_) => {
             scp_section(&mut rest);

@@ -1,10 +1,13 @@
 //! A longhaul at the far end: what starts it there, and what is remembered of it.
 
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sftp::{MARKER_PROTOCOL, ServerInfo};
 
-use crate::memory::{FarMemory, HostMemory};
+use super::host_gate::memory_name;
+use crate::config::HostConfig;
+use crate::memory::{FarMemory, HostMemory, Memories};
 use crate::session::{Known, Seen};
 
 /// Where there was none, it is asked for again after so many seconds.
@@ -25,13 +28,52 @@ pub enum FarUse {
 /// The command that starts it, in words that every shell takes for the same: sh, bash, dash, zsh,
 /// ksh, fish, csh. There is no quote, backslash or exclamation mark within the quotes, and no
 /// end of line. It holds nothing of the user's.
-pub(super) fn command() -> Vec<u8> {
-    let serve = format!("longhaul serve --stdio --marker {MARKER_PROTOCOL}");
+///
+/// One that was sent there (`placed`, its SHA-256) is started where the PATH has none, and where it
+/// still has that sum: by sha256sum, or as it finds itself where there is none.
+pub(super) fn command(placed: Option<&str>) -> Vec<u8> {
+    let serve = format!("serve --stdio --marker {MARKER_PROTOCOL}");
+    let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    let sent = placed.filter(plain).map(|sum| {
+        format!(
+            "f=${{XDG_CACHE_HOME:-$HOME/.cache}}/longhaul/bin/longhaul-{sum}; \
+             if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
+             {sum}*) exec \"$f\" {serve};; \"\") exec \"$f\" {serve} --sum {sum};; esac; fi; "
+        )
+    });
     let script = format!(
-        "command -v longhaul >/dev/null 2>&1 && exec {serve}; echo; \
-         echo longhaul-absent `uname -sm`"
+        "command -v longhaul >/dev/null 2>&1 && exec longhaul {serve}; {}echo; \
+         echo longhaul-absent `uname -sm`",
+        sent.unwrap_or_default()
     );
     format!("exec sh -c '{script}'").into_bytes()
+}
+
+/// What was sent there.
+pub(super) fn placed(memory: Option<&HostMemory>) -> Option<&str> {
+    memory?.far.as_ref()?.placed.as_deref()
+}
+
+/// Keeps in mind that the program with this sum was sent to a host, or removed there: it is asked
+/// for again the next time.
+///
+/// # Errors
+/// It cannot be written down.
+pub fn remember_placed(
+    config: &HostConfig,
+    memories: &Memories,
+    sum: Option<String>,
+) -> io::Result<()> {
+    let (host, port, user) = memory_name(config);
+    let now = SystemTime::now();
+    let Some(mut memory) = memories.load(host, port, user, now) else {
+        return Ok(());
+    };
+    memory.far = Some(FarMemory {
+        placed: sum,
+        ..FarMemory::default()
+    });
+    memories.store(host, port, user, &memory, now)
 }
 
 /// What is known before anything was asked.
@@ -63,9 +105,11 @@ pub(super) fn memory(
     now: SystemTime,
 ) -> Option<FarMemory> {
     let at = seconds(now);
+    let placed = before.and_then(|before| before.placed.clone());
     let Seen::Serves { software, info } = seen else {
         return Some(FarMemory {
             at,
+            placed,
             ..FarMemory::default()
         });
     };
@@ -76,6 +120,7 @@ pub(super) fn memory(
         at,
         software: Some(software.clone()),
         extensions: extensions.collect::<Option<_>>()?,
+        placed,
     };
     // Where nothing has changed, nothing need be written.
     match before {
@@ -161,9 +206,13 @@ mod tests {
 
     #[test]
     fn the_command_is_the_same_for_every_shell() {
-        let command = String::from_utf8(command()).unwrap();
-        let script = command.strip_prefix("exec sh -c '").unwrap();
-        let script = script.strip_suffix('\'').unwrap();
-        assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+        let sum = "0a".repeat(32);
+        for placed in [None, Some(sum.as_str()), Some("'; evil")] {
+            let command = String::from_utf8(command(placed)).unwrap();
+            let script = command.strip_prefix("exec sh -c '").unwrap();
+            let script = script.strip_suffix('\'').unwrap();
+            assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+            assert_eq!(script.contains(&sum), placed == Some(&sum));
+        }
     }
 }

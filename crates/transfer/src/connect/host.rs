@@ -159,7 +159,7 @@ pub(super) fn start(
             0 => far::known(around.far, memory.as_ref(), SystemTime::now()),
             _ => Known::default(),
         },
-        served_by: far::command(),
+        served_by: far::command(far::placed(memory.as_ref())),
         env: environment(&config),
         timeout: config.connect_timeout,
         renounced: match hops {

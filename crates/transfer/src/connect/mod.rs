@@ -12,7 +12,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
-pub use far::FarUse;
+pub use far::{FarUse, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;

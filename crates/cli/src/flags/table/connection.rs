@@ -389,6 +389,23 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: Some("bootstrap"),
+        takes: Takes::Nothing,
+        help: "Send this program ahead to hosts that have none, and use it there",
+        doc: "Send this program ahead to hosts of the same platform that have none of it yet, as \
+              longhaul bootstrap does, and use it there. Where it cannot be sent or started \
+              (another platform, a home that is full, read-only or noexec), a warning says so, and \
+              the server's own SFTP server is used. Nothing is ever sent without this flag.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.bootstrap = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("no-window-poll"),
         takes: Takes::Nothing,
         help: "Leave the windows of channels as they begin, whatever the path is like",

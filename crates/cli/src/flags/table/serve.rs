@@ -39,6 +39,22 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("sum"),
+        takes: Takes::Value("SHA256"),
+        help: "Serve only if this program has that sum; for longhaul cp, which asks so",
+        doc: "With --stdio: end at once unless this program's own file has that SHA-256, in \
+              hexadecimal digits. A longhaul cp that has sent it asks so where there is no \
+              sha256sum.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.sum = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("listen"),
         takes: Takes::Value("ADDR"),
         help: "Be an SSH server at ADDR (HOST:PORT or :PORT)",
