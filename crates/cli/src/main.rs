@@ -4,6 +4,7 @@
 //! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
 //! becomes a number in one place (`exit`).
 
+mod bootstrap;
 mod congestion;
 mod connect;
 mod cp;
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
                 Err(error) => usage(&error),
             }
         }
+        Ok(LowArgs::Bootstrap { args, remove }) => match HighArgs::resolve(*args, &world) {
+            Ok(args) => bootstrap::run(args, remove),
+            Err(error) => usage(&error),
+        },
         Ok(LowArgs::Lab(args)) if args.list => show(named_paths().as_bytes()),
         #[cfg(target_os = "linux")]
         Ok(LowArgs::Lab(args)) => match lab::run(*args, &words[2..]) {

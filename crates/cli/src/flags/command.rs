@@ -5,10 +5,14 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::{dial_rows, lab_rows, rows, serve_rows, ssh_config_rows};
+use crate::flags::table::{
+    bootstrap_rows, dial_rows, lab_rows, rows, serve_rows, ssh_config_rows,
+};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
+/// Under which clap keeps whether to remove.
+pub(crate) const REMOVE: &str = "remove";
 /// Under which clap keeps the words of a lab's command.
 pub(crate) const COMMAND: &str = "COMMAND";
 
@@ -27,6 +31,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .infer_subcommands(false)
         .subcommand(cp())
+        .subcommand(bootstrap())
         .subcommand(lab())
         .subcommand(serve())
         .subcommand(dial())
@@ -87,6 +92,35 @@ fn cp() -> Command {
                 .value_parser(ValueParser::os_string()),
         );
     rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn bootstrap() -> Command {
+    let command = Command::new("bootstrap")
+        .about("Sends this program to a host, so that copies use it there")
+        .long_about(
+            "Sends this program to a host of the same platform, into a folder of the account's own \
+             (~/.cache/longhaul/bin, mode 0700), so that copies from this machine use it there in \
+             place of the server's SFTP server. Its sum is made again each time before it is \
+             started. --remove takes it away.",
+        )
+        .override_usage("longhaul bootstrap [flags] HOST\n       longhaul bootstrap --remove HOST")
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new(REMOVE)
+                .long("remove")
+                .action(ArgAction::SetTrue)
+                .help("Remove what was sent there"),
+        )
+        .arg(
+            Arg::new(OPERANDS)
+                .value_name("HOST")
+                .required(true)
+                .help("[user@]host, or scp://[user@]host[:port]")
+                .value_hint(clap::ValueHint::Hostname)
+                .value_parser(ValueParser::os_string()),
+        );
+    bootstrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn lab() -> Command {

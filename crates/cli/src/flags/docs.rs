@@ -16,7 +16,7 @@ use crate::flags::flag::{Flag, Group, Scp};
 use crate::flags::table::{dial_rows, lab_rows, rows, serve_rows, ssh_config_rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp", "lab", "serve", "dial", "ssh-config"];
+const PAGES: &[&str] = &["cp", "bootstrap", "lab", "serve", "dial", "ssh-config"];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -86,6 +86,11 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             examples_section(&mut rest, SSH_CONFIG_EXAMPLES);
             codes_section(&mut rest, exit::SSH_CONFIG);
             see_also_section(&mut rest, "longhaul(1), longhaul-dial(1), ssh_config(5)");
+        }
+        Some("bootstrap") => {
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1)");
         }
         Some(_) => {
             scp_section(&mut rest);

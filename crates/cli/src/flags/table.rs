@@ -19,6 +19,16 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
         .flatten()
 }
 
+/// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.
+pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
+    let of_login = ["F", "i", "J", "o", "P", "4", "6", "B", "q", "v"];
+    let all = [connection::ROWS, output::ROWS].into_iter().flatten();
+    all.filter(move |flag| {
+        let letter = flag.short.map(String::from).unwrap_or_default();
+        of_login.contains(&letter.as_str())
+    })
+}
+
 /// The rows of `longhaul lab`.
 pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
     [lab::NAMED_ROWS, lab::path_rows(), lab::ROWS]

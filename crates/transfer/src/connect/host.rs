@@ -19,6 +19,7 @@ use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
+use super::far::{self, FarUse};
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
@@ -30,6 +31,7 @@ use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
 use crate::operand::Destination;
+use crate::session::Known;
 
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
@@ -60,6 +62,8 @@ pub struct Surroundings {
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
+    /// Whether a longhaul at the far end is used.
+    pub far: FarUse,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -154,6 +158,11 @@ pub(super) fn start(
             alive_count: config.alive_count_max,
         },
         remembered: memory.as_ref().and_then(remembered),
+        far: match hops {
+            0 => far::known(around.far, memory.as_ref(), SystemTime::now()),
+            _ => Known::default(),
+        },
+        served_by: far::command(far::placed(memory.as_ref())),
         env: environment(&config),
         timeout: config.connect_timeout,
         renounced: match hops {

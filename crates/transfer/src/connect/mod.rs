@@ -2,6 +2,7 @@
 
 mod again;
 mod agent_channels;
+mod far;
 mod gate;
 mod host;
 mod host_gate;
@@ -12,6 +13,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
+pub use far::{FarUse, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
