@@ -52,6 +52,7 @@ impl<'e> Server<'e> {
     /// # Errors
     /// The client does not speak SFTP. What was answered stands.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        self.session.parent = None;
         while self.answers.len() < GATHERED {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {

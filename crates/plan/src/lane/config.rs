@@ -97,6 +97,8 @@ pub(super) struct Server {
     pub(super) lsetstat: bool,
     pub(super) limits: bool,
     pub(super) expand_path: bool,
+    pub(super) put_file: bool,
+    pub(super) get_file: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -127,6 +129,8 @@ impl Server {
             lsetstat: info.has("lsetstat@openssh.com"),
             limits,
             expand_path: info.has("expand-path@openssh.com"),
+            put_file: info.has("put-file@longhaul"),
+            get_file: info.has("get-file@longhaul"),
             predict: config.predict && openssh,
             in_order: openssh,
             read: match (openssh, limits) {

@@ -79,6 +79,8 @@ pub struct SftpModel {
     injects: Vec<(Inject, usize)>,
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
+    /// Bytes that get-file answers more than it was asked for.
+    pub excess: u64,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
     rng: Rng,
@@ -97,6 +99,7 @@ impl SftpModel {
             injects: Vec::new(),
             changes: Vec::new(),
             hostile: Vec::new(),
+            excess: 0,
             log: Vec::new(),
             most_open: 0,
             rng: Rng::new(5),

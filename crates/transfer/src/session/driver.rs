@@ -85,6 +85,8 @@ pub(super) struct Driver {
     pub(super) heard: Instant,
     /// The run ends: nobody waits for what is not done.
     pub(super) leaving: bool,
+    /// Nothing more is asked for of trees.
+    pub(super) lists_held: bool,
 }
 
 impl Driver {
@@ -129,6 +131,7 @@ impl Driver {
             reconnecting: Reconnecting::default(),
             heard: now,
             leaving: false,
+            lists_held: false,
             options,
         })
     }
@@ -274,6 +277,12 @@ impl Driver {
                 }
                 Ok(Command::Expect(direction, files, bytes)) => {
                     self.growing.expect(direction, files, bytes);
+                }
+                Ok(Command::HoldLists(hold)) => {
+                    self.lists_held = hold;
+                    for on in &mut self.lanes {
+                        on.lane.hold_lists(now, hold);
+                    }
                 }
                 Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,

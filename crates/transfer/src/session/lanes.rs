@@ -146,9 +146,10 @@ impl Driver {
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
         // What the first lane heard holds for the others: their requests need not wait for it.
-        let heard = self.ends.server.get().filter(|_| peer.openssh);
+        let heard = self.ends.server.get();
+        let heard = heard.filter(|info| peer.openssh || info.is_ours());
         config.remembered = peer.remembered.or_else(|| heard.cloned());
-        config.predict = predict && peer.openssh;
+        config.predict = predict;
         let background = self.yielding.is_some();
         if background {
             config.length = LENGTH;
@@ -158,6 +159,7 @@ impl Driver {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);
         }
+        lane.hold_lists(now, self.lists_held);
         let report = LaneReport::of(&lane);
         self.spread.lane_opened(now, id, listing, report);
         self.changed = true;
