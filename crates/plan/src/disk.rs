@@ -107,6 +107,29 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
     },
+    /// All of it at once: `CreateTarget` (whose fields these are), one `Write` of `pieces` and
+    /// `FinishTarget`. Nothing is left of it where it fails. For small files, each of which would
+    /// else be three turns of a disk thread.
+    StoreTarget {
+        /// For which job.
+        job: JobId,
+        /// The final name.
+        target: PathBuf,
+        /// Write under the final name.
+        inplace: bool,
+        /// Replace a symlink that stands there.
+        replace_link: bool,
+        /// The temporary's name was written down.
+        keep: Option<Box<Keep>>,
+        /// All bytes of the file, in order.
+        pieces: Vec<Bytes>,
+        /// What the source has.
+        attributes: Attributes,
+        /// Keep times and all of mode.
+        preserve: bool,
+        /// fsync file and directory.
+        fsync: bool,
+    },
     /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
     Discard {
         /// For which job.
@@ -170,7 +193,7 @@ pub enum DiskReply {
         /// How many bytes.
         len: u64,
     },
-    /// `FinishTarget` is done: the file stands under its final name.
+    /// `FinishTarget` or `StoreTarget` is done: the file stands under its final name.
     Finished {
         /// For which job.
         job: JobId,
@@ -202,6 +225,7 @@ impl DiskRequest {
             | Self::Leave { job }
             | Self::Write { job, .. }
             | Self::FinishTarget { job, .. }
+            | Self::StoreTarget { job, .. }
             | Self::Discard { job } => *job,
         }
     }

@@ -83,6 +83,13 @@ pub enum JobKind {
         /// Which.
         path: RemotePath,
     },
+    /// Lists a directory and all below it, where the server has list-tree@longhaul; what is found
+    /// comes as [`LaneEvent::Tree`], from the beginning again when a lane is lost. Symlinks are not
+    /// followed.
+    ListTree {
+        /// Which.
+        path: RemotePath,
+    },
     /// Asks for attributes.
     Stat {
         /// Of what.
@@ -255,8 +262,13 @@ impl Keep {
     /// The temporary's path beside `target`, at the `tries`-th try of this attempt.
     pub fn temporary(&self, target: &[u8], tries: u8) -> Vec<u8> {
         let try_of_these = u64::from(tries) % TRIES;
-        let tag = self.tag.wrapping_add(8 * u64::from(self.again % AGAIN));
-        crate::tagged_name(target, tag.wrapping_add(try_of_these))
+        crate::tagged_name(target, self.letters().wrapping_add(try_of_these))
+    }
+
+    /// The letters of this attempt's first name; whoever finds it taken counts up, as
+    /// [`Keep::temporary`] does.
+    pub(crate) fn letters(&self) -> u64 {
+        self.tag.wrapping_add(8 * u64::from(self.again % AGAIN))
     }
 
     /// Every name that the temporary may have had.
@@ -353,6 +365,8 @@ pub enum LaneEvent {
     /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
+    /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
+    Tree(JobId, Vec<TreeStep>),
     /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
     /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
@@ -383,6 +397,20 @@ pub enum LaneEvent {
     Abandoned(JobId),
 }
 
+/// A step of a walk through a tree, which begins in its topmost directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeStep {
+    /// Something in the current directory that is not walked into: a directory, if it is one, has to
+    /// be listed by another job.
+    Entry(Vec<u8>, Attributes),
+    /// A directory in the current one, which is the current one from here on.
+    Enter(Vec<u8>, Attributes),
+    /// The current directory is at its end, and the one above is the current one again.
+    Leave,
+    /// The current directory cannot be listed, or not to its end.
+    Failed(String),
+}
+
 /// What the receiving end has of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -401,6 +429,7 @@ impl LaneEvent {
             Self::State(id, _)
             | Self::Progress(id, _)
             | Self::Entries(id, _)
+            | Self::Tree(id, _)
             | Self::Attributes(id, _)
             | Self::Path(id, _)
             | Self::Temp(id, _)

@@ -61,8 +61,11 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Mkdir { .. }
         | Request::Rmdir { .. }
         | Request::Rename { .. }
-        | Request::PosixRename { .. } => (true, false),
+        | Request::PosixRename { .. }
+        | Request::PutFile { .. } => (true, false),
         Request::Read { .. }
+        | Request::GetFile { .. }
+        | Request::ListTree { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
         | Request::Readlink { .. } => (false, true),

@@ -13,6 +13,8 @@ use crate::error::Refused;
 use crate::handles::Handles;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::tree::Trees;
+use crate::whole_file::{Parent, Put};
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h).
 pub(crate) const LONGEST: u32 = 256 * 1024;
@@ -30,6 +32,9 @@ pub(crate) struct Session<'e> {
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
     pub(crate) moved: Moved,
+    /// Where the small file before lay.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) trees: Trees,
 }
 
 /// What a client has moved so far.
@@ -52,6 +57,8 @@ impl<'e> Session<'e> {
             zone: TimeZone::system(),
             own: Own::default(),
             moved: Moved::default(),
+            parent: None,
+            trees: Trees::new(),
         }
     }
 
@@ -82,6 +89,10 @@ impl<'e> Session<'e> {
 
     fn carry_out(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
+        if !matches!(request, R::PutFile { .. } | R::GetFile { .. }) {
+            // It may move or remove that directory.
+            self.parent = None;
+        }
         match request {
             R::Open { path, flags, attrs } => self.open(path, flags, &attrs, reply),
             R::Close { handle } => self.close(handle),
@@ -141,6 +152,26 @@ impl<'e> Session<'e> {
                 });
                 Ok(())
             }
+            R::PutFile {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                data,
+            } => {
+                let put = Put {
+                    path,
+                    flags,
+                    tag,
+                    mode,
+                    attrs,
+                    data,
+                };
+                self.put_file(&put, reply)
+            }
+            R::GetFile { path, len } => self.get_file(path, len, reply),
+            R::ListTree { tree, flags, path } => self.list_tree(tree, flags, path, reply),
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,
                 "this server does not know the request",

@@ -169,7 +169,7 @@ fn read_at(file: &File, slices: &mut [IoSliceMut<'_>], offset: u64) -> Result<us
 }
 
 /// Writes all of `slices`, at the end of a file that is appended to; returns how many bytes.
-fn write_at(
+pub(crate) fn write_at(
     file: &File,
     mut slices: &mut [IoSlice<'_>],
     offset: Option<u64>,

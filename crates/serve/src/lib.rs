@@ -22,6 +22,8 @@ mod names;
 mod reply;
 mod set;
 mod stream;
+mod tree;
+mod whole_file;
 
 pub use access::Access;
 pub use answer::Moved;

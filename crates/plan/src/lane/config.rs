@@ -74,13 +74,14 @@ impl LaneConfig {
 
     /// Whether all may leave before VERSION comes.
     pub(super) fn early(&self) -> bool {
-        self.remembered.as_ref().is_some_and(|r| self.is_known(r))
+        let remembered = self.remembered.as_ref();
+        remembered.is_some_and(|info| self.answers_in_order(info))
     }
 
-    /// Whether a server that announces this numbers its handles as OpenSSH's does, and answers in
-    /// order.
-    fn is_known(&self, info: &ServerInfo) -> bool {
-        self.ours || self.openssh && info.is_openssh_set()
+    /// Whether it does, and numbers its handles as OpenSSH's does. What is ours says so itself,
+    /// whatever SSH server stands before it.
+    fn answers_in_order(&self, info: &ServerInfo) -> bool {
+        self.ours || info.is_ours() || self.openssh && info.is_openssh_set()
     }
 }
 
@@ -102,6 +103,8 @@ pub(super) struct Server {
     pub(super) lsetstat: bool,
     pub(super) limits: bool,
     pub(super) expand_path: bool,
+    pub(super) put_file: bool,
+    pub(super) get_file: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -124,7 +127,7 @@ const PAGE: u32 = 4096;
 
 impl Server {
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
-        let openssh = config.is_known(info);
+        let openssh = config.answers_in_order(info);
         let limits = info.has("limits@openssh.com");
         let mut server = Self {
             posix_rename: info.has("posix-rename@openssh.com"),
@@ -132,6 +135,8 @@ impl Server {
             lsetstat: info.has("lsetstat@openssh.com"),
             limits,
             expand_path: info.has("expand-path@openssh.com"),
+            put_file: info.has("put-file@longhaul"),
+            get_file: info.has("get-file@longhaul"),
             predict: config.predict && openssh,
             in_order: openssh,
             read: match (openssh, limits) {

@@ -36,8 +36,14 @@ pub(super) struct Core {
     pub(super) opens_succeed: bool,
     /// Jobs that want to open.
     pub(super) openers: VecDeque<JobId>,
+    /// Jobs that are one request, for which no handle is opened.
+    pub(super) wholes: VecDeque<JobId>,
     /// Jobs with data to read or write; the first is served until it has none.
     pub(super) streams: VecDeque<JobId>,
+    /// What the next tree is called.
+    pub(super) next_tree: u32,
+    /// Nothing more is asked for of trees.
+    pub(super) lists_held: bool,
     pub(super) stalls_depth: u64,
     pub(super) stalls_disk: u64,
     /// Bytes that may still be asked for or sent, where somebody else says how fast.
@@ -77,6 +83,12 @@ pub(super) enum What {
         offset: u64,
         len: u64,
     },
+    /// All of a file there.
+    PutFile {
+        len: u64,
+    },
+    /// All of a file from there.
+    GetFile,
     Attributes,
     Mode,
     Sync,
@@ -85,6 +97,8 @@ pub(super) enum What {
     Rename,
     RemoveTemp,
     Readdir,
+    /// A part of a tree.
+    Tree,
     /// The request that is the job, or its n-th step.
     Step(u8),
 }
@@ -126,7 +140,10 @@ impl Core {
             open: 0,
             opens_succeed: false,
             openers: VecDeque::new(),
+            wholes: VecDeque::new(),
             streams: VecDeque::new(),
+            next_tree: 0,
+            lists_held: false,
             stalls_depth: 0,
             stalls_disk: 0,
             pace: None,
@@ -166,6 +183,19 @@ impl Core {
         self.sent(id, Some(job), What::Write { offset, len }, len);
     }
 
+    /// Sends a whole file, whose data are in `block`.
+    pub(super) fn send_put_file(&mut self, job: JobId, request: &Request<'_>, block: Block) {
+        let len = block.len() as u64;
+        let id = self.client.request_with(request, block);
+        self.sent(id, Some(job), What::PutFile { len }, len);
+    }
+
+    /// Asks for a whole file, which is expected to have `expected` bytes.
+    pub(super) fn send_get_file(&mut self, job: JobId, path: &[u8], len: u32, expected: u64) {
+        let id = self.client.request(&Request::GetFile { path, len });
+        self.sent(id, Some(job), What::GetFile, expected);
+    }
+
     /// Sends a SYMLINK in the server's order.
     pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
         let id = self.client.symlink(link, points_to);
@@ -197,7 +227,8 @@ impl Core {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
-        if matches!(sent.what, What::Read { .. } | What::Write { .. }) {
+        let moves = |what| matches!(what, What::Read { .. } | What::Write { .. });
+        if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile) {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
         }
@@ -330,7 +361,11 @@ impl Core {
 
     /// An empty block for `len` bytes of file data behind a WRITE header.
     pub(super) fn block(&self, handle: usize, len: usize) -> Block {
-        let reserve = Client::write_reserve(handle);
+        self.block_behind(Client::write_reserve(handle), len)
+    }
+
+    /// The same behind `reserve` bytes.
+    pub(super) fn block_behind(&self, reserve: usize, len: usize) -> Block {
         Block::new(&self.config.pool, self.config.slot, reserve, len)
     }
 

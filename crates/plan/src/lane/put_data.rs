@@ -1,11 +1,10 @@
 //! An upload's way from the source into the open file.
 
-use sftp::{Attrs, OpenFlags, Request};
+use sftp::{Attrs, OpenFlags, Request, temp_name};
 use wire::Block;
 
 use super::core::{Core, What};
 use super::put::{FIRST, Part, Put, Target};
-use super::temp_name::temp_name;
 use crate::DiskRequest;
 
 impl Put {
@@ -154,10 +153,14 @@ impl Put {
         self.close(core);
         self.tell_end(core, end);
         // Of a file in parts nobody but who divides it knows.
-        if !matches!(self.part, Part::Whole { .. }) {
-            return;
+        if matches!(self.part, Part::Whole { .. }) {
+            self.warn_if_shrunk(core, end);
         }
-        if end < self.attempt.meta.attributes.size.unwrap_or(0) && !self.attempt.meta.stream {
+    }
+
+    pub(super) fn warn_if_shrunk(&self, core: &mut Core, end: u64) {
+        let meta = &self.attempt.meta;
+        if end < meta.attributes.size.unwrap_or(0) && !meta.stream {
             self.warn(core, "the file shrank while it was read");
         }
     }

@@ -3,6 +3,7 @@ use sftp::{Attrs, Reply};
 use super::core::{Core, What};
 use super::get::Get;
 use super::list::List;
+use super::list_tree::ListTree;
 use super::put::{Part, Put};
 use super::single::Single;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
@@ -19,6 +20,7 @@ enum Machine {
     Put(Box<Put>),
     Get(Box<Get>),
     List(List),
+    Tree(ListTree),
     Single(Single),
 }
 
@@ -85,6 +87,7 @@ impl Task {
                 options,
             } => Machine::Get(Box::new(Get::new(id, source.0, target, known, options))),
             JobKind::List { path } => Machine::List(List::new(id, path.0)),
+            JobKind::ListTree { path } => Machine::Tree(ListTree::new(id, path.0)),
             kind => Machine::Single(Single::new(id, kind)),
         };
         Self { job, machine }
@@ -96,6 +99,7 @@ impl Task {
             Machine::Get(get) => get.start(core),
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
+            Machine::Tree(tree) => return tree.start(core),
             Machine::Single(single) => return single.start(core),
         }
         Step::Goes
@@ -106,7 +110,24 @@ impl Task {
             Machine::Put(put) => put.open(core),
             Machine::Get(get) => get.open(core),
             Machine::List(list) => list.open(core),
-            Machine::Single(_) => {}
+            Machine::Tree(_) | Machine::Single(_) => {}
+        }
+    }
+
+    /// Its turn to be sent, or asked for, in one request has come.
+    pub(super) fn go_whole(&mut self, core: &mut Core) {
+        match &mut self.machine {
+            Machine::Put(put) => put.go_whole(core),
+            Machine::Get(get) => get.go_whole(core),
+            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => {}
+        }
+    }
+
+    /// Listings may go on.
+    pub(super) fn list_on(&mut self, core: &mut Core) -> Step {
+        match &mut self.machine {
+            Machine::Tree(tree) => tree.settle(core),
+            _ => Step::Goes,
         }
     }
 
@@ -119,7 +140,7 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.stream(core),
             Machine::Get(get) => get.stream(core),
-            Machine::List(_) | Machine::Single(_) => false,
+            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => false,
         }
     }
 
@@ -133,6 +154,7 @@ impl Task {
             Machine::Put(put) => put.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
+            Machine::Tree(tree) => Ok(tree.on_reply(core, reply)),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
         }
     }
@@ -141,7 +163,7 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
-            Machine::List(_) | Machine::Single(_) => Step::Goes,
+            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => Step::Goes,
         }
     }
 
@@ -159,6 +181,10 @@ impl Task {
             Machine::List(list) => {
                 list.fail(fault);
                 list.settle(core)
+            }
+            Machine::Tree(tree) => {
+                tree.fail(fault);
+                tree.settle(core)
             }
             // One round trip, and done.
             Machine::Single(_) => Step::Goes,
@@ -185,7 +211,7 @@ impl Task {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
             Machine::Single(single) => single.temporary(),
-            Machine::Get(_) | Machine::List(_) => None,
+            Machine::Get(_) | Machine::List(_) | Machine::Tree(_) => None,
         }
     }
 

@@ -263,6 +263,24 @@ impl Disk {
                 self.files.insert(target.path, (target.data, attributes));
                 DiskReply::Finished { job }
             }
+            DiskRequest::StoreTarget {
+                job,
+                target,
+                pieces,
+                attributes,
+                ..
+            } => {
+                let data: Vec<u8> = pieces.concat();
+                if self
+                    .full_at
+                    .is_some_and(|n| self.written + data.len() as u64 > n)
+                {
+                    return failed(job, "no space left on device");
+                }
+                self.written += data.len() as u64;
+                self.files.insert(target, (data, attributes));
+                DiskReply::Finished { job }
+            }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 self.joined.remove(&job);

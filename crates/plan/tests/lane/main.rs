@@ -7,4 +7,5 @@ mod lists;
 mod puts;
 mod round_trips;
 mod surprises;
+mod whole;
 mod world;

@@ -6,6 +6,7 @@ mod faults;
 mod fs;
 mod handles;
 mod link;
+mod ours;
 mod serve;
 mod server;
 mod witness;

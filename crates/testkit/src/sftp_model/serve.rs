@@ -91,6 +91,15 @@ impl SftpModel {
                 self.say(id, &Response::ExtendedReply { body });
                 Ok(())
             }
+            Request::PutFile {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                data,
+            } if self.has(&request) => self.put_file(id, (path, flags), (tag, mode), &attrs, data),
+            Request::GetFile { path, len } if self.has(&request) => self.get_file(id, path, len),
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }
     }

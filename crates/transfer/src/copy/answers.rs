@@ -46,6 +46,13 @@ impl Engine<'_> {
                     }
                 }
             },
+            LaneEvent::Tree(id, steps) => {
+                if let Some((_, Purpose::Walk(walk, tag))) = self.jobs.get(&id) {
+                    let (walk, tag) = (*walk, *tag);
+                    self.announce_tree(&steps);
+                    self.walks.handle(walk, tag, Answer::Tree(steps));
+                }
+            }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
@@ -182,8 +189,13 @@ impl Engine<'_> {
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
-        if let Some((_, Purpose::Boot(_))) = self.jobs.get(&id) {
-            self.keeper.boot_lost = true;
+        match self.jobs.get(&id) {
+            Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Restarted);
+            }
+            _ => {}
         }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)

@@ -124,6 +124,33 @@ pub(super) fn execute_on_files(
             target.finish(finish).map_err(failed)?;
             Ok((DiskReply::Finished { job }, None))
         }
+        (
+            DiskRequest::StoreTarget {
+                job,
+                target,
+                inplace,
+                replace_link,
+                keep,
+                pieces,
+                attributes,
+                preserve,
+                fsync,
+            },
+            _,
+        ) => {
+            let kept = keep.map(|keep| (*keep, false));
+            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            target.sums = ledger.map(|ledger| ledger.open(job));
+            let size = target.write(0, pieces).map_err(failed)?;
+            let finish = Finish {
+                size,
+                attributes,
+                preserve,
+                fsync,
+            };
+            target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job }, None))
+        }
         (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
             let mtime = target.sync().map_err(failed)?;
             Ok((DiskReply::Synced { job, mtime }, None))

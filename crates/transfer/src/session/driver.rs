@@ -86,6 +86,8 @@ pub(super) struct Driver {
     pub(super) heard: Instant,
     /// The run ends: nobody waits for what is not done.
     pub(super) leaving: bool,
+    /// Nothing more is asked for of trees.
+    pub(super) lists_held: bool,
 }
 
 impl Driver {
@@ -131,6 +133,7 @@ impl Driver {
             reconnecting: Reconnecting::default(),
             heard: now,
             leaving: false,
+            lists_held: false,
             options,
         })
     }
@@ -284,6 +287,12 @@ impl Driver {
                 }
                 Ok(Command::Expect(direction, files, bytes)) => {
                     self.growing.expect(direction, files, bytes);
+                }
+                Ok(Command::HoldLists(hold)) => {
+                    self.lists_held = hold;
+                    for on in &mut self.lanes {
+                        on.lane.hold_lists(now, hold);
+                    }
                 }
                 Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,

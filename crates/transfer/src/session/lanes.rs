@@ -202,12 +202,13 @@ impl Driver {
         config.openssh = peer.openssh;
         config.ours = served;
         // What the first lane heard holds for the others: their requests need not wait for it.
-        let heard = self.far.stock().filter(|_| peer.openssh).cloned();
+        let heard = self.far.stock();
+        let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
         config.remembered = match served {
             true => self.far.serves().cloned(),
             false => peer.remembered.or(heard),
         };
-        config.predict = predict && (peer.openssh || served);
+        config.predict = predict;
         let background = self.yielding.is_some();
         if background {
             config.length = LENGTH;
@@ -217,6 +218,7 @@ impl Driver {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);
         }
+        lane.hold_lists(now, self.lists_held);
         let report = LaneReport::of(&lane);
         Some(LaneOnChannel {
             id,

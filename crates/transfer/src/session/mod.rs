@@ -138,6 +138,8 @@ enum Command {
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),
     Leave(String),
+    /// Nothing more is asked for of trees, or again.
+    HoldLists(bool),
     /// The handle is gone.
     End,
 }
@@ -261,6 +263,12 @@ impl Session {
     /// connections can be begun in time.
     pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
         self.command(Command::Expect(direction, files, bytes));
+    }
+
+    /// Asks for no more of the trees that are being listed, or goes on: what they bring is for the
+    /// caller to hold.
+    pub fn hold_lists(&self, hold: bool) {
+        self.command(Command::HoldLists(hold));
     }
 
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
