@@ -8,6 +8,7 @@
 //! argument.
 
 mod background;
+pub mod delta;
 mod depth;
 mod disk;
 mod growth;

@@ -7,6 +7,7 @@
 //! replies must fit their requests, names are handed on as bytes for the caller to check.
 
 mod attrs;
+pub mod blocks;
 mod client;
 mod error;
 mod ids;

@@ -236,6 +236,10 @@ requests! {
         UsersGroupsById = "users-groups-by-id@openssh.com" -> UsersGroups {
             users: &'a [u8], groups: &'a [u8]
         }
+        /// Sums of the blocks of a range of an open file ([`crate::blocks`]).
+        Hash = "hash@longhaul" -> Sums {
+            handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
+        }
     }
 }
 
@@ -250,6 +254,7 @@ pub(crate) enum Expect {
     Statvfs,
     Limits,
     UsersGroups,
+    Sums,
 }
 
 macro_rules! responses {

@@ -62,6 +62,9 @@ pub(crate) fn fit(
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
+        (Expect::Sums, Response::ExtendedReply { body }) => {
+            Reply::Sums(Bytes::copy_from_slice(body.0))
+        }
         _ => return Err(wrong(pending, number)),
     })
 }

@@ -36,6 +36,8 @@ pub enum Reply {
         /// Of the groups.
         groups: Vec<Vec<u8>>,
     },
+    /// hash@longhaul: the sums one behind the other, unchecked.
+    Sums(Bytes),
 }
 
 /// A STATUS.
