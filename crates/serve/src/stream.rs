@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
-use sftp::{Init, OPENSSH_EXTENSIONS, Piece, Request, Splitter, Version, frame};
+use sftp::{Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version, frame};
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
@@ -92,7 +92,7 @@ impl<'e> Server<'e> {
         Init::decode(message).map_err(|_| StreamError::NoInit)?;
         self.greeted = true;
         let mut pairs = Vec::new();
-        for (name, data) in OPENSSH_EXTENSIONS {
+        for (name, data) in OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS) {
             name.as_bytes().write(&mut pairs);
             data.as_bytes().write(&mut pairs);
         }

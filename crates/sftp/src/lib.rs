@@ -24,6 +24,6 @@ pub use error::Error;
 pub use ids::{OpenFlags, RequestId};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use reply::{Handle, Name, Reply, Status, Statvfs, printable};
-pub use server_info::{Limits, OPENSSH_EXTENSIONS, ServerInfo};
+pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
 pub use splitter::{Piece, Splitter};
 pub use status::{StatusCode, StatusText};

@@ -70,11 +70,13 @@ impl LaneConfig {
 
     /// Whether all may leave before VERSION comes.
     pub(super) fn early(&self) -> bool {
-        self.openssh
-            && self
-                .remembered
-                .as_ref()
-                .is_some_and(ServerInfo::is_openssh_set)
+        let remembered = self.remembered.as_ref();
+        remembered.is_some_and(|info| self.answers_in_order(info))
+    }
+
+    /// What is ours says so itself, whatever SSH server stands before it.
+    fn answers_in_order(&self, info: &ServerInfo) -> bool {
+        info.is_ours() || self.openssh && info.is_openssh_set()
     }
 }
 
@@ -117,7 +119,7 @@ const PAGE: u32 = 4096;
 
 impl Server {
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
-        let openssh = config.openssh && info.is_openssh_set();
+        let openssh = config.answers_in_order(info);
         let limits = info.has("limits@openssh.com");
         let mut server = Self {
             posix_rename: info.has("posix-rename@openssh.com"),

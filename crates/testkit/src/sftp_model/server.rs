@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, Piece, Request, RequestId, Response, Splitter, StatusCode,
-    StatusText, Version, frame,
+    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
+    StatusCode, StatusText, Version, frame,
 };
 use wire::{Field, Rest};
 
@@ -39,6 +39,15 @@ impl Personality {
             shuffles: false,
             no_setstat: false,
         }
+    }
+
+    /// `longhaul serve`, which answers as OpenSSH does and has extensions of its own.
+    pub fn ours() -> Self {
+        let own = OUR_EXTENSIONS.iter();
+        let own = own.map(|(n, d)| (n.as_bytes().to_vec(), d.as_bytes().to_vec()));
+        let mut ours = Self::openssh();
+        ours.extensions.extend(own);
+        ours
     }
 
     /// A server without extensions, with long random handles, that answers READs with at most
