@@ -63,6 +63,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Rename { .. }
         | Request::PosixRename { .. } => (true, false),
         Request::Read { .. }
+        | Request::Hash { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
         | Request::Readlink { .. } => (false, true),

@@ -11,6 +11,7 @@ use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
+use crate::hashes::Asked;
 use crate::reply::Reply;
 use crate::set::set_open;
 
@@ -140,6 +141,23 @@ impl<'e> Session<'e> {
                     handles: self.handles.most() as u64,
                 });
                 Ok(())
+            }
+            R::Hash {
+                handle,
+                offset,
+                len,
+                block,
+                kind,
+                key,
+            } => {
+                let asked = Asked {
+                    offset,
+                    len,
+                    block,
+                    kind,
+                    key,
+                };
+                self.hash(handle, &asked, reply)
             }
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,

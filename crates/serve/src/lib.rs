@@ -16,6 +16,7 @@ mod error;
 mod export;
 mod files;
 mod handles;
+mod hashes;
 pub mod listen;
 mod longname;
 mod names;

@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::copy::Delta;
 use transfer::sums::Wants;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
@@ -45,6 +46,7 @@ pub(crate) struct CopyArgs {
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
     pub(crate) no_resume: bool,
+    pub(crate) delta: Delta,
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,

@@ -40,6 +40,21 @@ pub struct Compared {
     pub differs: Vec<(u64, u64)>,
 }
 
+impl Compared {
+    /// Adds what was found of the range behind.
+    pub fn append(&mut self, mut behind: Self) {
+        self.own.append(&mut behind.own);
+        let mut differs = behind.differs.into_iter().peekable();
+        if let (Some((_, end)), Some((from, to))) = (self.differs.last_mut(), differs.peek().copied())
+            && *end == from
+        {
+            *end = to;
+            differs.next();
+        }
+        self.differs.extend(differs);
+    }
+}
+
 /// Compares the `bytes` at `offset`, which begin with a block, to what the basis has there: its
 /// sums as they came, none where it has ended.
 pub fn compare(key: &SumKey, block: u32, offset: u64, bytes: &[u8], basis: &[u8]) -> Compared {

@@ -97,6 +97,8 @@ pub(super) struct Server {
     pub(super) lsetstat: bool,
     pub(super) limits: bool,
     pub(super) expand_path: bool,
+    /// It makes sums of blocks, and copies between open files.
+    pub(super) sums: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -127,6 +129,7 @@ impl Server {
             lsetstat: info.has("lsetstat@openssh.com"),
             limits,
             expand_path: info.has("expand-path@openssh.com"),
+            sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,
             in_order: openssh,
             read: match (openssh, limits) {

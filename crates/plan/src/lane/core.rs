@@ -85,6 +85,15 @@ pub(super) enum What {
     Rename,
     RemoveTemp,
     Readdir,
+    /// hash@longhaul.
+    Sums {
+        offset: u64,
+        len: u64,
+    },
+    /// copy-data.
+    Copied {
+        len: u64,
+    },
     /// The request that is the job, or its n-th step.
     Step(u8),
 }
@@ -101,6 +110,11 @@ const SMALL_AHEAD: u64 = 640 << 10;
 const LONG: Duration = Duration::from_millis(10);
 /// Files are small when a request moves less than this.
 const SMALL: u64 = 16 << 10;
+/// What a file that is there in an older form costs at both ends: hashed, copied and hashed again,
+/// about 300 MB of it a second (docs/design/0009-delta.md).
+const REBUILT: f64 = 300e6;
+/// The rate of a lane is known when it has moved so much.
+const MEASURED: u64 = 64 << 20;
 /// The disk may read this far ahead of what may be in flight.
 const READ_AHEAD: u64 = 1 << 20;
 
@@ -230,6 +244,14 @@ impl Core {
     /// Whether the pace that was set leaves room for more.
     fn is_in_pace(&self) -> bool {
         self.pace.is_none_or(|left| left > self.reading)
+    }
+
+    /// Whether sending a file takes longer than finding out what of it is there: over a long path,
+    /// or one that was seen to be slow.
+    pub(super) fn sends_slower_than_hashing(&self) -> bool {
+        let measured = self.paced >= MEASURED;
+        let slow = measured && self.bytes.rate().is_some_and(|rate| rate < REBUILT);
+        slow || self.bytes.latency().is_some_and(|latency| latency >= LONG)
     }
 
     /// Whether a small request may leave.

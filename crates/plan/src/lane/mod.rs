@@ -2,6 +2,7 @@
 
 mod config;
 mod core;
+mod delta;
 mod ending;
 mod get;
 mod get_data;

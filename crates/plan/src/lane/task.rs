@@ -1,6 +1,7 @@
 use sftp::{Attrs, Reply};
 
 use super::core::{Core, What};
+use super::delta::Delta;
 use super::get::Get;
 use super::list::List;
 use super::put::{Part, Put};
@@ -17,6 +18,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 enum Machine {
     Put(Box<Put>),
+    Delta(Box<Delta>),
     Get(Box<Get>),
     List(List),
     Single(Single),
@@ -48,6 +50,15 @@ impl Task {
             } => {
                 let part = Part::Whole { source };
                 Machine::Put(Box::new(Put::new(id, part, target.0, options)))
+            }
+            JobKind::PutDelta {
+                source,
+                target,
+                options,
+                always,
+            } => {
+                let delta = Delta::new(id, source, target.0, options, always);
+                Machine::Delta(Box::new(delta))
             }
             JobKind::CreateTemp {
                 file,
@@ -93,6 +104,7 @@ impl Task {
     pub(super) fn start(&mut self, core: &mut Core) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.start(core),
+            Machine::Delta(delta) => return delta.start(core),
             Machine::Get(get) => get.start(core),
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
@@ -104,6 +116,7 @@ impl Task {
     pub(super) fn open(&mut self, core: &mut Core) {
         match &mut self.machine {
             Machine::Put(put) => put.open(core),
+            Machine::Delta(delta) => delta.open(core),
             Machine::Get(get) => get.open(core),
             Machine::List(list) => list.open(core),
             Machine::Single(_) => {}
@@ -118,6 +131,7 @@ impl Task {
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
         match &mut self.machine {
             Machine::Put(put) => put.stream(core),
+            Machine::Delta(delta) => delta.stream(core),
             Machine::Get(get) => get.stream(core),
             Machine::List(_) | Machine::Single(_) => false,
         }
@@ -131,6 +145,7 @@ impl Task {
     ) -> Result<Step, Surprise> {
         match &mut self.machine {
             Machine::Put(put) => put.on_reply(core, what, &reply),
+            Machine::Delta(delta) => delta.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
@@ -140,6 +155,7 @@ impl Task {
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.on_disk(core, reply),
+            Machine::Delta(delta) => delta.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
             Machine::List(_) | Machine::Single(_) => Step::Goes,
         }
@@ -152,6 +168,7 @@ impl Task {
                 put.cancel(fault, leaving);
                 put.settle(core)
             }
+            Machine::Delta(delta) => delta.cancel(core, fault, leaving),
             Machine::Get(get) => {
                 get.fail(fault);
                 get.settle(core)
@@ -184,6 +201,7 @@ impl Task {
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
+            Machine::Delta(delta) => delta.temporary(),
             Machine::Single(single) => single.temporary(),
             Machine::Get(_) | Machine::List(_) => None,
         }
@@ -194,6 +212,9 @@ impl Task {
         let job = self.job.id;
         match &self.machine {
             Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
+            Machine::Delta(delta) if delta.holds_source() => {
+                Some(DiskRequest::CloseSource { job })
+            }
             Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
             _ => None,
         }

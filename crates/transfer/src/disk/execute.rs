@@ -7,7 +7,7 @@ use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
-use super::{Finish, adopt_target, create_target, local_fault, open_source};
+use super::{Finish, adopt_target, create_target, delta, local_fault, open_source};
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
@@ -66,6 +66,10 @@ pub(super) fn execute_on_files(
             }
             Err(e) => Err(failed(e)),
         },
+        (request @ (DiskRequest::Compare { .. } | DiskRequest::Search { .. }), file) => {
+            let reply = delta::execute(request, file.as_ref()).map_err(failed)?;
+            Ok((reply, None))
+        }
         (
             DiskRequest::CreateTarget {
                 job,

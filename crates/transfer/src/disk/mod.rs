@@ -5,6 +5,7 @@
 
 mod adopt;
 mod check;
+mod delta;
 mod error;
 mod execute;
 mod pool;

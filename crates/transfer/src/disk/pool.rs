@@ -362,7 +362,11 @@ impl Shared {
 fn shares(request: &DiskRequest) -> bool {
     matches!(
         request,
-        DiskRequest::Read { .. } | DiskRequest::Write { .. } | DiskRequest::SyncTarget { .. }
+        DiskRequest::Read { .. }
+            | DiskRequest::Compare { .. }
+            | DiskRequest::Search { .. }
+            | DiskRequest::Write { .. }
+            | DiskRequest::SyncTarget { .. }
     )
 }
 

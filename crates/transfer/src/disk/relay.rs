@@ -115,6 +115,10 @@ impl Relay {
                 len,
                 block,
             } => state.read(shared, job, offset, len, block, false),
+            // Nobody rebuilds what is passed on.
+            DiskRequest::Compare { job, .. } | DiskRequest::Search { job, .. } => {
+                shared.reply(DiskReply::Released { job });
+            }
             DiskRequest::CloseSource { job } => {
                 state.abandon();
                 shared.reply(DiskReply::Released { job });

@@ -95,6 +95,19 @@ impl Source {
         all
     }
 
+    /// Appends `len` bytes at `offset` to `out`, or what of them the file has.
+    pub(super) fn append(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let end = out.len() + len;
+        let start = out.len();
+        while out.len() < end {
+            let at = offset + (out.len() - start) as u64;
+            if sys::append_at(&self.file, out, end - out.len(), at)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// There is more to read than the first block: lets the kernel read further ahead, and looks
     /// where that may be. A small file needs neither call.
     pub(crate) fn expect_more(&mut self) {

@@ -1,0 +1,78 @@
+//! Whether what was rebuilt is the source: the older form may have changed between its sums and
+//! its copy, the source between its sums and what was sent of it, and a server may be mistaken.
+
+use sftp::Reply;
+use sftp::blocks::BlockSum;
+
+use super::rebuild::ASKED;
+use super::{Delta, Stage};
+use crate::delta::SEGMENT;
+use crate::lane::core::Core;
+use crate::lane::put::Put;
+use crate::lane::task::Step;
+use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
+
+impl Delta {
+    /// Asks for the sums of the next segment of the temporary.
+    pub(super) fn ask_next(&mut self, core: &mut Core) -> bool {
+        let size = self.size();
+        let (Some(handle), true) = (
+            self.handles.new.clone(),
+            self.checked.asked < size && self.checked.in_flight < ASKED,
+        ) else {
+            return false;
+        };
+        let offset = self.checked.asked;
+        let len = SEGMENT.min(size - offset);
+        self.checked.asked += len;
+        self.checked.in_flight += 1;
+        self.ask_sums(core, handle.as_bytes(), offset, len);
+        true
+    }
+
+    pub(super) fn on_checked(&mut self, offset: u64, len: u64, reply: &Reply) {
+        self.checked.in_flight -= 1;
+        let own = self.own.remove(&offset).unwrap_or_default();
+        let same = match reply {
+            Reply::Sums(sums) if self.is_whole(sums, len) => {
+                let there = BlockSum::read_all(sums).map(|sum| sum.strong);
+                there.eq(own)
+            }
+            _ => false,
+        };
+        self.plain |= !same;
+    }
+
+    pub(super) fn check(&mut self, core: &mut Core) {
+        if self.checked.asked < self.size() || self.checked.in_flight > 0 {
+            return;
+        }
+        self.reach(core, FileState::Written);
+        self.stage = Stage::Closing;
+        self.close(core);
+        if std::mem::take(&mut self.source_open) {
+            self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
+        }
+    }
+
+    /// Everything is there and closed: attributes and name, as for any other upload.
+    pub(super) fn finish(&mut self, core: &mut Core) -> Step {
+        let Some(temp) = self.temp.take() else {
+            core.event(LaneEvent::Abandoned(self.id));
+            return Step::Over;
+        };
+        let temp = Temp {
+            temp: RemotePath(temp),
+            target: RemotePath(self.path.clone()),
+            replaces: true,
+            mode: self.old.map(|old| old.mode),
+        };
+        let mut options = self.options.clone();
+        // Nothing of it is written down: nobody would find it.
+        options.keep = None;
+        let mut put = Put::finish(self.id, temp, self.meta.attributes, None, options);
+        put.start(core);
+        self.stage = Stage::Finishing(Box::new(put));
+        Step::Goes
+    }
+}
