@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sftp::blocks::{Strong, SumKey};
-use sftp::{Handle, Reply, Request};
+use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::core::{Core, What};
 use super::put::Put;
@@ -191,7 +191,12 @@ impl Delta {
                 }
             }
             What::Write { len, .. } => self.on_moved(core, len, reply),
-            What::RemoveTemp => self.temp = None,
+            What::Step(CLOSE) if !self.given_up() => {
+                if let Err(status) = words::status(reply) {
+                    self.fail(words::refused(words::CLOSING, status));
+                }
+            }
+            What::RemoveTemp => self.on_removed(core, reply),
             _ => {}
         }
         Ok(self.settle(core))
@@ -280,6 +285,21 @@ impl Delta {
         self.source_open || self.disk_pending > 0
     }
 
+    fn on_removed(&mut self, core: &mut Core, reply: &Reply) {
+        let Some(temp) = self.temp.take() else { return };
+        match words::status(reply) {
+            Err(status) if status.code != StatusCode::NO_SUCH_FILE => {
+                let name = sftp::printable(&temp, 4096);
+                let text = format!("the temporary {name} could not be removed");
+                match &mut self.fault {
+                    Some(fault) => fault.what.push_str(&format!("; {text}")),
+                    None => core.event(LaneEvent::Warning(self.id, text)),
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn given_up(&self) -> bool {
         self.fault.is_some() || self.plain
     }
@@ -323,7 +343,9 @@ impl Delta {
         if std::mem::replace(&mut self.handles.closing, true) {
             return;
         }
-        for handle in [self.handles.old.take(), self.handles.new.take()] {
+        // The lowest number last: it is what a server like sftp-server gives next, and what is
+        // predicted.
+        for handle in [self.handles.new.take(), self.handles.old.take()] {
             if let Some(handle) = handle {
                 let handle = handle.as_bytes();
                 self.send(core, What::Step(CLOSE), &Request::Close { handle });

@@ -91,6 +91,9 @@ impl SftpModel {
                 self.say(id, &Response::ExtendedReply { body });
                 Ok(())
             }
+            Request::Hash { .. } | Request::CopyData { .. } if self.has(&request) => {
+                self.serve_blocks(id, request)
+            }
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }
     }
@@ -133,7 +136,7 @@ impl SftpModel {
     }
 
     /// The file a handle is open on.
-    fn inode(&mut self, handle: &[u8], writing: bool) -> Result<u64, StatusCode> {
+    pub(super) fn inode(&mut self, handle: &[u8], writing: bool) -> Result<u64, StatusCode> {
         match self.handles.get_mut(handle) {
             Some(Open::File {
                 inode,

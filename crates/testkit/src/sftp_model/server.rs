@@ -71,6 +71,10 @@ type Change = Box<dyn FnOnce(&mut Fs) + Send>;
 pub struct SftpModel {
     /// What it serves.
     pub fs: Fs,
+    /// Its sums are those of other blocks.
+    pub lies_about_sums: bool,
+    /// Bytes that copy-data has copied.
+    pub copied: u64,
     pub(super) personality: Personality,
     splitter: Splitter,
     greeted: bool,
@@ -89,6 +93,8 @@ impl SftpModel {
     pub fn new(fs: Fs, personality: Personality) -> Self {
         Self {
             fs,
+            lies_about_sums: false,
+            copied: 0,
             splitter: Splitter::new(256 * 1024),
             greeted: false,
             handles: Handles::new(personality.handles),
