@@ -3,6 +3,7 @@
 mod accounts;
 mod certificates;
 mod clients;
+mod delta;
 mod far;
 mod files;
 mod hindered;

@@ -49,6 +49,29 @@ pub enum DiskRequest {
         /// Empty block with room for it.
         block: Block,
     },
+    /// The same, for a block that is to be made smaller, where it can be: [`DiskReply::Packed`].
+    ReadPacked {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How much.
+        len: usize,
+        /// Empty block with room for it.
+        block: Block,
+    },
+    /// Writes at `offset` the `len` bytes that `packed` unpacks to; fails where it does not.
+    /// Answered as a `Write`.
+    WritePacked {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// How many bytes it claims to be.
+        len: u32,
+        /// As they came.
+        packed: Bytes,
+    },
     /// Reads up to `len` bytes of the source at `offset` and compares them, block by block, to the
     /// sums that a basis has there ([`crate::delta::compare`]).
     Compare {
@@ -171,6 +194,19 @@ pub enum DiskReply {
         /// What.
         block: Block,
     },
+    /// `ReadPacked` is done.
+    Packed {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How many bytes of the source it is; fewer than asked for mean that the file ends there.
+        len: u64,
+        /// It is what they became ([`sftp::packed`]); else they are in `block` as they are.
+        smaller: bool,
+        /// What is to be sent.
+        block: Block,
+    },
     /// `Compare` is done.
     Compared {
         /// For which job.
@@ -252,6 +288,8 @@ impl DiskRequest {
             Self::OpenSource { job, .. }
             | Self::Join { job, .. }
             | Self::Read { job, .. }
+            | Self::ReadPacked { job, .. }
+            | Self::WritePacked { job, .. }
             | Self::Compare { job, .. }
             | Self::Search { job, .. }
             | Self::CloseSource { job }
@@ -271,6 +309,7 @@ impl DiskReply {
         match self {
             Self::Opened { job, .. }
             | Self::Read { job, .. }
+            | Self::Packed { job, .. }
             | Self::Compared { job, .. }
             | Self::Searched { job, .. }
             | Self::Created { job, .. }

@@ -29,7 +29,7 @@ pub use job::{
     RemotePath, Span, Temp,
 };
 pub use lane::{
-    Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, tagged_name, temp_name,
+    Lane, LaneConfig, LaneError, LaneStats, Pack, Random, Unfinished, tagged_name, temp_name,
 };
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,

@@ -54,6 +54,7 @@ fn effect(request: &Request<'_>) -> Effect {
             (true, true)
         }
         Request::Write { .. }
+        | Request::WriteZstd { .. }
         | Request::Setstat { .. }
         | Request::Fsetstat { .. }
         | Request::Lsetstat { .. }
@@ -63,6 +64,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Rename { .. }
         | Request::PosixRename { .. } => (true, false),
         Request::Read { .. }
+        | Request::ReadZstd { .. }
         | Request::Hash { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }

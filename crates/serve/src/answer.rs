@@ -11,6 +11,7 @@ use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
+use crate::packed::Packing;
 use crate::hashes::Asked;
 use crate::reply::Reply;
 use crate::set::set_open;
@@ -31,6 +32,7 @@ pub(crate) struct Session<'e> {
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
     pub(crate) moved: Moved,
+    pub(crate) packing: Packing,
 }
 
 /// What a client has moved so far.
@@ -53,6 +55,7 @@ impl<'e> Session<'e> {
             zone: TimeZone::system(),
             own: Own::default(),
             moved: Moved::default(),
+            packing: Packing::default(),
         }
     }
 
@@ -142,6 +145,17 @@ impl<'e> Session<'e> {
                 });
                 Ok(())
             }
+            R::WriteZstd {
+                handle,
+                offset,
+                len,
+                data,
+            } => self.write_zstd(handle, offset, len, data),
+            R::ReadZstd {
+                handle,
+                offset,
+                len,
+            } => self.read_zstd(handle, offset, len, reply),
             R::Hash {
                 handle,
                 offset,

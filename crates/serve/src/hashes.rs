@@ -1,10 +1,12 @@
 //! hash@longhaul: sums of the blocks of an open file.
 
 use std::fs::File;
+use std::num::NonZero;
+use std::thread::{self, available_parallelism};
 
 use rustix::io::{Errno, retry_on_intr};
 use sftp::StatusCode;
-use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind};
+use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
 use wire::Rest;
 
 use crate::answer::{Answer, Session};
@@ -41,13 +43,15 @@ impl Session<'_> {
         if asked.len > MOST_HASHED || sums > MOST_SUMS {
             return Err(bad("the range is too long"));
         }
-        let mut made = Vec::with_capacity(sums);
-        match (kind, key) {
+        let made = match (kind, key) {
             (SumKind::Rolling, Some(key)) => {
-                by_block(file, asked, |block| BlockSum::of(key, block).write(&mut made))?;
+                side_by_side(file, asked, |block, made| BlockSum::of(key, block).write(made))?
             }
-            _ => blake3(file, asked, key, &mut made)?,
-        }
+            (SumKind::Strong, Some(key)) => side_by_side(file, asked, |block, made| {
+                made.extend_from_slice(&strong(key, block));
+            })?,
+            _ => blake3(file, asked, key)?,
+        };
         if made.is_empty() && asked.len > 0 {
             return Err(Refused::end_of_file());
         }
@@ -60,22 +64,55 @@ fn bad(words: &'static str) -> Refused {
     Refused::new(StatusCode::BAD_MESSAGE, words)
 }
 
-/// Gives each block of the range to `take`, as far as the file goes.
-fn by_block(file: &File, asked: &Asked<'_>, mut take: impl FnMut(&[u8])) -> Result<(), Errno> {
-    let block = asked.block as usize;
+/// Sums each block of the range as `sum` does, on two threads where there is much of it and
+/// another processor.
+fn side_by_side(
+    file: &File,
+    asked: &Asked<'_>,
+    sum: impl Fn(&[u8], &mut Vec<u8>) + Sync,
+) -> Result<Vec<u8>, Errno> {
+    let half = asked.len / 2 / asked.block * asked.block;
+    if (half as usize) < 2 * PIECE || available_parallelism().map_or(1, NonZero::get) < 2 {
+        return by_block(file, asked, 0, asked.len, &sum);
+    }
+    thread::scope(|scope| {
+        let second = || by_block(file, asked, half, asked.len, &sum);
+        let started = thread::Builder::new().spawn_scoped(scope, second);
+        let mut made = by_block(file, asked, 0, half, &sum)?;
+        let behind = match started {
+            Ok(thread) => thread.join().unwrap_or(Err(Errno::IO))?,
+            Err(_) => by_block(file, asked, half, asked.len, &sum)?,
+        };
+        made.extend(behind);
+        Ok(made)
+    })
+}
+
+/// The sums of the blocks between two places of the range, as far as the file goes.
+fn by_block(
+    file: &File,
+    asked: &Asked<'_>,
+    from: u32,
+    to: u32,
+    sum: &(impl Fn(&[u8], &mut Vec<u8>) + Sync),
+) -> Result<Vec<u8>, Errno> {
+    let (block, len) = (asked.block as usize, (to - from) as usize);
     let piece = PIECE / block * block;
-    let mut buffer = vec![0; piece.min(asked.len as usize)];
+    let mut buffer = vec![0; piece.min(len)];
+    let mut made = Vec::new();
     let mut done = 0;
-    while done < asked.len as usize {
-        let most = buffer.len().min(asked.len as usize - done);
-        let read = fill(file, &mut buffer[..most], asked.offset, done)?;
-        buffer[..read].chunks(block).for_each(&mut take);
+    while done < len {
+        let most = buffer.len().min(len - done);
+        let read = fill(file, &mut buffer[..most], asked.offset, from as usize + done)?;
+        for block in buffer[..read].chunks(block) {
+            sum(block, &mut made);
+        }
         done += read;
         if read < most {
             break;
         }
     }
-    Ok(())
+    Ok(made)
 }
 
 /// The same for blocks of any length, of which BLAKE3 takes a piece at a time.
@@ -83,8 +120,8 @@ fn blake3(
     file: &File,
     asked: &Asked<'_>,
     key: Option<&SumKey>,
-    made: &mut Vec<u8>,
-) -> Result<(), Errno> {
+) -> Result<Vec<u8>, Errno> {
+    let mut made = Vec::new();
     let hasher = || key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
     let (block, len) = (asked.block as usize, asked.len as usize);
     let mut buffer = vec![0; PIECE.min(block)];
@@ -107,7 +144,7 @@ fn blake3(
             break;
         }
     }
-    Ok(())
+    Ok(made)
 }
 
 /// Reads all of `buffer` that the file has behind `offset` and `done`.

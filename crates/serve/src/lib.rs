@@ -20,6 +20,7 @@ mod hashes;
 pub mod listen;
 mod longname;
 mod names;
+mod packed;
 mod reply;
 mod set;
 mod stream;

@@ -14,6 +14,8 @@ pub enum SumKind {
     /// A [`BlockSum`]: one sum to find the block at any offset of another file, and one to know it
     /// by, which takes a key.
     Rolling,
+    /// A [`Strong`] alone.
+    Strong,
     /// BLAKE3, 32 bytes, of the block by itself.
     Blake3,
 }
@@ -23,13 +25,14 @@ impl SumKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rolling => "rolling",
+            Self::Strong => "blake3-128",
             Self::Blake3 => "blake3",
         }
     }
 
     /// The kind of that name.
     pub fn named(name: &[u8]) -> Option<Self> {
-        let all = [Self::Rolling, Self::Blake3];
+        let all = [Self::Rolling, Self::Strong, Self::Blake3];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
@@ -37,6 +40,7 @@ impl SumKind {
     pub const fn len(self) -> usize {
         match self {
             Self::Rolling => BlockSum::LEN,
+            Self::Strong => 16,
             Self::Blake3 => 32,
         }
     }
@@ -44,7 +48,7 @@ impl SumKind {
     /// The longest block that may be asked for.
     pub const fn most(self) -> u32 {
         match self {
-            Self::Rolling => 1 << 20,
+            Self::Rolling | Self::Strong => 1 << 20,
             Self::Blake3 => MOST_HASHED,
         }
     }

@@ -116,7 +116,7 @@ impl Client {
     /// Sends a request.
     pub fn request(&mut self, request: &Request<'_>) -> RequestId {
         let len = match request {
-            Request::Read { len, .. } => *len,
+            Request::Read { len, .. } | Request::ReadZstd { len, .. } => *len,
             _ => 0,
         };
         let id = self.expect(request.name(), request.expects(), len);
@@ -152,6 +152,35 @@ impl Client {
             self.out.push_back((Some(id), Output::Block(block)));
         }
         id
+    }
+
+    /// Sends a WRITE of the `len` bytes that the data in `block` unpack to, whose reserve must have
+    /// room for the header: [`Client::write_zstd_reserve`].
+    pub fn write_zstd(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        len: u32,
+        mut block: Block,
+    ) -> RequestId {
+        let request = Request::WriteZstd {
+            handle: handle.as_bytes(),
+            offset,
+            len,
+            data: &[],
+        };
+        let id = self.expect(request.name(), request.expects(), 0);
+        let mut header = Vec::with_capacity(Self::write_zstd_reserve(handle.as_bytes().len()));
+        request.encode_with_data_behind(id, block.len(), &mut header);
+        block.prepend(&header);
+        self.queued += block.len();
+        self.out.push_back((Some(id), Output::Block(block)));
+        id
+    }
+
+    /// Bytes of such a WRITE in front of its data, for a handle of `handle` bytes.
+    pub fn write_zstd_reserve(handle: usize) -> usize {
+        4 + 1 + 4 + (4 + "write-zstd@longhaul".len()) + 4 + handle + 8 + 4 + 4
     }
 
     /// Bytes of a WRITE in front of its data, for a handle of `handle` bytes.
@@ -308,7 +337,7 @@ impl Client {
 
     fn data(&mut self, id: u32, total: u32, at: u32, bytes: Bytes) -> Result<(), Error> {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
-        if pending.expects != Expect::Data {
+        if !matches!(pending.expects, Expect::Data | Expect::Packed) {
             return Err(Error::WrongReply {
                 request: pending.name,
                 reply: 103,

@@ -12,6 +12,7 @@ mod client;
 mod error;
 mod ids;
 mod message;
+pub mod packed;
 mod pending;
 mod reply;
 mod server_info;

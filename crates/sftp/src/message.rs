@@ -236,6 +236,13 @@ requests! {
         UsersGroupsById = "users-groups-by-id@openssh.com" -> UsersGroups {
             users: &'a [u8], groups: &'a [u8]
         }
+        /// WRITE of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        WriteZstd = "write-zstd@longhaul" -> Status {
+            handle: &'a [u8], offset: u64, len: u32, data: &'a [u8]
+        }
+        /// READ whose answer may be packed: its length, then itself. Where it cannot be made
+        /// smaller it is a DATA.
+        ReadZstd = "read-zstd@longhaul" -> Packed { handle: &'a [u8], offset: u64, len: u32 }
         /// Sums of the blocks of a range of an open file ([`crate::blocks`]).
         Hash = "hash@longhaul" -> Sums {
             handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
@@ -255,6 +262,7 @@ pub(crate) enum Expect {
     Limits,
     UsersGroups,
     Sums,
+    Packed,
 }
 
 macro_rules! responses {
@@ -329,6 +337,23 @@ responses! {
     Attrs = 105 "ATTRS" { attrs: Attrs }
     /// The result of an extension.
     ExtendedReply = 201 "EXTENDED_REPLY" { body: Rest<'a> }
+}
+
+impl Request<'_> {
+    /// Appends the message without the `len` bytes of the string that is its last field, which is
+    /// empty in `self` and follows elsewhere.
+    pub(crate) fn encode_with_data_behind(&self, id: RequestId, len: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.encode(id, out);
+        let length = out.len() - 4;
+        let [whole, data] =
+            [out.len() - start - 4 + len, len].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        for (at, n) in [(start, whole), (length, data)] {
+            if let Some(place) = out.get_mut(at..at + 4) {
+                place.copy_from_slice(&n.to_be_bytes());
+            }
+        }
+    }
 }
 
 impl Response<'_> {

@@ -62,6 +62,20 @@ pub(crate) fn fit(
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
+        (Expect::Packed, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let len = r.u32().map_err(malformed)?;
+            if len > pending.len {
+                return Err(Error::TooMuchData {
+                    asked: pending.len,
+                    got: len,
+                });
+            }
+            Reply::Packed {
+                len,
+                bytes: Bytes::copy_from_slice(r.rest()),
+            }
+        }
         (Expect::Sums, Response::ExtendedReply { body }) => {
             Reply::Sums(Bytes::copy_from_slice(body.0))
         }

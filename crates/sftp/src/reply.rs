@@ -36,6 +36,13 @@ pub enum Reply {
         /// Of the groups.
         groups: Vec<Vec<u8>>,
     },
+    /// READ, packed; what it unpacks to is no longer than what was asked for.
+    Packed {
+        /// Bytes that it claims to be.
+        len: u32,
+        /// As they came.
+        bytes: Bytes,
+    },
     /// hash@longhaul: the sums one behind the other, unchecked.
     Sums(Bytes),
 }

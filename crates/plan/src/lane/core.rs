@@ -5,6 +5,7 @@ use sftp::{Client, Handle, Request, RequestId};
 use wire::Block;
 
 use super::config::{LaneConfig, Server};
+use super::packing::Packing;
 use crate::depth::Stamp;
 use crate::{Depth, DiskRequest, JobId, LaneEvent};
 
@@ -46,6 +47,7 @@ pub(super) struct Core {
     pub(super) paced: u64,
     /// The lowest time to the answer of a READ or WRITE since it was last taken.
     pub(super) answer_time: Option<Duration>,
+    pub(super) packing: Packing,
 }
 
 /// A request on its way.
@@ -70,6 +72,11 @@ pub(super) enum What {
     Open,
     Fstat,
     Read {
+        offset: u64,
+        len: u32,
+    },
+    /// A READ that may be answered packed.
+    ReadPacked {
         offset: u64,
         len: u32,
     },
@@ -146,6 +153,7 @@ impl Core {
             pace: None,
             paced: 0,
             answer_time: None,
+            packing: Packing::default(),
             config,
         }
     }
@@ -192,7 +200,7 @@ impl Core {
         self.sent(id, None, What::Limits, 0);
     }
 
-    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+    pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = Sent {
@@ -211,7 +219,11 @@ impl Core {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
-        if matches!(sent.what, What::Read { .. } | What::Write { .. }) {
+        let moves = |what| {
+            use What as W;
+            matches!(what, W::Read { .. } | W::ReadPacked { .. } | W::Write { .. })
+        };
+        if moves(sent.what) {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
         }

@@ -7,6 +7,7 @@ mod ending;
 mod get;
 mod get_data;
 mod list;
+mod packing;
 mod put;
 mod put_data;
 mod put_part;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sftp::{Output, Reply, ServerInfo};
 
-pub use config::{LaneConfig, LaneStats, Random};
+pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 pub use temp_name::{tagged_name, temp_name};
 

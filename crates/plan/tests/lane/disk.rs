@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::delta::compare;
+use sftp::packed::{Packer, Unpacker};
 use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
 use testkit::sftp_model::Rng;
 
@@ -151,9 +152,10 @@ impl Disk {
         let at = now + self.latency + late.unwrap_or_default();
         let kind = match request {
             DiskRequest::Read { .. }
+            | DiskRequest::ReadPacked { .. }
             | DiskRequest::Compare { .. }
             | DiskRequest::Search { .. } => Some(false),
-            DiskRequest::Write { .. } => Some(true),
+            DiskRequest::Write { .. } | DiskRequest::WritePacked { .. } => Some(true),
             _ => None,
         };
         let order = self.order.entry(request.job()).or_insert(Order {
@@ -217,6 +219,44 @@ impl Disk {
                 block.truncate(taken);
                 DiskReply::Read { job, offset, block }
             }
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                mut block,
+            } => {
+                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                    return failed(job, "read of a source that is not open");
+                };
+                let data = source.data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(..len).unwrap_or(data);
+                let mut packed = Vec::new();
+                let smaller = Packer::new().unwrap().pack(data, &mut packed);
+                let taken = block.append(if smaller { &packed } else { data });
+                block.truncate(taken);
+                DiskReply::Packed {
+                    job,
+                    offset,
+                    len: data.len() as u64,
+                    smaller,
+                    block,
+                }
+            }
+            DiskRequest::WritePacked {
+                job,
+                offset,
+                len,
+                packed,
+            } => match Unpacker::new().unwrap().unpack(&packed, len) {
+                Some(bytes) => self.write(job, offset, &[bytes.into()]),
+                None => {
+                    let file = self.joined.get(&job).copied().unwrap_or(job);
+                    if let Some(target) = self.targets.get_mut(&file) {
+                        target.incomplete = true;
+                    }
+                    failed(job, "it does not unpack")
+                }
+            },
             DiskRequest::Compare {
                 job,
                 key,

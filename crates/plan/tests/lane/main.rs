@@ -5,6 +5,7 @@ mod disk;
 mod gets;
 mod injected;
 mod lists;
+mod packing;
 mod puts;
 mod round_trips;
 mod surprises;

@@ -91,7 +91,12 @@ impl SftpModel {
                 self.say(id, &Response::ExtendedReply { body });
                 Ok(())
             }
-            Request::Hash { .. } | Request::CopyData { .. } if self.has(&request) => {
+            Request::Hash { .. }
+            | Request::CopyData { .. }
+            | Request::WriteZstd { .. }
+            | Request::ReadZstd { .. }
+                if self.has(&request) =>
+            {
                 self.serve_blocks(id, request)
             }
             _ => Err(StatusCode::OP_UNSUPPORTED),

@@ -73,8 +73,12 @@ pub struct SftpModel {
     pub fs: Fs,
     /// Its sums are those of other blocks.
     pub lies_about_sums: bool,
+    /// What it has packed unpacks to less than it says.
+    pub lies_about_lengths: bool,
     /// Bytes that copy-data has copied.
     pub copied: u64,
+    /// Bytes of files that came or went packed.
+    pub packed: u64,
     pub(super) personality: Personality,
     splitter: Splitter,
     greeted: bool,
@@ -94,7 +98,9 @@ impl SftpModel {
         Self {
             fs,
             lies_about_sums: false,
+            lies_about_lengths: false,
             copied: 0,
+            packed: 0,
             splitter: Splitter::new(256 * 1024),
             greeted: false,
             handles: Handles::new(personality.handles),

@@ -36,6 +36,7 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
                 let asked = piece.min(len - done);
                 bytes.clear();
                 source.append(at, asked, &mut bytes)?;
+                source.sum(at, &bytes);
                 done += bytes.len();
                 let here = sums.next().unwrap_or_default();
                 compared.append(compare(&key, block, at, &bytes, here));

@@ -8,6 +8,7 @@ mod check;
 mod delta;
 mod error;
 mod execute;
+mod packed;
 mod pool;
 mod relay;
 mod source;

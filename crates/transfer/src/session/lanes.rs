@@ -145,6 +145,7 @@ impl Driver {
         });
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
+        config.pack = self.options.pack;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.ends.server.get().filter(|_| peer.openssh);
         config.remembered = peer.remembered.or_else(|| heard.cloned());

@@ -2,7 +2,7 @@
 //! its copy, the source between its sums and what was sent of it, and a server may be mistaken.
 
 use sftp::Reply;
-use sftp::blocks::BlockSum;
+use sftp::blocks::SumKind;
 
 use super::rebuild::ASKED;
 use super::{Delta, Stage};
@@ -26,7 +26,7 @@ impl Delta {
         let len = SEGMENT.min(size - offset);
         self.checked.asked += len;
         self.checked.in_flight += 1;
-        self.ask_sums(core, handle.as_bytes(), offset, len);
+        self.ask_sums(core, SumKind::Strong, handle.as_bytes(), (offset, len));
         true
     }
 
@@ -34,9 +34,9 @@ impl Delta {
         self.checked.in_flight -= 1;
         let own = self.own.remove(&offset).unwrap_or_default();
         let same = match reply {
-            Reply::Sums(sums) if self.is_whole(sums, len) => {
-                let there = BlockSum::read_all(sums).map(|sum| sum.strong);
-                there.eq(own)
+            Reply::Sums(sums) if self.is_whole(sums, SumKind::Strong, len) => {
+                let (there, _) = sums.as_chunks::<16>();
+                there == own
             }
             _ => false,
         };

@@ -53,7 +53,7 @@ impl Delta {
             let len = SEGMENT.min(old - offset);
             self.basis.asked += len;
             self.basis.in_flight += 1;
-            self.ask_sums(core, from.as_bytes(), offset, len);
+            self.ask_sums(core, SumKind::Rolling, from.as_bytes(), (offset, len));
             return true;
         }
         if self.moving < COPYING
@@ -98,22 +98,28 @@ impl Delta {
         true
     }
 
-    pub(super) fn ask_sums(&mut self, core: &mut Core, handle: &[u8], offset: u64, len: u64) {
+    pub(super) fn ask_sums(
+        &mut self,
+        core: &mut Core,
+        kind: SumKind,
+        handle: &[u8],
+        (offset, len): (u64, u64),
+    ) {
         let request = Request::Hash {
             handle,
             offset,
             len: len as u32,
             block: self.block,
-            kind: SumKind::Rolling.name().as_bytes(),
+            kind: kind.name().as_bytes(),
             key: &self.key.clone(),
         };
         self.send(core, What::Sums { offset, len }, &request);
     }
 
     /// Whether an answer has as many sums as the range has blocks.
-    pub(super) fn is_whole(&self, sums: &Bytes, len: u64) -> bool {
+    pub(super) fn is_whole(&self, sums: &Bytes, kind: SumKind, len: u64) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
-        sums.len() as u64 == blocks * BlockSum::LEN as u64
+        sums.len() as u64 == blocks * kind.len() as u64
     }
 
     pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
@@ -125,7 +131,7 @@ impl Delta {
         }
         self.basis.in_flight -= 1;
         match reply {
-            Reply::Sums(sums) if self.is_whole(sums, len) && !self.given_up() => {
+            Reply::Sums(sums) if self.is_whole(sums, SumKind::Rolling, len) && !self.given_up() => {
                 self.basis.sums.insert(offset, sums.clone());
                 self.compare(core, offset, sums.clone());
             }
