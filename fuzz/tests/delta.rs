@@ -104,7 +104,9 @@ fn what_is_rebuilt_is_the_source_or_is_not_there() {
             w.disk.faults.insert(u.int_in_range(0..=8)?);
         }
         let source = PathBuf::from("/src/new");
-        w.disk.sources.insert(source.clone(), Source::new(new.clone()));
+        w.disk
+            .sources
+            .insert(source.clone(), Source::new(new.clone()));
         let id = w.job(JobKind::PutDelta {
             source,
             target: remote("old"),

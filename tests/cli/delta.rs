@@ -47,14 +47,21 @@ fn what_is_there_is_not_sent() {
     ];
     for flags in flag_sets {
         let new = two_forms(&scene);
-        let from = if flags.contains(&"-r") { "new/." } else { "new/file" };
+        let from = if flags.contains(&"-r") {
+            "new/."
+        } else {
+            "new/file"
+        };
         let run = scene.client.cp().args(flags).arg("--json");
         let outcome = run.arg(scene.path(from)).arg(scene.remote("far")).run();
         let said = outcome.expect_code(0).out();
         let reused = said.split("\"reused\":").nth(1).unwrap_or_default();
         let reused: String = reused.chars().take_while(char::is_ascii_digit).collect();
         let reused: usize = reused.parse().expect(&said);
-        assert!((SIZE - 20_000..SIZE).contains(&reused), "{flags:?}: {reused}");
+        assert!(
+            (SIZE - 20_000..SIZE).contains(&reused),
+            "{flags:?}: {reused}"
+        );
         is_there(&scene.path("far/file"), &new);
         let meta = fs::metadata(scene.path("far/file")).expect("it is there");
         if !flags.contains(&"-p") {
@@ -88,7 +95,9 @@ fn it_is_done_where_it_pays_and_can_be() {
 
 #[test]
 fn a_drop_box_is_asked_for_nothing_of_what_it_has() {
-    let Some(scene) = served("--write-only") else { return };
+    let Some(scene) = served("--write-only") else {
+        return;
+    };
     write_file(&scene.path("file"), &Seed::new(4).bytes(SIZE));
     fs::create_dir(scene.path("far")).expect("our folder");
     scene.copies(&["--delta"], scene.path("file"), scene.remote("far/file"));

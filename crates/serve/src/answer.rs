@@ -11,8 +11,8 @@ use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
-use crate::packed::Packing;
 use crate::hashes::Asked;
+use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
 

@@ -172,13 +172,7 @@ impl Session<'_> {
 /// Copies as far as the kernel does by itself; returns how many bytes. What it cannot do, and what
 /// fails, is another's to do, or to fail.
 #[cfg(target_os = "linux")]
-fn copy_in_kernel(
-    from: &File,
-    from_offset: u64,
-    len: u64,
-    to: &File,
-    to_offset: u64,
-) -> u64 {
+fn copy_in_kernel(from: &File, from_offset: u64, len: u64, to: &File, to_offset: u64) -> u64 {
     let mut done = 0;
     while done < len {
         let (mut a, mut b) = (

@@ -44,9 +44,9 @@ impl Session<'_> {
             return Err(bad("the range is too long"));
         }
         let made = match (kind, key) {
-            (SumKind::Rolling, Some(key)) => {
-                side_by_side(file, asked, |block, made| BlockSum::of(key, block).write(made))?
-            }
+            (SumKind::Rolling, Some(key)) => side_by_side(file, asked, |block, made| {
+                BlockSum::of(key, block).write(made)
+            })?,
             (SumKind::Strong, Some(key)) => side_by_side(file, asked, |block, made| {
                 made.extend_from_slice(&strong(key, block));
             })?,
@@ -103,7 +103,12 @@ fn by_block(
     let mut done = 0;
     while done < len {
         let most = buffer.len().min(len - done);
-        let read = fill(file, &mut buffer[..most], asked.offset, from as usize + done)?;
+        let read = fill(
+            file,
+            &mut buffer[..most],
+            asked.offset,
+            from as usize + done,
+        )?;
         for block in buffer[..read].chunks(block) {
             sum(block, &mut made);
         }
@@ -116,11 +121,7 @@ fn by_block(
 }
 
 /// The same for blocks of any length, of which BLAKE3 takes a piece at a time.
-fn blake3(
-    file: &File,
-    asked: &Asked<'_>,
-    key: Option<&SumKey>,
-) -> Result<Vec<u8>, Errno> {
+fn blake3(file: &File, asked: &Asked<'_>, key: Option<&SumKey>) -> Result<Vec<u8>, Errno> {
     let mut made = Vec::new();
     let hasher = || key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
     let (block, len) = (asked.block as usize, asked.len as usize);

@@ -1,5 +1,7 @@
 //! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul.
 
+use std::fs::File;
+
 use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
@@ -16,6 +18,26 @@ pub(crate) struct Packing {
     unpacker: Option<Unpacker>,
     raw: Vec<u8>,
     packed: Vec<u8>,
+}
+
+/// Shorter runs of zeros are no hole, or one that saves nothing.
+const LEAST_HOLE: usize = 64 << 10;
+
+fn is_hole(bytes: &[u8]) -> bool {
+    bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Makes a hole where the file system has any; false where it is to be written.
+#[cfg(target_os = "linux")]
+fn punch(file: &File, offset: u64, len: usize) -> bool {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, hole, offset, len as u64).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn punch(_: &File, _: u64, _: usize) -> bool {
+    false
 }
 
 fn no_memory() -> Refused {
@@ -46,7 +68,16 @@ impl Session<'_> {
         let bytes = unpacker.unpack(data, len).ok_or_else(|| {
             Refused::new(StatusCode::BAD_MESSAGE, "the block is not what it claims")
         })?;
-        self.write(handle, offset, [&bytes[..]])
+        let file = self.handles.file(handle)?;
+        match bytes.split_last() {
+            // The last byte gives the file its length; what others write to it at the same time
+            // must not be cut off.
+            Some((0, zeros)) if is_hole(zeros) && punch(file, offset, bytes.len()) => {
+                let last = offset.saturating_add(zeros.len() as u64);
+                self.write(handle, last, [[0].as_slice()])
+            }
+            _ => self.write(handle, offset, [&bytes[..]]),
+        }
     }
 
     pub(crate) fn read_zstd(

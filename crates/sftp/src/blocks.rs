@@ -210,7 +210,11 @@ mod tests {
         let read: Vec<BlockSum> = BlockSum::read_all(&out).collect();
         assert_eq!(out.len(), 5 * BlockSum::LEN);
         assert_eq!(read[4], BlockSum::of(&key, &data[4096..]));
-        assert_ne!(read[0].strong, strong(&[8; 32], &data[..1024]), "the key counts");
+        assert_ne!(
+            read[0].strong,
+            strong(&[8; 32], &data[..1024]),
+            "the key counts"
+        );
     }
 
     #[test]

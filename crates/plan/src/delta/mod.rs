@@ -45,7 +45,8 @@ impl Compared {
     pub fn append(&mut self, mut behind: Self) {
         self.own.append(&mut behind.own);
         let mut differs = behind.differs.into_iter().peekable();
-        if let (Some((_, end)), Some((from, to))) = (self.differs.last_mut(), differs.peek().copied())
+        if let (Some((_, end)), Some((from, to))) =
+            (self.differs.last_mut(), differs.peek().copied())
             && *end == from
         {
             *end = to;

@@ -176,7 +176,10 @@ impl Search<'_> {
         let Some(from) = self.bytes.len().checked_sub(short as usize) else {
             return;
         };
-        let covered = self.found.last().map_or(0, |f| (f.at + f.len - self.at) as usize);
+        let covered = self
+            .found
+            .last()
+            .map_or(0, |f| (f.at + f.len - self.at) as usize);
         let bytes = self.bytes.get(from..).unwrap_or_default();
         if from >= covered && from < len && strong(&self.basis.key, bytes) == last.strong {
             self.push(self.basis.sums.len() - 1, from, short as usize);

@@ -113,7 +113,12 @@ fn whatever_the_two_contents_the_rebuilt_file_is_the_source() {
         let block = 1 << u.int_in_range(4..=9)?;
         let segment = block as usize * u.int_in_range(1..=9)?;
         let rebuilt = rebuild(&basis, &source, block, segment);
-        assert!(rebuilt.bytes == source, "{} and {}", basis.len(), source.len());
+        assert!(
+            rebuilt.bytes == source,
+            "{} and {}",
+            basis.len(),
+            source.len()
+        );
         if basis == source {
             assert_eq!(rebuilt.sent, 0);
         }
@@ -163,7 +168,14 @@ fn sums_that_lie_cost_a_bounded_search() {
     let few = vec![BlockSum::of(&KEY, &source[..64])];
     let basis = Basis::new(KEY, 64, u64::MAX, few.clone());
     let found = basis.search(5, &source, source.len(), true);
-    assert_eq!(found, [Found { basis: 0, at: 5, len: 64 }]);
+    assert_eq!(
+        found,
+        [Found {
+            basis: 0,
+            at: 5,
+            len: 64
+        }]
+    );
     let basis = Basis::new(KEY, 64, 0, few);
     assert_eq!(basis.search(0, &source, source.len(), true), []);
 }

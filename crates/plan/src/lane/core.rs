@@ -221,7 +221,10 @@ impl Core {
         let sent = self.sent.remove(&id)?;
         let moves = |what| {
             use What as W;
-            matches!(what, W::Read { .. } | W::ReadPacked { .. } | W::Write { .. })
+            matches!(
+                what,
+                W::Read { .. } | W::ReadPacked { .. } | W::Write { .. }
+            )
         };
         if moves(sent.what) {
             let took = self.now.saturating_duration_since(sent.at);

@@ -238,8 +238,7 @@ impl Delta {
             Stage::Looking => self.decide(core),
             Stage::Opening => self.begin(core),
             Stage::Rebuilding => self.rebuild(core),
-            Stage::Checking => self.check(core),
-            Stage::Closing | Stage::Finishing(_) => {}
+            Stage::Checking | Stage::Closing | Stage::Finishing(_) => {}
         }
         if self.given_up() {
             return self.give_up(core);

@@ -13,8 +13,9 @@ const AGAIN: u32 = 64;
 /// What is known of the data on a lane.
 #[derive(Debug, Default)]
 pub(super) struct Packing {
-    /// The last block that was tried did not become smaller.
-    in_vain: bool,
+    /// Whether the last block that was tried became smaller; one is under way before that is known.
+    smaller: Option<bool>,
+    trying: bool,
     /// Blocks since.
     since: u32,
 }
@@ -28,17 +29,22 @@ impl Core {
                 Pack::Always => true,
                 Pack::Auto => self.sends_slower_than_hashing(),
             };
-        if !may || !self.packing.in_vain {
-            return may;
+        match self.packing.smaller {
+            _ if !may => false,
+            Some(true) => true,
+            Some(false) => {
+                self.packing.since += 1;
+                self.packing.since.is_multiple_of(AGAIN)
+            }
+            None => !std::mem::replace(&mut self.packing.trying, true),
         }
-        self.packing.since += 1;
-        self.packing.since.is_multiple_of(AGAIN)
     }
 
     /// What became of one that was tried.
     pub(super) fn packed(&mut self, smaller: bool) {
         self.packing = Packing {
-            in_vain: !smaller,
+            smaller: Some(smaller),
+            trying: false,
             since: 0,
         };
     }

@@ -212,9 +212,7 @@ impl Task {
         let job = self.job.id;
         match &self.machine {
             Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
-            Machine::Delta(delta) if delta.holds_source() => {
-                Some(DiskRequest::CloseSource { job })
-            }
+            Machine::Delta(delta) if delta.holds_source() => Some(DiskRequest::CloseSource { job }),
             Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
             _ => None,
         }

@@ -107,7 +107,9 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_upload() {
                 .fs
                 .place("old", Kind::Symlink(b"else".to_vec()), 0o777);
         }),
-        ("it is read-only", |w| w.place("old", &bytes(SIZE, 5), 0o444)),
+        ("it is read-only", |w| {
+            w.place("old", &bytes(SIZE, 5), 0o444)
+        }),
         ("it has nothing of it", |w| {
             w.place("old", &bytes(13 * SIZE, 6), 0o644);
         }),
@@ -119,7 +121,10 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_upload() {
         let id = put(&mut w, &bytes(SIZE, 5), PutOptions::default());
         w.run();
         assert!(abandoned(&w, id), "{what}: {:?}", w.events);
-        assert!(w.model.fs.data("old").map(<[u8]>::to_vec) == before, "{what}");
+        assert!(
+            w.model.fs.data("old").map(<[u8]>::to_vec) == before,
+            "{what}"
+        );
         nothing_is_left(&w);
     }
     // A server that is not ours is not asked for anything.
@@ -175,7 +180,14 @@ fn an_older_form_that_changes_meanwhile_is_found_out() {
 fn whatever_fails_nothing_is_left_and_the_old_file_stands() {
     let old = bytes(SIZE, 5);
     let new = changed(&old);
-    for request in ["LSTAT", "OPEN", "hash@longhaul", "copy-data", "WRITE", "CLOSE"] {
+    for request in [
+        "LSTAT",
+        "OPEN",
+        "hash@longhaul",
+        "copy-data",
+        "WRITE",
+        "CLOSE",
+    ] {
         for nth in 0..2 {
             let mut w = world(Mode::Predicting);
             w.place("old", &old, 0o644);

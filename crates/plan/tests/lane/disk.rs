@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::delta::compare;
-use sftp::packed::{Packer, Unpacker};
 use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use sftp::packed::{Packer, Unpacker};
 use testkit::sftp_model::Rng;
 
 pub(crate) struct Disk {

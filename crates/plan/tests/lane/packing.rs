@@ -45,7 +45,12 @@ fn what_does_not_become_smaller_goes_as_it_is() {
     assert!(w.model.fs.data("up") == Some(data.as_slice()));
     assert!(w.got("down") == Some(data.as_slice()));
     assert_eq!(w.model.packed, 0);
-    let tried = w.model.log().iter().filter(|name| **name == "read-zstd@longhaul").count();
+    let tried = w
+        .model
+        .log()
+        .iter()
+        .filter(|name| **name == "read-zstd@longhaul")
+        .count();
     let plainly = w.model.log().iter().filter(|name| **name == "READ").count();
     assert!(tried > 0 && tried < plainly, "{tried} and {plainly}");
 }
@@ -74,6 +79,10 @@ fn a_block_that_is_not_what_it_claims_fails_the_file_and_leaves_nothing() {
     w.place("down", &text(1_000_000), 0o644);
     let get = w.get("down", None);
     w.run();
-    assert!(w.failed(get).is_some() || w.error.is_some(), "{:?}", w.events);
+    assert!(
+        w.failed(get).is_some() || w.error.is_some(),
+        "{:?}",
+        w.events
+    );
     assert_eq!(w.got("down"), None);
 }

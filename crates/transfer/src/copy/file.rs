@@ -492,7 +492,10 @@ fn put(
     options: PutOptions,
 ) -> JobKind {
     let (source, target) = (local_path(&source), RemotePath(target));
-    let left = options.keep.as_ref().is_some_and(|keep| keep.left.is_some());
+    let left = options
+        .keep
+        .as_ref()
+        .is_some_and(|keep| keep.left.is_some());
     let whole = options.inplace || options.fresh || left || size < plan::delta::LEAST;
     match delta {
         Delta::Auto | Delta::Always if !whole => JobKind::PutDelta {

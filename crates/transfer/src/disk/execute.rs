@@ -164,7 +164,9 @@ pub(super) fn execute_on_files(
         }
         (request, _) => {
             let what = match request {
-                DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => "it was not open for reading",
+                DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
+                    "it was not open for reading"
+                }
                 _ => "it was not open for writing",
             };
             Err(failed(io::Error::other(what)))

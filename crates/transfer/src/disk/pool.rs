@@ -270,7 +270,10 @@ impl Shared {
         // order: one thread does them all.
         let front = slot.queue.front();
         let writes = front.is_some_and(|r| {
-            matches!(r, DiskRequest::Write { .. } | DiskRequest::WritePacked { .. })
+            matches!(
+                r,
+                DiskRequest::Write { .. } | DiskRequest::WritePacked { .. }
+            )
         });
         if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
             return None;

@@ -27,10 +27,14 @@ impl Delta {
         self.checked.asked += len;
         self.checked.in_flight += 1;
         self.ask_sums(core, SumKind::Strong, handle.as_bytes(), (offset, len));
+        if self.checked.asked >= size && core.server.in_order {
+            self.end(core);
+            return false;
+        }
         true
     }
 
-    pub(super) fn on_checked(&mut self, offset: u64, len: u64, reply: &Reply) {
+    pub(super) fn on_checked(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
         self.checked.in_flight -= 1;
         let own = self.own.remove(&offset).unwrap_or_default();
         let same = match reply {
@@ -41,13 +45,14 @@ impl Delta {
             _ => false,
         };
         self.plain |= !same;
+        let all = self.checked.asked >= self.size() && self.checked.in_flight == 0;
+        if all && !self.given_up() && matches!(self.stage, Stage::Checking) {
+            self.end(core);
+        }
     }
 
-    pub(super) fn check(&mut self, core: &mut Core) {
-        if self.checked.asked < self.size() || self.checked.in_flight > 0 {
-            return;
-        }
-        self.reach(core, FileState::Written);
+    /// All is asked: what follows it is CLOSE.
+    fn end(&mut self, core: &mut Core) {
         self.stage = Stage::Closing;
         self.close(core);
         if std::mem::take(&mut self.source_open) {
@@ -57,6 +62,7 @@ impl Delta {
 
     /// Everything is there and closed: attributes and name, as for any other upload.
     pub(super) fn finish(&mut self, core: &mut Core) -> Step {
+        self.reach(core, FileState::Written);
         let Some(temp) = self.temp.take() else {
             core.event(LaneEvent::Abandoned(self.id));
             return Step::Over;

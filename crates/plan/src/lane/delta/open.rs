@@ -20,7 +20,11 @@ const ALIKE: u64 = 4;
 
 impl Delta {
     pub(in crate::lane) fn start(&mut self, core: &mut Core) -> Step {
-        let left = self.options.keep.as_ref().and_then(|keep| keep.left.as_ref());
+        let left = self
+            .options
+            .keep
+            .as_ref()
+            .and_then(|keep| keep.left.as_ref());
         let plain = self.options.inplace || self.options.fresh || left.is_some();
         if plain || !core.server.sums {
             core.event(LaneEvent::Abandoned(self.id));

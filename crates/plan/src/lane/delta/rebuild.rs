@@ -126,8 +126,8 @@ impl Delta {
         // Somebody who waits for it shall not take the lane for dead.
         core.event(LaneEvent::Progress(self.id, 0));
         core.stream(self.id);
-        if matches!(self.stage, Stage::Checking) {
-            return self.on_checked(offset, len, reply);
+        if matches!(self.stage, Stage::Checking | Stage::Closing) {
+            return self.on_checked(core, offset, len, reply);
         }
         self.basis.in_flight -= 1;
         match reply {
@@ -199,7 +199,8 @@ impl Delta {
         }
         let found = self.search.as_ref().is_some_and(|s| s.order.is_empty());
         let sent = self.copies.is_empty() && self.literals.is_empty() && self.reads.is_empty();
-        if found && sent && self.moving == 0 {
+        // A server that takes one request after the other sums what was sent before.
+        if found && sent && (self.moving == 0 || core.server.in_order) {
             self.stage = Stage::Checking;
             core.stream(self.id);
         }
