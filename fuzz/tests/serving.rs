@@ -97,7 +97,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             offset,
             len: *u.choose(&[0, 1, 511, 900, 70_000, 64 << 20, u32::MAX])?,
             block: *u.choose(&[0, 511, 512, 4096, 1 << 20, 64 << 20, u32::MAX])?,
-            kind: *u.choose(&[b"rolling".as_slice(), b"blake3", b""])?,
+            kind: u.choose(&[b"rolling".as_slice(), b"blake3", b""])?,
             key: data.get(..*u.choose(&[0, 31, 32])?).unwrap_or_default(),
         },
         25 => Request::WriteZstd {

@@ -39,7 +39,7 @@ impl Session<'_> {
         if !(LEAST_BLOCK..=kind.most()).contains(&asked.block) {
             return Err(bad("blocks of this length are not summed"));
         }
-        let sums = asked.len.div_ceil(asked.block) as usize * kind.len();
+        let sums = asked.len.div_ceil(asked.block) as usize * kind.bytes();
         if asked.len > MOST_HASHED || sums > MOST_SUMS {
             return Err(bad("the range is too long"));
         }

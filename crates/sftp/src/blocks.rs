@@ -37,7 +37,7 @@ impl SumKind {
     }
 
     /// Bytes of a block's sum.
-    pub const fn len(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Rolling => BlockSum::LEN,
             Self::Strong => 16,

@@ -344,11 +344,10 @@ impl Delta {
         }
         // The lowest number last: it is what a server like sftp-server gives next, and what is
         // predicted.
-        for handle in [self.handles.new.take(), self.handles.old.take()] {
-            if let Some(handle) = handle {
-                let handle = handle.as_bytes();
-                self.send(core, What::Step(CLOSE), &Request::Close { handle });
-            }
+        let handles = [self.handles.new.take(), self.handles.old.take()];
+        for handle in handles.into_iter().flatten() {
+            let handle = handle.as_bytes();
+            self.send(core, What::Step(CLOSE), &Request::Close { handle });
         }
         if std::mem::take(&mut self.handles.turn) {
             core.closes(self.id);

@@ -231,7 +231,7 @@ impl Disk {
                 let data = source.data.get(offset as usize..).unwrap_or_default();
                 let data = data.get(..len).unwrap_or(data);
                 let mut packed = Vec::new();
-                let smaller = Packer::new().unwrap().pack(data, &mut packed);
+                let smaller = Packer::new().expect("memory").pack(data, &mut packed);
                 let taken = block.append(if smaller { &packed } else { data });
                 block.truncate(taken);
                 DiskReply::Packed {
@@ -247,7 +247,7 @@ impl Disk {
                 offset,
                 len,
                 packed,
-            } => match Unpacker::new().unwrap().unpack(&packed, len) {
+            } => match Unpacker::new().expect("memory").unpack(&packed, len) {
                 Some(bytes) => self.write(job, offset, &[bytes.into()]),
                 None => {
                     let file = self.joined.get(&job).copied().unwrap_or(job);

@@ -119,7 +119,7 @@ impl Delta {
     /// Whether an answer has as many sums as the range has blocks.
     pub(super) fn is_whole(&self, sums: &Bytes, kind: SumKind, len: u64) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
-        sums.len() as u64 == blocks * kind.len() as u64
+        sums.len() as u64 == blocks * kind.bytes() as u64
     }
 
     pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
