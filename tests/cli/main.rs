@@ -4,6 +4,7 @@ mod accounts;
 mod both_ends;
 mod certificates;
 mod clients;
+mod delta;
 mod dialing;
 mod far;
 mod files;

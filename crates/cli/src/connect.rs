@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use plan::Pack;
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
@@ -96,6 +97,10 @@ impl Hosts {
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
+            pack: match self.flags.compress {
+                true => Pack::Always,
+                false => Pack::Auto,
+            },
             ledger: self.ledger.clone(),
             ..SessionOptions::default()
         }

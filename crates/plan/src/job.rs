@@ -33,6 +33,20 @@ pub enum JobKind {
         /// How.
         options: PutOptions,
     },
+    /// The same for a file of which the far end may have an older form: what is the same is copied
+    /// there. Ends with [`LaneEvent::Abandoned`], and nothing left of it, where a `Put` is to be
+    /// done instead, be it that there is no older form, that it does not pay or that the server
+    /// cannot do it.
+    PutDelta {
+        /// As of a `Put`.
+        source: PathBuf,
+        /// The final name.
+        target: RemotePath,
+        /// How.
+        options: PutOptions,
+        /// Also over a path that is faster than what it takes at both ends.
+        always: bool,
+    },
     /// Copies one file from `source` to the local `target`.
     Get {
         /// The file to read.
@@ -362,6 +376,8 @@ pub enum LaneEvent {
     State(JobId, FileState),
     /// Bytes of file data that the receiving side confirmed.
     Progress(JobId, u64),
+    /// Of the bytes told by [`LaneEvent::Progress`], so many were at the receiving end already.
+    Reused(JobId, u64),
     /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
@@ -428,6 +444,7 @@ impl LaneEvent {
         match self {
             Self::State(id, _)
             | Self::Progress(id, _)
+            | Self::Reused(id, _)
             | Self::Entries(id, _)
             | Self::Tree(id, _)
             | Self::Attributes(id, _)

@@ -54,6 +54,7 @@ fn effect(request: &Request<'_>) -> Effect {
             (true, true)
         }
         Request::Write { .. }
+        | Request::WriteZstd { .. }
         | Request::Setstat { .. }
         | Request::Fsetstat { .. }
         | Request::Lsetstat { .. }
@@ -66,6 +67,8 @@ fn effect(request: &Request<'_>) -> Effect {
         Request::Read { .. }
         | Request::GetFile { .. }
         | Request::ListTree { .. }
+        | Request::ReadZstd { .. }
+        | Request::Hash { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
         | Request::Readlink { .. } => (false, true),

@@ -11,6 +11,8 @@ use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
+use crate::hashes::Asked;
+use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
 use crate::tree::Trees;
@@ -35,6 +37,7 @@ pub(crate) struct Session<'e> {
     /// Where the small file before lay.
     pub(crate) parent: Option<Parent>,
     pub(crate) trees: Trees,
+    pub(crate) packing: Packing,
 }
 
 /// What a client has moved so far.
@@ -59,6 +62,7 @@ impl<'e> Session<'e> {
             moved: Moved::default(),
             parent: None,
             trees: Trees::new(),
+            packing: Packing::default(),
         }
     }
 
@@ -172,6 +176,34 @@ impl<'e> Session<'e> {
             }
             R::GetFile { path, len } => self.get_file(path, len, reply),
             R::ListTree { tree, flags, path } => self.list_tree(tree, flags, path, reply),
+            R::WriteZstd {
+                handle,
+                offset,
+                len,
+                data,
+            } => self.write_zstd(handle, offset, len, data),
+            R::ReadZstd {
+                handle,
+                offset,
+                len,
+            } => self.read_zstd(handle, offset, len, reply),
+            R::Hash {
+                handle,
+                offset,
+                len,
+                block,
+                kind,
+                key,
+            } => {
+                let asked = Asked {
+                    offset,
+                    len,
+                    block,
+                    kind,
+                    key,
+                };
+                self.hash(handle, &asked, reply)
+            }
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,
                 "this server does not know the request",

@@ -116,7 +116,9 @@ impl Client {
     /// Sends a request.
     pub fn request(&mut self, request: &Request<'_>) -> RequestId {
         let len = match request {
-            Request::Read { len, .. } | Request::GetFile { len, .. } => *len,
+            Request::Read { len, .. }
+            | Request::GetFile { len, .. }
+            | Request::ReadZstd { len, .. } => *len,
             _ => 0,
         };
         let id = self.expect(request.name(), request.expects(), len);
@@ -170,6 +172,33 @@ impl Client {
             self.queued += block.len();
             self.out.push_back((Some(id), Output::Block(block)));
         }
+    }
+
+    /// Sends a WRITE of the `len` bytes that the data in `block` unpack to, whose reserve must have
+    /// room for the header: [`Client::write_zstd_reserve`].
+    pub fn write_zstd(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        len: u32,
+        mut block: Block,
+    ) -> RequestId {
+        let request = Request::WriteZstd {
+            handle: handle.as_bytes(),
+            offset,
+            len,
+            data: &[],
+        };
+        let id = self.expect(request.name(), request.expects(), 0);
+        block.prepend(&request.encode_before(id, block.len()));
+        self.queued += block.len();
+        self.out.push_back((Some(id), Output::Block(block)));
+        id
+    }
+
+    /// Bytes of such a WRITE in front of its data, for a handle of `handle` bytes.
+    pub fn write_zstd_reserve(handle: usize) -> usize {
+        4 + 1 + 4 + (4 + "write-zstd@longhaul".len()) + 4 + handle + 8 + 4 + 4
     }
 
     /// Bytes of a WRITE in front of its data, for a handle of `handle` bytes.
@@ -326,7 +355,7 @@ impl Client {
 
     fn data(&mut self, id: u32, total: u32, at: u32, bytes: Bytes) -> Result<(), Error> {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
-        if pending.expects != Expect::Data {
+        if !matches!(pending.expects, Expect::Data | Expect::Packed) {
             return Err(Error::WrongReply {
                 request: pending.name,
                 reply: 103,

@@ -7,11 +7,13 @@
 //! replies must fit their requests, names are handed on as bytes for the caller to check.
 
 mod attrs;
+pub mod blocks;
 mod client;
 mod error;
 mod ids;
 mod marker;
 mod message;
+pub mod packed;
 mod pending;
 mod reply;
 mod server_info;

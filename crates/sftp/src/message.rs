@@ -245,6 +245,17 @@ requests! {
         GetFile = "get-file@longhaul" -> File { path: &'a [u8], len: u32 }
         /// The next part of the tree that this client calls `tree`.
         ListTree = "list-tree@longhaul" -> Tree { tree: u32, flags: TreeFlags, path: &'a [u8] }
+        /// WRITE of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        WriteZstd = "write-zstd@longhaul" -> Status {
+            handle: &'a [u8], offset: u64, len: u32, data: &'a [u8]
+        }
+        /// READ whose answer may be packed: its length, then itself. Where it cannot be made
+        /// smaller it is a DATA.
+        ReadZstd = "read-zstd@longhaul" -> Packed { handle: &'a [u8], offset: u64, len: u32 }
+        /// Sums of the blocks of a range of an open file ([`crate::blocks`]).
+        Hash = "hash@longhaul" -> Sums {
+            handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
+        }
     }
 }
 
@@ -278,6 +289,8 @@ pub(crate) enum Expect {
     UsersGroups,
     File,
     Tree,
+    Sums,
+    Packed,
 }
 
 macro_rules! responses {

@@ -80,6 +80,23 @@ pub(crate) fn fit(
         (Expect::Tree, Response::ExtendedReply { body }) => {
             Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
         }
+        (Expect::Packed, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let len = r.u32().map_err(malformed)?;
+            if len > pending.len {
+                return Err(Error::TooMuchData {
+                    asked: pending.len,
+                    got: len,
+                });
+            }
+            Reply::Packed {
+                len,
+                bytes: Bytes::copy_from_slice(r.rest()),
+            }
+        }
+        (Expect::Sums, Response::ExtendedReply { body }) => {
+            Reply::Sums(Bytes::copy_from_slice(body.0))
+        }
         _ => return Err(wrong(pending, number)),
     })
 }

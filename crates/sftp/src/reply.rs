@@ -40,6 +40,15 @@ pub enum Reply {
     File(WholeFile),
     /// list-tree.
     Tree(Vec<TreeStep>),
+    /// READ, packed; what it unpacks to is no longer than what was asked for.
+    Packed {
+        /// Bytes that it claims to be.
+        len: u32,
+        /// As they came.
+        bytes: Bytes,
+    },
+    /// hash@longhaul: the sums one behind the other, unchecked.
+    Sums(Bytes),
 }
 
 /// What get-file@longhaul answers.

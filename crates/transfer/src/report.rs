@@ -200,6 +200,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of files that earlier runs of the same copy had sent, beside `bytes`.
     pub taken_over: u64,
+    /// Of `bytes`, so many were at the receiving end already, in older forms of the files.
+    pub reused: u64,
     /// The journal by which the same command goes on; absent when the copy is whole or too small
     /// to have one.
     pub journal: Option<Name>,
@@ -235,6 +237,7 @@ impl Default for Summary {
             symlinks: 0,
             bytes: 0,
             taken_over: 0,
+            reused: 0,
             journal: None,
             failed: 0,
             failures: Vec::new(),

@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
 use transfer::connect::FarUse;
+use transfer::copy::Delta;
 use transfer::sums::Wants;
 
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
@@ -60,6 +61,7 @@ pub(crate) struct CopyArgs {
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
     pub(crate) no_resume: bool,
+    pub(crate) delta: Delta,
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,

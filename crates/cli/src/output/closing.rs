@@ -32,6 +32,12 @@ pub(crate) fn line(summary: &Summary) -> String {
     if let Some(rate) = units::rate(summary.bytes, summary.elapsed).filter(|_| summary.bytes > 0) {
         text.push_str(&format!(" ({rate})"));
     }
+    if summary.reused > 0 {
+        text.push_str(&format!(
+            ", {} of it from what was there",
+            units::size(summary.reused)
+        ));
+    }
     if let Some(claim) = claim(summary) {
         text.push_str(&format!(", {claim}"));
     }

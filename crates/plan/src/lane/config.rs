@@ -40,6 +40,20 @@ pub struct LaneConfig {
     pub open_files: usize,
     /// How the server reads SYMLINK.
     pub symlink_order: SymlinkOrder,
+    /// Make data smaller for the way, where the server can.
+    pub pack: Pack,
+}
+
+/// Whether data are made smaller for the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pack {
+    /// On paths that are slower than it takes.
+    #[default]
+    Auto,
+    /// Wherever the data allow it.
+    Always,
+    /// They are not.
+    Never,
 }
 
 impl LaneConfig {
@@ -69,6 +83,7 @@ impl LaneConfig {
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
+            pack: Pack::default(),
         }
     }
 
@@ -105,6 +120,10 @@ pub(super) struct Server {
     pub(super) expand_path: bool,
     pub(super) put_file: bool,
     pub(super) get_file: bool,
+    /// It makes sums of blocks, and copies between open files.
+    pub(super) sums: bool,
+    /// It packs and unpacks.
+    pub(super) zstd: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -137,6 +156,8 @@ impl Server {
             expand_path: info.has("expand-path@openssh.com"),
             put_file: info.has("put-file@longhaul"),
             get_file: info.has("get-file@longhaul"),
+            zstd: info.has("write-zstd@longhaul") && info.has("read-zstd@longhaul"),
+            sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,
             in_order: openssh,
             read: match (openssh, limits) {

@@ -5,6 +5,7 @@ use sftp::{Client, Handle, Request, RequestId};
 use wire::Block;
 
 use super::config::{LaneConfig, Server};
+use super::packing::Packing;
 use crate::depth::Stamp;
 use crate::{Depth, DiskRequest, JobId, LaneEvent};
 
@@ -52,6 +53,7 @@ pub(super) struct Core {
     pub(super) paced: u64,
     /// The lowest time to the answer of a READ or WRITE since it was last taken.
     pub(super) answer_time: Option<Duration>,
+    pub(super) packing: Packing,
 }
 
 /// A request on its way.
@@ -79,6 +81,11 @@ pub(super) enum What {
         offset: u64,
         len: u32,
     },
+    /// A READ that may be answered packed.
+    ReadPacked {
+        offset: u64,
+        len: u32,
+    },
     Write {
         offset: u64,
         len: u64,
@@ -99,6 +106,15 @@ pub(super) enum What {
     Readdir,
     /// A part of a tree.
     Tree,
+    /// hash@longhaul.
+    Sums {
+        offset: u64,
+        len: u64,
+    },
+    /// copy-data.
+    Copied {
+        len: u64,
+    },
     /// The request that is the job, or its n-th step.
     Step(u8),
 }
@@ -115,6 +131,11 @@ const SMALL_AHEAD: u64 = 640 << 10;
 const LONG: Duration = Duration::from_millis(10);
 /// Files are small when a request moves less than this.
 const SMALL: u64 = 16 << 10;
+/// What a file that is there in an older form costs at both ends: hashed, copied and hashed again,
+/// about 300 MB of it a second (docs/design/0009-delta.md).
+const REBUILT: f64 = 300e6;
+/// The rate of a lane is known when it has moved so much.
+const MEASURED: u64 = 64 << 20;
 /// The disk may read this far ahead of what may be in flight.
 const READ_AHEAD: u64 = 1 << 20;
 
@@ -149,6 +170,7 @@ impl Core {
             pace: None,
             paced: 0,
             answer_time: None,
+            packing: Packing::default(),
             config,
         }
     }
@@ -208,7 +230,7 @@ impl Core {
         self.sent(id, None, What::Limits, 0);
     }
 
-    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+    pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = Sent {
@@ -227,7 +249,13 @@ impl Core {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
-        let moves = |what| matches!(what, What::Read { .. } | What::Write { .. });
+        let moves = |what| {
+            use What as W;
+            matches!(
+                what,
+                W::Read { .. } | W::ReadPacked { .. } | W::Write { .. }
+            )
+        };
         if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile) {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
@@ -261,6 +289,14 @@ impl Core {
     /// Whether the pace that was set leaves room for more.
     fn is_in_pace(&self) -> bool {
         self.pace.is_none_or(|left| left > self.reading)
+    }
+
+    /// Whether sending a file takes longer than finding out what of it is there: over a long path,
+    /// or one that was seen to be slow.
+    pub(super) fn sends_slower_than_hashing(&self) -> bool {
+        let measured = self.paced >= MEASURED;
+        let slow = measured && self.bytes.rate().is_some_and(|rate| rate < REBUILT);
+        slow || self.bytes.latency().is_some_and(|latency| latency >= LONG)
     }
 
     /// Whether a small request may leave.

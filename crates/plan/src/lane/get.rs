@@ -180,6 +180,14 @@ impl Get {
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
             What::GetFile => self.on_get_file(core, reply),
+            What::ReadPacked { offset, len } => {
+                match &reply {
+                    Reply::Packed { .. } => core.packed(true),
+                    Reply::Data { last: true, .. } => core.packed(false),
+                    _ => {}
+                }
+                self.on_read(core, offset, len, reply);
+            }
             // All data are here; what a read handle's CLOSE says changes nothing.
             What::Close => self.closed = true,
             _ => {}

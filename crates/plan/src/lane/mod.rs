@@ -2,12 +2,14 @@
 
 mod config;
 mod core;
+mod delta;
 mod ending;
 mod get;
 mod get_data;
 mod get_whole;
 mod list;
 mod list_tree;
+mod packing;
 mod put;
 mod put_data;
 mod put_part;
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sftp::{Output, Reply, ServerInfo};
 
-pub use config::{LaneConfig, LaneStats, Random};
+pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 
 use self::config::Server;

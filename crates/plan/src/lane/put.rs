@@ -299,7 +299,17 @@ impl Put {
                 }
             }
             DiskReply::Joined { .. } => self.on_joined(core),
-            DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block),
+            DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block, None),
+            DiskReply::Packed {
+                offset,
+                len,
+                smaller,
+                block,
+                ..
+            } => {
+                core.packed(smaller);
+                self.on_read(core, offset, block, smaller.then_some(len));
+            }
             DiskReply::Failed { fault, .. } => self.fail(fault),
             _ => {}
         }

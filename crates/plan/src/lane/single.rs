@@ -85,6 +85,7 @@ impl Single {
             }
             // Those have their own machines.
             JobKind::Put { .. }
+            | JobKind::PutDelta { .. }
             | JobKind::Get { .. }
             | JobKind::List { .. }
             | JobKind::ListTree { .. }

@@ -1,6 +1,7 @@
 use sftp::{Attrs, Reply};
 
 use super::core::{Core, What};
+use super::delta::Delta;
 use super::get::Get;
 use super::list::List;
 use super::list_tree::ListTree;
@@ -18,6 +19,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 enum Machine {
     Put(Box<Put>),
+    Delta(Box<Delta>),
     Get(Box<Get>),
     List(List),
     Tree(ListTree),
@@ -50,6 +52,15 @@ impl Task {
             } => {
                 let part = Part::Whole { source };
                 Machine::Put(Box::new(Put::new(id, part, target.0, options)))
+            }
+            JobKind::PutDelta {
+                source,
+                target,
+                options,
+                always,
+            } => {
+                let delta = Delta::new(id, source, target.0, options, always);
+                Machine::Delta(Box::new(delta))
             }
             JobKind::CreateTemp {
                 file,
@@ -96,6 +107,7 @@ impl Task {
     pub(super) fn start(&mut self, core: &mut Core) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.start(core),
+            Machine::Delta(delta) => return delta.start(core),
             Machine::Get(get) => get.start(core),
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
@@ -108,6 +120,7 @@ impl Task {
     pub(super) fn open(&mut self, core: &mut Core) {
         match &mut self.machine {
             Machine::Put(put) => put.open(core),
+            Machine::Delta(delta) => delta.open(core),
             Machine::Get(get) => get.open(core),
             Machine::List(list) => list.open(core),
             Machine::Tree(_) | Machine::Single(_) => {}
@@ -119,7 +132,7 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.go_whole(core),
             Machine::Get(get) => get.go_whole(core),
-            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => {}
+            Machine::Delta(_) | Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => {}
         }
     }
 
@@ -139,6 +152,7 @@ impl Task {
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
         match &mut self.machine {
             Machine::Put(put) => put.stream(core),
+            Machine::Delta(delta) => delta.stream(core),
             Machine::Get(get) => get.stream(core),
             Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => false,
         }
@@ -152,6 +166,7 @@ impl Task {
     ) -> Result<Step, Surprise> {
         match &mut self.machine {
             Machine::Put(put) => put.on_reply(core, what, &reply),
+            Machine::Delta(delta) => delta.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
             Machine::Tree(tree) => Ok(tree.on_reply(core, reply)),
@@ -162,6 +177,7 @@ impl Task {
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.on_disk(core, reply),
+            Machine::Delta(delta) => delta.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
             Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => Step::Goes,
         }
@@ -174,6 +190,7 @@ impl Task {
                 put.cancel(fault, leaving);
                 put.settle(core)
             }
+            Machine::Delta(delta) => delta.cancel(core, fault, leaving),
             Machine::Get(get) => {
                 get.fail(fault);
                 get.settle(core)
@@ -210,6 +227,7 @@ impl Task {
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
+            Machine::Delta(delta) => delta.temporary(),
             Machine::Single(single) => single.temporary(),
             Machine::Get(_) | Machine::List(_) | Machine::Tree(_) => None,
         }
@@ -220,6 +238,7 @@ impl Task {
         let job = self.job.id;
         match &self.machine {
             Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
+            Machine::Delta(delta) if delta.holds_source() => Some(DiskRequest::CloseSource { job }),
             Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
             _ => None,
         }

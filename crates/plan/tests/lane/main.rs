@@ -1,9 +1,11 @@
 //! Lanes against a model of the server, in virtual time.
 
+mod delta;
 mod disk;
 mod gets;
 mod injected;
 mod lists;
+mod packing;
 mod puts;
 mod round_trips;
 mod surprises;

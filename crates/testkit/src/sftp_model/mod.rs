@@ -2,6 +2,7 @@
 //! its table of handles, its limits, extensions and error codes; and, where a test asks for it,
 //! as other servers do, or as none should.
 
+mod blocks;
 mod faults;
 mod fs;
 mod handles;

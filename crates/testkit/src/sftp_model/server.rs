@@ -71,6 +71,14 @@ type Change = Box<dyn FnOnce(&mut Fs) + Send>;
 pub struct SftpModel {
     /// What it serves.
     pub fs: Fs,
+    /// Its sums are those of other blocks.
+    pub lies_about_sums: bool,
+    /// What it has packed unpacks to less than it says.
+    pub lies_about_lengths: bool,
+    /// Bytes that copy-data has copied.
+    pub copied: u64,
+    /// Bytes of files that came or went packed.
+    pub packed: u64,
     pub(super) personality: Personality,
     splitter: Splitter,
     greeted: bool,
@@ -91,6 +99,10 @@ impl SftpModel {
     pub fn new(fs: Fs, personality: Personality) -> Self {
         Self {
             fs,
+            lies_about_sums: false,
+            lies_about_lengths: false,
+            copied: 0,
+            packed: 0,
             splitter: Splitter::new(256 * 1024),
             greeted: false,
             handles: Handles::new(personality.handles),

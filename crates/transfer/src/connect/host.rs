@@ -237,12 +237,15 @@ fn propose(
         }
         None => Guess::ByVersion,
     };
+    let info = memory.and_then(remembered);
+    let is_ours = info.is_some_and(|(_, info)| info.is_ours());
     let proposal = Proposal {
         kex,
         host_key,
         ciphers: config.ciphers.within(&ciphers).map_err(text)?,
         macs: config.macs.within(&macs).map_err(text)?,
-        compress: config.compression,
+        // Its data come packed, and once is enough.
+        compress: config.compression && !is_ours,
     };
     Ok((proposal, guess))
 }

@@ -20,6 +20,13 @@ impl Engine<'_> {
                     self.on_progress(file, role, n);
                 }
             }
+            LaneEvent::Reused(id, n) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.reused += n;
+                }
+            }
             LaneEvent::State(id, state) => {
                 if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
                     && *role != Role::RelayGet
@@ -203,6 +210,7 @@ impl Engine<'_> {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
             task.taken = 0;
+            task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {
                 let target = task.target.clone();
                 let target = self.shown(End::Target, &target);

@@ -7,7 +7,7 @@ use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
-use super::{Finish, adopt_target, create_target, local_fault, open_source};
+use super::{Finish, adopt_target, create_target, delta, local_fault, open_source, packed};
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
@@ -66,6 +66,22 @@ pub(super) fn execute_on_files(
             }
             Err(e) => Err(failed(e)),
         },
+        (
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                block,
+            },
+            Some(JobFile::Source(source)),
+        ) => {
+            let reply = packed::read(&source, job, (offset, len), block, ticket);
+            Ok((reply.map_err(failed)?, None))
+        }
+        (request @ (DiskRequest::Compare { .. } | DiskRequest::Search { .. }), file) => {
+            let reply = delta::execute(request, file.as_ref()).map_err(failed)?;
+            Ok((reply, None))
+        }
         (
             DiskRequest::CreateTarget {
                 job,
@@ -175,7 +191,9 @@ pub(super) fn execute_on_files(
         }
         (request, _) => {
             let what = match request {
-                DiskRequest::Read { .. } => "it was not open for reading",
+                DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
+                    "it was not open for reading"
+                }
                 _ => "it was not open for writing",
             };
             Err(failed(io::Error::other(what)))

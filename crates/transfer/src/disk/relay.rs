@@ -120,6 +120,19 @@ impl Relay {
                 len,
                 block,
             } => state.read(shared, job, offset, len, block, false),
+            // What is passed on is not packed, and was unpacked.
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                block,
+            } => state.read(shared, job, offset, len, block, false),
+            // Nobody rebuilds what is passed on.
+            DiskRequest::Compare { job, .. }
+            | DiskRequest::Search { job, .. }
+            | DiskRequest::WritePacked { job, .. } => {
+                shared.reply(DiskReply::Released { job });
+            }
             DiskRequest::CloseSource { job } => {
                 state.abandon();
                 shared.reply(DiskReply::Released { job });

@@ -201,6 +201,7 @@ impl Driver {
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
         config.ours = served;
+        config.pack = self.options.pack;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();

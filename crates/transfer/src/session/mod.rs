@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent};
+use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -67,6 +67,8 @@ pub struct SessionOptions {
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
+    /// Make data smaller for the way.
+    pub pack: Pack,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
 }
@@ -93,6 +95,7 @@ impl Default for SessionOptions {
             channels: None,
             bear_losses: true,
             background: false,
+            pack: Pack::default(),
             ledger: None,
         }
     }

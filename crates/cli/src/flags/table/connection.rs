@@ -117,7 +117,10 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Compress on the wire (zlib)",
         doc: "Compress on the wire with zlib. It helps on slow links and with data that compress \
-              well; on fast links it slows the copy down.",
+              well; on fast links it slows the copy down. Where the far end is longhaul, data are \
+              packed with zstd, block by block and only where they become smaller: with this flag \
+              over any path, without it where the path is slow. On a host that is known to be \
+              longhaul that takes zlib's place.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
