@@ -3,6 +3,7 @@
 mod accounts;
 mod certificates;
 mod clients;
+mod direct;
 mod far;
 mod files;
 mod hindered;

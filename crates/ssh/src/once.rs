@@ -15,7 +15,7 @@ use crate::key::{KeyError, PublicKey};
 pub const VERSION: u32 = 1;
 
 /// The line behind which the server's messages begin.
-const MARKER: &[u8] = b"\nlonghaul serve --once\n";
+const MARKER: &[u8] = b"\nlonghaul-serves-once\n";
 /// What a login may say before that (a motd, what a shell's files print).
 const MOST_NOISE: usize = 64 << 10;
 /// The longest message.
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn messages_are_found_behind_what_a_login_says() {
         let message = Taken { number: 7 }.to_bytes();
-        for noise in ["", "Welcome!\n", "no end of line", "\nlonghaul serve --onc"] {
+        for noise in ["", "Welcome!\n", "no end of line", "\nlonghaul-serves-on"] {
             let mut stream = noise.as_bytes().to_vec();
             stream.extend_from_slice(marker());
             stream.extend_from_slice(&framed(&message));

@@ -68,6 +68,7 @@ pub(crate) struct CopyArgs {
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: Renounced,
     pub(crate) no_window_poll: bool,
+    pub(crate) far: FarEnd,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -101,6 +102,9 @@ pub(crate) struct LabArgs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
+    pub(crate) once: bool,
+    /// Where `--once` may listen.
+    pub(crate) ports: Option<(u16, u16)>,
     pub(crate) listen: Option<String>,
     /// A configuration file, to be obeyed.
     pub(crate) config: Option<PathBuf>,
@@ -124,6 +128,18 @@ pub(crate) enum Hash {
     Blake3,
     /// As sha256sum checks them.
     Sha256,
+}
+
+/// What serves at the far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FarEnd {
+    /// Its own SFTP server.
+    #[default]
+    Auto,
+    /// Nothing else.
+    Stock,
+    /// A longhaul there, at a port of its own.
+    Direct,
 }
 
 /// Which addresses to use.
@@ -328,13 +344,31 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     }
     let of_listen = args.authorized_keys.is_some() || !args.host_keys.is_empty();
     let listens = args.listen.is_some() || args.config.is_some();
+    if args.once {
+        let wrong = match () {
+            () if args.stdio || listens => "--once excludes --stdio, --listen and --config",
+            () if args.renounced != Renounced::Nothing => {
+                "--insecure-none-cipher goes with --listen: with --once, all is encrypted"
+            }
+            () if !args.allow.is_empty() => "--allow goes with --listen",
+            () if of_listen => {
+                "--authorized-keys and --host-key go with --listen: with --once, the client and \
+                 this end make keys of their own"
+            }
+            () => return Ok(args),
+        };
+        return Err(serve_usage(wrong));
+    }
+    if args.ports.is_some() {
+        return Err(serve_usage("--port-range goes with --once"));
+    }
     match (args.stdio, listens) {
         (true, _) if args.config.is_some() => {
             Err(serve_usage("--stdio and --config exclude each other"))
         }
         (true, true) => Err(serve_usage("--stdio and --listen exclude each other")),
         (false, false) => Err(serve_usage(
-            "how clients come is to be said: --stdio, --listen or --config",
+            "how clients come is to be said: --stdio, --once, --listen or --config",
         )),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
@@ -351,7 +385,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
 
 /// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    usage_of("serve", "--stdio|--listen ADDR|--config FILE [flags]", what)
+    usage_of("serve", "--stdio|--once|--listen ADDR|--config FILE [flags]", what)
 }
 
 /// What the command line has for each row of a table; an error is one sentence.

@@ -146,6 +146,9 @@ impl Once {
             return Err(OnceEnd::Client(OnceError::Unexpected(once::More::NUMBER)));
         };
         self.served.bear_losses = bear_losses;
+        // What is wrong with it is told now, and not to each connection.
+        let opened = self.served.open();
+        drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
         let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
         let listener = listen(address, both(self.ports, ports)?)?;
         let port = listener.local_addr().map_err(local)?.port();

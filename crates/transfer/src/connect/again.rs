@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use plan::{Direction, Learned};
+use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::direct::{Direct, DirectConfig, DirectUse};
 use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
+use crate::escape;
 use crate::prompt::{Kind, Prompt, PromptError};
-use crate::session::{Link, NoMore, Reach};
+use crate::session::{Link, NoMore, Reach, Straight};
 
 /// How long connecting again may take before it is tried anew: the SYN of a try that began while
 /// the path was dark may be repeated half a minute after it is light again.
@@ -34,6 +37,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
     let again = Again {
+        direct: direct(&config, around, &first),
         config: config.clone(),
         around: around.clone(),
         first: Arc::clone(&first),
@@ -55,6 +59,31 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     Ok((connect_to(config, &around)?, again))
 }
 
+/// Where the address that the login goes to is known, and so not through other hosts or commands.
+fn direct(
+    config: &HostConfig,
+    around: &Surroundings,
+    first: &Arc<OnceLock<Facts>>,
+) -> Option<Arc<Direct>> {
+    if config.proxy != Proxy::Direct || around.direct == DirectUse::Never {
+        return None;
+    }
+    let first = Arc::clone(first);
+    let direct = DirectConfig {
+        name: escape::name(config.host.as_bytes()).to_string(),
+        tuning: Tuning {
+            dscp: around.dscp,
+            keepalive: config.tcp_keep_alive,
+            congestion: around.congestion.clone(),
+        },
+        window_poll: around.window_poll,
+        bear_losses: around.congestion.is_none(),
+        insisted: around.direct == DirectUse::Insisted,
+    };
+    let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
+    Some(Arc::new(Direct::new(direct, peer, Box::new(|_| {}))))
+}
+
 /// How more connections to the same host are made. Nobody is asked anything for them, but once
 /// after the last connection is lost.
 pub struct Again {
@@ -66,6 +95,8 @@ pub struct Again {
     asked: Arc<AtomicBool>,
     /// The person was asked again, and no connection came of it.
     asked_again: AtomicBool,
+    /// Connections that need no login.
+    direct: Option<Arc<Direct>>,
 }
 
 impl Again {
@@ -125,7 +156,12 @@ impl Again {
 
 impl Reach for Again {
     fn is_open(&self) -> bool {
-        self.open().is_some()
+        self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
+    }
+
+    fn straight(&self) -> Option<Arc<dyn Straight>> {
+        let direct = self.direct.clone()?;
+        Some(direct)
     }
 
     fn most(&self) -> Option<u32> {
@@ -133,6 +169,9 @@ impl Reach for Again {
     }
 
     fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+        if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
+            return direct.connect();
+        }
         self.another_of(self.config.clone())
     }
 

@@ -17,6 +17,7 @@ use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
+use super::direct::DirectUse;
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
@@ -55,6 +56,8 @@ pub struct Surroundings {
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
+    /// Whether data connections go straight to a server of ours.
+    pub direct: DirectUse,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
     /// The connection beside which another is made, to the same host.
@@ -78,7 +81,9 @@ pub struct Beside {
 pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
-    link.set_for_session();
+    if around.direct != DirectUse::Insisted {
+        link.set_for_session();
+    }
     establish(&mut link, &name, proven)?;
     Ok(link)
 }
@@ -159,6 +164,7 @@ pub(super) fn start(
         },
         window_poll: around.window_poll,
         again,
+        straight: false,
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,
             ForwardAgent::No => None,
@@ -249,7 +255,7 @@ fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) 
 }
 
 /// Whether the processor has AES instructions, without which chacha20 is faster.
-fn has_aes() -> bool {
+pub(super) fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");
     #[cfg(target_arch = "aarch64")]

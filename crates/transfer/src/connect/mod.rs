@@ -2,6 +2,7 @@
 
 mod again;
 mod agent_channels;
+mod direct;
 mod gate;
 mod host;
 mod host_gate;
@@ -11,6 +12,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
+pub use direct::DirectUse;
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;

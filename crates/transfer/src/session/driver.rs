@@ -16,6 +16,7 @@ use super::lanes::LaneOnChannel;
 use super::losses::Ending;
 use super::owed::Owed;
 use super::reconnect::Reconnecting;
+use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
@@ -52,6 +53,7 @@ pub(super) struct Driver {
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: Execs,
+    pub(super) straight: Standing,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
@@ -107,6 +109,7 @@ impl Driver {
             )?,
             lanes: Vec::new(),
             execs: Execs::default(),
+            straight: Standing::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
             owed: Owed::default(),
@@ -166,7 +169,8 @@ impl Driver {
         self.learn();
         let account = self.account();
         drop(self.lanes);
-        for on in self.connections {
+        // The first one ends what the others lead to.
+        for on in self.connections.into_iter().rev() {
             on.link.finish();
         }
         account
@@ -202,6 +206,7 @@ impl Driver {
             .chain(yielding.map(Yielding::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.next_look())
+            .chain(self.straight.poll_timeout())
             .chain(self.next_reconnect())
             .min()
     }
@@ -219,6 +224,7 @@ impl Driver {
             return false;
         }
         self.reconnect(now);
+        self.go_straight(now);
         self.open_lanes(now);
         self.run_execs();
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
@@ -264,6 +270,7 @@ impl Driver {
                     self.disk.bind_check(id, check);
                 }
                 Ok(Command::Exec(order)) => self.execs.order(order),
+                Ok(Command::Straight(bytes)) => self.straight_says(bytes),
                 Ok(Command::Cancel(reason)) => {
                     self.leaving = true;
                     self.stop_waiting(&reason);
@@ -376,9 +383,12 @@ impl Driver {
 
     fn note_server(&mut self) {
         if self.ends.server.get().is_none()
-            && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
+            && let Some((id, info)) = self.lanes.iter().find_map(|on| {
+                let info = on.lane.server_info()?;
+                Some((on.id.connection, info))
+            })
         {
-            if let Some(on) = self.connections.first_mut() {
+            if let Some(on) = self.connections.iter_mut().find(|on| on.id == id) {
                 on.link.server_seen(info);
             }
             let _ = self.ends.server.set(info.clone());

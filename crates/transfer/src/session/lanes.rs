@@ -54,7 +54,7 @@ impl Driver {
     /// Opens the first lane when there is something to do, and one for listings where it needs
     /// one of its own.
     pub(super) fn open_lanes(&mut self, now: Instant) {
-        if self.spread.is_idle() || self.over {
+        if self.spread.is_idle() || self.over || self.straight.holds() {
             return;
         }
         if !self.lanes.iter().any(|on| !on.listing && !on.retiring) {
@@ -65,11 +65,7 @@ impl Driver {
         if !self.spread.needs_listing_lane() || self.lanes.is_empty() || self.over {
             return;
         }
-        let opened = self
-            .connections
-            .iter()
-            .find(|on| !on.one_channel)
-            .map(|on| on.id);
+        let opened = self.preferred(|on| !on.one_channel).into_iter().next();
         if let Some(id) = opened {
             if self.open_lane(now, id, false, true).is_none()
                 && let Some(on) = self.connection(id)
@@ -95,8 +91,8 @@ impl Driver {
             return;
         }
         let one = self.options.channels == Some(1);
-        let may = |on: &&super::connections::Connection| !on.one_channel && !on.retiring && !one;
-        let id = self.connections.iter().find(may).map(|on| on.id);
+        let may = |on: &super::connections::Connection| !on.one_channel && !on.retiring && !one;
+        let id = self.preferred(may).into_iter().next();
         let opened = id.is_some_and(|id| {
             let lane = self.open_lane(now, id, false, true);
             if lane.is_none()
@@ -111,7 +107,7 @@ impl Driver {
     }
 
     fn open_data_lane(&mut self, now: Instant) {
-        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        let ids = self.preferred(|_| true);
         for id in ids {
             if self.open_lane(now, id, self.predict, false).is_some() {
                 return;

@@ -5,7 +5,7 @@ use lab::path::Dscp;
 use ssh::transport::Renounced;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
-use crate::flags::low::Family;
+use crate::flags::low::{FarEnd, Family};
 use crate::flags::rate::Rate;
 
 /// The largest limit scp takes: 100 Gbit/s in kbit/s.
@@ -359,6 +359,27 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far-end"),
+        takes: Takes::Choice("WHICH", &["auto", "stock", "direct"]),
+        help: "What serves at the far end: its own SFTP server, or a longhaul there",
+        doc: "What serves at the far end. stock: the SSH server's own SFTP server. direct: a \
+              longhaul on the PATH of the account there, which is started through the SSH server and \
+              waits at a port of its own for data connections, each of which takes no login; where \
+              it is missing or cannot be reached, the SFTP server is used.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.far = match given.text()?.as_str() {
+                "stock" => FarEnd::Stock,
+                "direct" => FarEnd::Direct,
+                _ => FarEnd::Auto,
+            };
             Ok(())
         },
     },

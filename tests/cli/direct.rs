@@ -1,0 +1,687 @@
+//! Data connections that go straight to a longhaul at the far end (`--far-end=direct`), and what
+//! happens where they cannot.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use longhaul_tests::{Scene, longhaul, names_in};
+use ssh::key::PrivateKey;
+use ssh::once::{self, Listening, VERSION};
+use testkit::peer::PeerBuilder;
+use testkit::tree::{Compare, Tree, assert_same, write_file};
+use testkit::{Outcome, Run, Seed};
+
+/// What `-v` says when they are used.
+const USED: &str = "data go over a direct connection";
+
+/// An sshd whose users find `longhaul` along a PATH of their own.
+struct Far {
+    scene: Scene,
+    bin: tempfile::TempDir,
+}
+
+impl Far {
+    fn with(builder: PeerBuilder) -> Option<Self> {
+        let bin = tempfile::tempdir().expect("a folder");
+        let path = format!("PATH={}:/usr/bin:/bin", bin.path().display());
+        let scene = Scene::with(builder.option("SetEnv", path))?;
+        if scene.client.is_scp() {
+            return None;
+        }
+        for folder in ["from", "to"] {
+            fs::create_dir_all(scene.path(folder)).expect("our folder");
+        }
+        Some(Self { scene, bin })
+    }
+
+    /// With longhaul there.
+    fn start() -> Option<Self> {
+        let far = Self::with(PeerBuilder::openssh())?;
+        far.install("exec", "");
+        Some(far)
+    }
+
+    /// `longhaul` there is a script that does something `before` it becomes longhaul.
+    fn install(&self, before: &str, flags: &str) {
+        let real = longhaul();
+        self.script(&format!("{before} {} \"$@\" {flags}", real.display()));
+    }
+
+    fn script(&self, text: &str) {
+        let file = self.bin.path().join("longhaul");
+        write_file(&file, format!("#!/bin/sh\n{text}\n").as_bytes());
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&file, all).expect("our file");
+        let folder = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(self.bin.path(), folder).expect("our folder");
+    }
+
+    /// `longhaul` there says this in place of what it would, and then listens to nothing.
+    fn says(&self, what: &[u8]) {
+        let file = self.bin.path().join("said");
+        write_file(&file, what);
+        self.script(&format!("cat {}; exec cat >/dev/null", file.display()));
+    }
+
+    /// It says that it waits there, and will prove to be `key`.
+    fn claims(&self, port: u16, key: &PrivateKey) {
+        let user = self.scene.peer.user().as_bytes();
+        let message = Listening {
+            version: VERSION,
+            port: port.into(),
+            user,
+            host_key: key.public_blob(),
+        };
+        let framed = once::framed(&message.to_bytes());
+        self.says(&[once::marker(), &framed].concat());
+    }
+
+    fn cp(&self) -> Run {
+        let run = self.scene.client.cp();
+        run.args(["-v", "--far-end=direct"])
+            .timeout(Duration::from_secs(60))
+    }
+
+    /// A file there and back.
+    fn there_and_back(&self, flags: &[&str]) -> [Outcome; 2] {
+        let content = Seed::new(7).bytes(9_000_001);
+        write_file(&self.scene.path("file"), &content);
+        let up = self.cp().args(flags).arg(self.scene.path("file"));
+        let up = up.arg(self.scene.remote("up")).run().expect_code(0);
+        let down = self.cp().args(flags).arg(self.scene.remote("up"));
+        let down = down.arg(self.scene.path("down")).run().expect_code(0);
+        for name in ["up", "down"] {
+            assert!(fs::read(self.scene.path(name)).unwrap() == content, "{name}");
+        }
+        [up, down]
+    }
+
+    /// It is copied without them, and this is why.
+    #[track_caller]
+    fn goes_on_without(&self, why: &str) {
+        for outcome in self.there_and_back(&[]) {
+            let said = outcome.err();
+            assert!(!said.contains(USED), "{said}");
+            assert!(said.contains(why), "{why:?} is not in\n{said}");
+        }
+    }
+
+    fn logins(&self) -> usize {
+        self.scene.peer.log().matches("Accepted publickey").count()
+    }
+}
+
+#[track_caller]
+fn used(outcomes: [Outcome; 2]) {
+    for outcome in outcomes {
+        assert!(outcome.err().contains(USED), "{outcome}");
+    }
+}
+
+/// Processes that have `word` among the words they were started with.
+fn with_word(word: &str) -> Vec<u32> {
+    let all = names_in(Path::new("/proc")).into_iter();
+    let pids = all.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|b| *b == 0).any(|w| w == word.as_bytes())
+    })
+    .collect()
+}
+
+fn until(what: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if what() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    what()
+}
+
+#[test]
+fn data_go_straight_both_ways_and_take_one_login() {
+    let Some(far) = Far::start() else { return };
+    used(far.there_and_back(&["--connections=4"]));
+    assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
+}
+
+#[test]
+fn a_server_that_allows_one_session_and_one_login_is_enough() {
+    let Some(far) = Far::with(PeerBuilder::openssh().option("MaxSessions", "1")) else {
+        return;
+    };
+    far.install("exec", "");
+    used(far.there_and_back(&["--connections=3", "--channels=2"]));
+    assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
+    // And where there is none, the one session is the SFTP server's.
+    far.script("exit 3");
+    far.goes_on_without("no direct connection");
+}
+
+#[test]
+fn trees_go_there_and_come_back_as_they_are() {
+    const ALL: Compare = Compare {
+        modes: true,
+        times: true,
+        follow: false,
+    };
+    let Some(far) = Far::start() else { return };
+    Tree::full(1).make(&far.scene.path("tree"));
+    let run = |from: std::ffi::OsString, to: std::ffi::OsString| {
+        let outcome = far.cp().arg("-a").arg(from).arg(to).run().expect_code(0);
+        assert!(outcome.err().contains(USED), "{outcome}");
+    };
+    run(far.scene.path("tree").into(), far.scene.remote("there"));
+    run(far.scene.remote("there"), far.scene.path("here").into());
+    for name in ["there", "here"] {
+        assert_same(&far.scene.path("tree"), &far.scene.path(name), ALL);
+    }
+}
+
+#[test]
+fn what_a_login_prints_is_passed_over() {
+    let Some(far) = Far::start() else { return };
+    let noise = "echo Welcome; seq 1 3000; printf 'no end of line';";
+    far.install(&format!("{noise} exec"), "");
+    used(far.there_and_back(&[]));
+}
+
+#[test]
+fn two_clients_at_once_have_their_own_servers() {
+    let Some(far) = Far::start() else { return };
+    let run = |n: u64| {
+        let from = far.scene.path(&format!("file{n}"));
+        write_file(&from, &Seed::new(n).bytes(20_000_000));
+        let to = far.scene.remote(&format!("copy{n}"));
+        far.cp().arg(from).arg(to).spawn()
+    };
+    let both = [run(1), run(2)];
+    for (n, running) in both.into_iter().enumerate() {
+        let outcome = running.wait().expect_code(0);
+        assert!(outcome.err().contains(USED), "{outcome}");
+        let read = |name: String| fs::read(far.scene.path(&name)).unwrap();
+        assert!(read(format!("file{}", n + 1)) == read(format!("copy{}", n + 1)));
+    }
+}
+
+#[test]
+fn without_a_longhaul_there_the_sftp_server_is_used() {
+    let Some(far) = Far::with(PeerBuilder::openssh()) else {
+        return;
+    };
+    far.goes_on_without("there is no longhaul on the PATH of the far end");
+    far.says(b"something else altogether\n");
+    far.script("printf 'something else'; exit 0");
+    far.goes_on_without("no direct connection");
+    // What never ends is not longhaul either.
+    far.script("yes");
+    far.goes_on_without("nothing that longhaul serve --once says");
+}
+
+#[test]
+fn another_machine_at_the_port_is_refused() {
+    let Some(far) = Far::start() else { return };
+    // The key that was told is not that of the server there.
+    let told = PrivateKey::generate_ed25519().unwrap();
+    far.claims(far.scene.peer.port(), &told);
+    far.goes_on_without("another machine answers at the port of the direct connection");
+}
+
+#[test]
+fn a_closed_port_costs_next_to_nothing() {
+    let Some(far) = Far::start() else { return };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    far.claims(port, &PrivateKey::generate_ed25519().unwrap());
+    far.goes_on_without("is closed on the way");
+}
+
+#[test]
+fn a_firewall_that_drops_is_given_up_soon() {
+    let Some(far) = Far::start() else { return };
+    // A listener whose queue is full takes no SYN and says nothing.
+    let (full, _held) = full_listener();
+    let port = full.local_addr().unwrap().port();
+    far.claims(port, &PrivateKey::generate_ed25519().unwrap());
+    let began = Instant::now();
+    far.goes_on_without("did not answer within");
+    assert!(began.elapsed() < Duration::from_secs(15));
+}
+
+fn full_listener() -> (TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let at = listener.local_addr().unwrap();
+    let soon = Duration::from_millis(300);
+    let held = (0..8).map_while(|_| TcpStream::connect_timeout(&at, soon).ok());
+    let held = held.collect();
+    (listener, held)
+}
+
+#[test]
+fn another_version_is_named() {
+    let Some(far) = Far::start() else { return };
+    let later = [&[17][..], &9_u32.to_be_bytes(), b"whatever"].concat();
+    far.says(&[once::marker(), &once::framed(&later)].concat());
+    far.goes_on_without("this end has to be upgraded");
+}
+
+#[test]
+fn rights_of_the_far_end_hold() {
+    let Some(far) = Far::start() else { return };
+    far.install("exec", "--read-only");
+    write_file(&far.scene.path("file"), b"content");
+    let get = far.cp().arg(far.scene.remote("file"));
+    let outcome = get.arg(far.scene.path("got")).run().expect_code(0);
+    assert!(outcome.err().contains(USED), "{outcome}");
+    let put = far.cp().arg(far.scene.path("file"));
+    let outcome = put.arg(far.scene.remote("put")).run();
+    assert!(outcome.code != Some(0), "{outcome}");
+    assert!(!far.scene.path("put").exists());
+}
+
+#[test]
+fn a_port_range_is_kept_to() {
+    let Some(far) = Far::start() else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    far.install("exec", &format!("--port-range {port}-{port}"));
+    far.goes_on_without("can be listened at");
+    drop(taken);
+    used(far.there_and_back(&[]));
+}
+
+#[test]
+fn nothing_is_left_when_the_login_is_ended_in_between() {
+    let Some(far) = Far::start() else { return };
+    // So that they can be told from those of other tests.
+    let mine = far.bin.path().join("mine");
+    fs::create_dir(&mine).expect("our folder");
+    let root = format!("--root={}", "/");
+    let word = format!("--port-range={}", 20_000 + std::process::id() % 20_000);
+    let word = format!("{word}-{}", 60_000);
+    far.install("exec", &format!("{root} {word}"));
+    write_file(&far.scene.path("file"), &Seed::new(3).bytes(4_000_000));
+    let running = far
+        .cp()
+        .args(["--limit", "500k"])
+        .arg(far.scene.path("file"))
+        .arg(far.scene.remote("copy"))
+        .spawn();
+    assert!(running.until(|| !with_word(&word).is_empty()), "no server");
+    assert!(running.until(|| running.shows(USED)), "not used");
+    for pid in far.scene.peer.sessions() {
+        let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    assert!(until(|| with_word(&word).is_empty()), "a server is left");
+    drop(running);
+}
+
+/// The server itself, over pipes, and OpenSSH's client at its port.
+mod server {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+    use ssh::once::{Answered, Begin, Frames, More};
+    use testkit::keys::{KeyKind, KeyPair};
+    use testkit::process::words;
+
+    use super::*;
+
+    struct Once {
+        child: Child,
+        input: Option<ChildStdin>,
+        output: ChildStdout,
+        frames: Frames,
+        folder: tempfile::TempDir,
+    }
+
+    struct At {
+        port: u16,
+        user: String,
+        known_hosts: PathBuf,
+    }
+
+    impl Once {
+        fn start(flags: &[&str]) -> Self {
+            Self::connected(flags, "127.0.0.1 50000 127.0.0.1 22")
+        }
+
+        fn connected(flags: &[&str], connection: &str) -> Self {
+            let mut child = Command::new(longhaul())
+                .args(["serve", "--once"])
+                .args(flags)
+                .env("SSH_CONNECTION", connection)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("longhaul");
+            Self {
+                input: child.stdin.take(),
+                output: child.stdout.take().expect("a pipe"),
+                child,
+                frames: Frames::of_server(),
+                folder: tempfile::tempdir().expect("a folder"),
+            }
+        }
+
+        fn key(&self, name: &str) -> (KeyPair, Vec<u8>) {
+            let pair = KeyPair::generate(self.folder.path(), name, KeyKind::Ed25519);
+            let line = pair.public_line();
+            let encoded = line.split_whitespace().nth(1).expect("a key");
+            let blob = ssh_blob(encoded);
+            (pair, blob)
+        }
+
+        fn say(&mut self, message: &[u8]) {
+            let input = self.input.as_mut().expect("it is open");
+            input.write_all(&once::framed(message)).expect("it listens");
+        }
+
+        fn begin(&mut self, version: u32, keys: &[&[u8]]) {
+            let keys = once::write_keys(keys.iter().copied());
+            let begin = Begin {
+                version,
+                first_port: 0,
+                last_port: 0,
+                bear_losses: false,
+                keys: &keys,
+            };
+            self.say(&begin.to_bytes());
+        }
+
+        /// What it says next.
+        fn hears(&mut self) -> Answered {
+            loop {
+                if let Some(message) = self.frames.next_message().expect("a message") {
+                    return Answered::decode(&message).expect("a message of its");
+                }
+                let mut bytes = [0; 4096];
+                let n = self.output.read(&mut bytes).expect("it is there");
+                assert!(n > 0, "it has ended");
+                self.frames.push(&bytes[..n]).expect("messages");
+            }
+        }
+
+        fn listens(&mut self, keys: &[&[u8]]) -> At {
+            self.begin(VERSION, keys);
+            let Answered::Listening {
+                port,
+                user,
+                host_key,
+            } = self.hears()
+            else {
+                panic!("it does not listen");
+            };
+            let known_hosts = self.folder.path().join("known_hosts");
+            let encoded = base64(host_key.blob());
+            let line = format!("[127.0.0.1]:{port} {} {encoded}\n", host_key.key_type());
+            write_file(&known_hosts, line.as_bytes());
+            At {
+                port,
+                user,
+                known_hosts,
+            }
+        }
+
+        fn refuses(&mut self) -> String {
+            match self.hears() {
+                Answered::Refused(why) => why,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        /// It and what it has started.
+        fn family(&self) -> Vec<u32> {
+            let mut found = vec![self.child.id()];
+            let all = names_in(Path::new("/proc")).into_iter();
+            for pid in all.filter_map(|name| name.to_str()?.parse::<u32>().ok()) {
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                let parent = stat.rsplit(')').next().and_then(|rest| {
+                    rest.split_whitespace().nth(1)?.parse::<u32>().ok()
+                });
+                if parent == Some(self.child.id()) {
+                    found.push(pid);
+                }
+            }
+            found
+        }
+
+        /// All of it is gone.
+        #[track_caller]
+        fn is_gone(mut self, family: &[u32]) {
+            let end = Instant::now() + Duration::from_secs(10);
+            let mut ended = false;
+            while !ended && Instant::now() < end {
+                ended = self.child.try_wait().expect("a child").is_some();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert!(ended, "it has not ended");
+            let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
+            assert!(until(|| family.iter().all(gone)), "a process is left");
+        }
+    }
+
+    impl Drop for Once {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    /// OpenSSH's client there, which knows the host and has nothing but `key`.
+    fn client(program: &str, at: &At, key: &KeyPair) -> Run {
+        let options = [
+            format!("UserKnownHostsFile={}", at.known_hosts.display()),
+            format!("IdentityFile={}", key.private.display()),
+            "GlobalKnownHostsFile=/dev/null".to_owned(),
+            "IdentitiesOnly=yes".to_owned(),
+            "IdentityAgent=none".to_owned(),
+            "BatchMode=yes".to_owned(),
+            "StrictHostKeyChecking=yes".to_owned(),
+            format!("Port={}", at.port),
+        ];
+        let run = Run::new(program).args(["-F", "none"]);
+        let options = options.iter().flat_map(|o| ["-o".to_owned(), o.clone()]);
+        run.args(options).timeout(Duration::from_secs(30))
+    }
+
+    fn sftp(once: &Once, at: &At, key: &KeyPair, user: &str) -> Outcome {
+        let batch = once.folder.path().join("batch");
+        write_file(&batch, b"ls /\n");
+        let run = client("sftp", at, key).arg("-b").arg(&batch);
+        run.arg(format!("{user}@127.0.0.1")).run()
+    }
+
+    fn ssh_blob(encoded: &str) -> Vec<u8> {
+        let out = Run::new("base64").arg("-d").stdin(encoded).run();
+        out.stdout
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        Run::new("base64").args(["-w", "0"]).stdin(bytes).run().out()
+    }
+
+    #[test]
+    fn each_key_lets_in_once_and_nobody_else_comes_in() {
+        let mut once = Once::start(&[]);
+        let (key, blob) = once.key("key");
+        let (other, other_blob) = once.key("other");
+        let (strange, _) = once.key("strange");
+        let at = once.listens(&[&blob]);
+        // Nobody has told this one.
+        let outcome = sftp(&once, &at, &strange, &at.user);
+        assert!(outcome.err().contains("Permission denied"), "{outcome}");
+        // Nor is anybody else let in with the right one, which is not used up.
+        let outcome = sftp(&once, &at, &key, "somebody-else");
+        assert!(outcome.err().contains("Permission denied"), "{outcome}");
+        sftp(&once, &at, &key, &at.user).expect_code(0);
+        // Replayed.
+        let outcome = sftp(&once, &at, &key, &at.user);
+        assert!(outcome.code != Some(0), "{outcome}");
+        // More come over the same channel; there is no shell, no command and no forwarding.
+        let keys = once::write_keys([&other_blob[..]]);
+        once.say(&More { number: 5, keys: &keys }.to_bytes());
+        assert!(matches!(once.hears(), Answered::Taken(5)));
+        let run = client("ssh", &at, &other).arg("-l").arg(&at.user);
+        let outcome = run.args(["127.0.0.1", "echo ran"]).run();
+        assert!(!outcome.out().contains("ran") && outcome.code != Some(0), "{outcome}");
+        assert!(outcome.out().contains("files only"), "{outcome}");
+    }
+
+    #[test]
+    fn nothing_is_forwarded() {
+        let mut once = Once::start(&[]);
+        let (key, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = format!("127.0.0.1:{}", echo.local_addr().unwrap().port());
+        let run = client("ssh", &at, &key).args(["-W", &to]).arg("-l").arg(&at.user);
+        let outcome = run.arg("127.0.0.1").run();
+        assert!(outcome.code != Some(0), "{outcome}");
+        echo.set_nonblocking(true).unwrap();
+        assert!(echo.accept().is_err());
+    }
+
+    #[test]
+    fn it_ends_with_its_channel_wherever_that_ends() {
+        // Before anything was said.
+        let mut once = Once::start(&[]);
+        let family = once.family();
+        drop(once.input.take());
+        once.is_gone(&family);
+        // In the middle of a message.
+        let mut once = Once::start(&[]);
+        once.input.as_mut().unwrap().write_all(&[0, 0, 0]).unwrap();
+        drop(once.input.take());
+        once.is_gone(&[]);
+        // While it waits.
+        let mut once = Once::start(&[]);
+        let (_, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        assert!(until(|| once.family().len() > 1), "nothing stands ready");
+        let family = once.family();
+        drop(once.input.take());
+        once.is_gone(&family);
+        assert!(TcpStream::connect(("127.0.0.1", at.port)).is_err());
+        // While somebody is logging in.
+        let mut once = Once::start(&[]);
+        let (_, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        let mut stranger = TcpStream::connect(("127.0.0.1", at.port)).unwrap();
+        let mut ident = [0; 4];
+        stranger.read_exact(&mut ident).unwrap();
+        let family = once.family();
+        drop(once.input.take());
+        once.is_gone(&family);
+        // And where it is killed.
+        let mut once = Once::start(&[]);
+        let (_, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        let mut stranger = TcpStream::connect(("127.0.0.1", at.port)).unwrap();
+        stranger.read_exact(&mut ident).unwrap();
+        let family = once.family();
+        once.child.kill().unwrap();
+        once.is_gone(&family);
+    }
+
+    #[test]
+    fn connections_end_with_the_channel() {
+        let mut once = Once::start(&[]);
+        let (key, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        // An SFTP server that somebody has open.
+        let mut open = Command::new("ssh");
+        let args = words(&[&"-F", &"none"]);
+        let mut sftp = open
+            .args(args)
+            .args(["-o", &format!("UserKnownHostsFile={}", at.known_hosts.display())])
+            .args(["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"])
+            .args(["-o", "IdentityAgent=none", "-o", &format!("Port={}", at.port)])
+            .arg("-i")
+            .arg(&key.private)
+            .args(["-l", &at.user, "127.0.0.1", "-s", "sftp"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("ssh");
+        let mut input = sftp.stdin.take().unwrap();
+        input.write_all(&[0, 0, 0, 5, 1, 0, 0, 0, 3]).unwrap();
+        let mut version = [0; 5];
+        sftp.stdout.as_mut().unwrap().read_exact(&mut version).unwrap();
+        let family = once.family();
+        drop(once.input.take());
+        once.is_gone(&family);
+        let ended = until_ended(&mut sftp);
+        let _ = sftp.kill();
+        let _ = sftp.wait();
+        assert!(ended, "a connection is left");
+    }
+
+    fn until_ended(child: &mut Child) -> bool {
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end {
+            if child.try_wait().expect("a child").is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_it_with_a_sentence() {
+        let mut once = Once::start(&[]);
+        once.begin(7, &[]);
+        assert!(once.refuses().contains("this end has to be upgraded"));
+        once.is_gone(&[]);
+        let mut once = Once::start(&[]);
+        once.say(b"\x63garbage");
+        assert!(once.refuses().contains("message 99"));
+        once.is_gone(&[]);
+        let mut once = Once::start(&[]);
+        once.input.as_mut().unwrap().write_all(&[0xff; 100]).unwrap();
+        assert!(once.refuses().contains("longer than any"));
+        once.is_gone(&[]);
+        let mut once = Once::start(&["--root", "/no/such/folder"]);
+        once.begin(VERSION, &[]);
+        assert!(once.refuses().contains("/no/such/folder"));
+        once.is_gone(&[]);
+        let mut once = Once::connected(&[], "UNKNOWN 65535 UNKNOWN 65535");
+        once.begin(VERSION, &[]);
+        assert!(once.refuses().contains("SSH_CONNECTION"));
+        once.is_gone(&[]);
+    }
+
+    #[test]
+    fn it_waits_at_ipv6_too() {
+        let mut once = Once::connected(&[], "::1 50000 ::1 22");
+        let (_, blob) = once.key("key");
+        let at = once.listens(&[&blob]);
+        let mut stranger = TcpStream::connect(("::1", at.port)).unwrap();
+        let mut ident = [0; 4];
+        stranger.read_exact(&mut ident).unwrap();
+        assert_eq!(&ident, b"SSH-");
+        // And nowhere else.
+        assert!(TcpStream::connect(("127.0.0.1", at.port)).is_err());
+    }
+
+    #[test]
+    fn whoever_comes_when_no_key_waits_is_turned_away() {
+        let mut once = Once::start(&[]);
+        let at = once.listens(&[]);
+        let mut stranger = TcpStream::connect(("127.0.0.1", at.port)).unwrap();
+        let mut said = String::new();
+        stranger.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "nobody is waited for\r\n");
+    }
+}
