@@ -31,7 +31,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     let at_once = Arc::clone(&console);
     let first = cancel.clone();
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
-    if let Err(error) = watched {
+    if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
         console.warning(&format!(
             "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
         ));

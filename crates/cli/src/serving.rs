@@ -33,13 +33,14 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         return check(file);
     }
     log(args);
-    let served = match (args.stdio, args.once) {
+    let caught = signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
+    let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => Settled::of(args)
             .and_then(|settled| settled.export())
             .and_then(|e| stdio(&e)),
         (false, true) => once(args),
         (false, false) => listen(args),
-    };
+    });
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
@@ -71,6 +72,7 @@ fn account() -> io::Result<ExitCode> {
     let template = Template::inherited()?;
     // Those who stop the server with everything it has started mean the server, which passes it on.
     signals::leave_to_others()?;
+    signals::too_long_is_an_error()?;
     let log = Log::default();
     tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
