@@ -74,6 +74,7 @@ impl Far {
             port: port.into(),
             user,
             host_key: key.public_blob(),
+            software: b"0.1.0",
         };
         let framed = once::framed(&message.to_bytes());
         self.says(&[once::marker(), &framed].concat());
@@ -417,6 +418,7 @@ mod server {
                 port,
                 user,
                 host_key,
+                ..
             } = self.hears()
             else {
                 panic!("it does not listen");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, DirectUse, SharedPrompt, Surroundings};
+use transfer::connect::{self, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, HostId};
 use transfer::memory::Memories;
 use transfer::operand::Destination;
@@ -18,7 +18,7 @@ use transfer::prompt::{Batch, Person};
 use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
 use transfer::sums::Ledger;
 
-use crate::flags::low::{CopyArgs, FarEnd};
+use crate::flags::low::CopyArgs;
 use crate::output::Output;
 use crate::output::json::HostInfo;
 
@@ -119,11 +119,10 @@ impl Hosts {
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
+            far: self.flags.far,
             beside: None,
-            direct: match self.flags.far {
-                FarEnd::Direct => DirectUse::Insisted,
-                FarEnd::Auto | FarEnd::Stock => DirectUse::Never,
-            },
+            // What yields is one connection, whose queue is seen at this end.
+            direct: !self.flags.background,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
                 query.resolve(&hop_user).map_err(|error| error.to_string())

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => Settled::of(args)
             .and_then(|settled| settled.export())
-            .and_then(|e| stdio(&e)),
+            .and_then(|e| stdio(&e, args.marker)),
         (false, true) => once(args),
         (false, false) => listen(args),
     });
@@ -122,10 +122,15 @@ impl io::Write for Line {
     }
 }
 
-fn stdio(export: &Export) -> Result<(), String> {
+/// With the marker where a client of ours has asked for it, in the newest version that both speak.
+fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
     hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
-    let (input, output) = streams?;
+    let (input, mut output) = streams?;
+    if let Some(theirs) = marker {
+        let told = serve::show_marker(&mut output, theirs, env!("CARGO_PKG_VERSION"));
+        told.map_err(|e| format!("standard output: {e}"))?;
+    }
     serve::stdio(input, output, export).map_err(|e| e.to_string())
 }
 

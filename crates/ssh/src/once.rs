@@ -24,6 +24,8 @@ const LONGEST: usize = 16 << 10;
 pub const MOST_KEYS: usize = 32;
 /// The longest blob of a key; one of RSA with 16,384 bits has 2 KiB.
 const LONGEST_KEY: usize = 4 << 10;
+/// Of the server's version, so much is shown.
+const LONGEST_SOFTWARE: usize = 40;
 
 message! {
     /// The client's first message. Answered by [`Listening`] or [`Refused`].
@@ -62,6 +64,8 @@ message! {
         pub user: &'a [u8],
         /// The blob of the key that proves that it is this server.
         pub host_key: &'a [u8],
+        /// Its own version.
+        pub software: &'a [u8],
     }
 }
 
@@ -326,6 +330,8 @@ pub enum Answered {
         user: String,
         /// What must come again as the host key of each connection.
         host_key: PublicKey,
+        /// Its own version, printable.
+        software: String,
     },
     /// See [`Refused`]: why, not escaped.
     Refused(String),
@@ -345,10 +351,13 @@ impl Answered {
                 let told = Listening::decode(message)?;
                 let port = u16::try_from(told.port).ok().filter(|port| *port > 0);
                 let user = String::from_utf8(told.user.to_vec());
+                let software = told.software.iter().take(LONGEST_SOFTWARE);
+                let software = software.filter(|b| b.is_ascii_graphic());
                 Ok(Self::Listening {
                     port: port.ok_or(OnceError::Port(told.port))?,
                     user: user.map_err(|_| OnceError::Unexpected(Listening::NUMBER))?,
                     host_key: PublicKey::from_blob(told.host_key).map_err(OnceError::Key)?,
+                    software: software.map(|b| char::from(*b)).collect(),
                 })
             }
             Some(Refused::NUMBER) => {
@@ -497,6 +506,7 @@ mod tests {
                 port,
                 user: b"u",
                 host_key,
+                software: b"0.1.0",
             };
             Answered::decode(&message.to_bytes())
         };

@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
 use transfer::sums::Wants;
 
 use crate::flags::command::{COMMAND, OPERANDS, command};
@@ -68,7 +69,7 @@ pub(crate) struct CopyArgs {
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: Renounced,
     pub(crate) no_window_poll: bool,
-    pub(crate) far: FarEnd,
+    pub(crate) far: FarUse,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -105,6 +106,8 @@ pub(crate) struct ServeArgs {
     pub(crate) once: bool,
     /// Where `--once` may listen.
     pub(crate) ports: Option<(u16, u16)>,
+    /// The protocol of the longhaul that asked for the marker.
+    pub(crate) marker: Option<u32>,
     pub(crate) listen: Option<String>,
     /// A configuration file, to be obeyed.
     pub(crate) config: Option<PathBuf>,
@@ -128,18 +131,6 @@ pub(crate) enum Hash {
     Blake3,
     /// As sha256sum checks them.
     Sha256,
-}
-
-/// What serves at the far end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FarEnd {
-    /// Its own SFTP server.
-    #[default]
-    Auto,
-    /// Nothing else.
-    Stock,
-    /// A longhaul there, at a port of its own.
-    Direct,
 }
 
 /// Which addresses to use.
@@ -272,6 +263,12 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
              --insecure-none-mac out",
         );
     }
+    if foreign && matches!(args.far, FarUse::Exec | FarUse::Direct) {
+        return Some(
+            "a program of -S or -D is the far end itself, or leads to one that nothing can be \
+             asked of: leave --far-end out",
+        );
+    }
     if foreign && args.background {
         return Some(
             "a program of -S or -D has sockets of its own, whose queues can't be seen: leave \
@@ -370,6 +367,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         (false, false) => Err(serve_usage(
             "how clients come is to be said: --stdio, --once, --listen or --config",
         )),
+        (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
         )),

@@ -14,6 +14,9 @@ pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 pub struct LaneConfig {
     /// The SSH banner says OpenSSH.
     pub openssh: bool,
+    /// The server is a longhaul that a command starts, whose marker comes before anything else: it
+    /// numbers handles and answers in order as OpenSSH's does.
+    pub ours: bool,
     /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
     /// leave right behind INIT, before VERSION has come.
     pub remembered: Option<ServerInfo>,
@@ -45,6 +48,7 @@ impl LaneConfig {
         const MIB: u64 = 1 << 20;
         Self {
             openssh: false,
+            ours: false,
             remembered: None,
             predict: false,
             slot: pool.slot(),
@@ -70,11 +74,13 @@ impl LaneConfig {
 
     /// Whether all may leave before VERSION comes.
     pub(super) fn early(&self) -> bool {
-        self.openssh
-            && self
-                .remembered
-                .as_ref()
-                .is_some_and(ServerInfo::is_openssh_set)
+        self.remembered.as_ref().is_some_and(|r| self.is_known(r))
+    }
+
+    /// Whether a server that announces this numbers its handles as OpenSSH's does, and answers in
+    /// order.
+    fn is_known(&self, info: &ServerInfo) -> bool {
+        self.ours || self.openssh && info.is_openssh_set()
     }
 }
 
@@ -82,6 +88,7 @@ impl fmt::Debug for LaneConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneConfig")
             .field("openssh", &self.openssh)
+            .field("ours", &self.ours)
             .field("predict", &self.predict)
             .finish_non_exhaustive()
     }
@@ -117,7 +124,7 @@ const PAGE: u32 = 4096;
 
 impl Server {
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
-        let openssh = config.openssh && info.is_openssh_set();
+        let openssh = config.is_known(info);
         let limits = info.has("limits@openssh.com");
         let mut server = Self {
             posix_rename: info.has("posix-rename@openssh.com"),

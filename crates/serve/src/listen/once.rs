@@ -165,6 +165,7 @@ impl Once {
             port: port.into(),
             user: user.as_bytes(),
             host_key: &host_key,
+            software: env!("CARGO_PKG_VERSION").as_bytes(),
         };
         if control.say(&listening.to_bytes()).is_err() {
             return Ok(());

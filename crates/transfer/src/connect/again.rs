@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use plan::{Direction, Learned};
+use ssh::transport::Renounced;
 use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::direct::{Direct, DirectConfig, DirectUse};
+use super::direct::{Direct, DirectConfig};
+use super::far::{self, FarUse};
 use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
@@ -65,7 +67,19 @@ fn direct(
     around: &Surroundings,
     first: &Arc<OnceLock<Facts>>,
 ) -> Option<Arc<Direct>> {
-    if config.proxy != Proxy::Direct || around.direct == DirectUse::Never {
+    let wanted = matches!(around.far, FarUse::Auto | FarUse::Direct);
+    let encrypts = around.renounced == Renounced::Nothing;
+    if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
+        return None;
+    }
+    let insisted = around.far == FarUse::Direct;
+    let (host, port, user) = memory_name(config);
+    let known = || {
+        let memories = around.memories.as_ref()?;
+        memories.load(host, port, user, SystemTime::now())
+    };
+    if !insisted && known().is_some_and(|m| far::is_barred(&m, SystemTime::now())) {
+        debug!("{host}: no direct connection could be made within the last day");
         return None;
     }
     let first = Arc::clone(first);
@@ -77,11 +91,26 @@ fn direct(
             congestion: around.congestion.clone(),
         },
         window_poll: around.window_poll,
+        bind: config.bind_address.as_ref().and_then(|text| text.parse().ok()),
         bear_losses: around.congestion.is_none(),
-        insisted: around.direct == DirectUse::Insisted,
+        insisted,
     };
+    let memories = around.memories.clone();
+    let (host, user) = (host.to_owned(), user.to_owned());
+    let noted = Box::new(move |why: Option<&str>| {
+        let now = SystemTime::now();
+        let Some(memories) = &memories else { return };
+        let Some(mut memory) = memories.load(&host, port, &user, now) else {
+            return;
+        };
+        if far::bar(&mut memory, why.is_some(), now)
+            && let Err(e) = memories.store(&host, port, &user, &memory, now)
+        {
+            debug!("{host}: cannot be remembered: {e}");
+        }
+    });
     let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
-    Some(Arc::new(Direct::new(direct, peer, Box::new(|_| {}))))
+    Some(Arc::new(Direct::new(direct, peer, noted)))
 }
 
 /// How more connections to the same host are made. Nobody is asked anything for them, but once

@@ -4,7 +4,7 @@
 mod gate;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,13 @@ use sys::Tuning;
 use tracing::debug;
 
 use self::gate::DirectGate;
+use super::far;
 use super::host::has_aes;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, DialError};
 use crate::escape;
-use crate::session::{Heard, Link, NoMore, Outlet, Straight};
-
-/// What starts it, in words that every shell takes for the same. It holds nothing of the user's.
-const COMMAND: &str = "exec sh -c 'command -v longhaul >/dev/null 2>&1 && exec longhaul serve --once; \
-                       echo; echo longhaul-absent `uname -sm`'";
+use crate::session::{Heard, Known, Link, NoMore, Outlet, Straight};
 
 /// Keys that are told at once: a copy begins with no more connections.
 const FIRST_KEYS: usize = 4;
@@ -45,15 +42,8 @@ const CONNECT_ROUND_TRIPS: u32 = 3;
 const LOGIN: Duration = Duration::from_secs(5);
 const LOGIN_ROUND_TRIPS: u32 = 8;
 
-/// Whether data connections go straight to a server of ours, where there can be one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirectUse {
-    /// They never do.
-    #[default]
-    Never,
-    /// All data wait until it is known whether they can.
-    Insisted,
-}
+/// Told that connections can be made, or why not.
+pub(super) type Noted = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// What connections are made with.
 #[derive(Clone, Debug)]
@@ -61,6 +51,8 @@ pub(super) struct DirectConfig {
     /// The host as the user wrote it.
     pub(super) name: String,
     pub(super) tuning: Tuning,
+    /// BindAddress.
+    pub(super) bind: Option<IpAddr>,
     pub(super) window_poll: bool,
     /// The far end's sockets may have a congestion control that bears losses.
     pub(super) bear_losses: bool,
@@ -73,7 +65,7 @@ pub(super) struct Direct {
     /// The address that the login went to, once it is known: what the other end says of its own is
     /// not asked.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
-    told: Box<dyn Fn(&str) + Send + Sync>,
+    noted: Noted,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -98,6 +90,7 @@ struct ServerAt {
     address: SocketAddr,
     user: String,
     host_key: PublicKey,
+    software: String,
     rtt: Duration,
 }
 
@@ -105,12 +98,12 @@ impl Direct {
     pub(super) fn new(
         config: DirectConfig,
         peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
-        told: Box<dyn Fn(&str) + Send + Sync>,
+        noted: Noted,
     ) -> Self {
         Self {
             config,
             peer,
-            told,
+            noted,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -126,9 +119,14 @@ impl Direct {
     pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMore> {
         let tried = self.key().and_then(|(server, key)| self.log_in(server, key));
         match tried {
-            Ok(link) => Ok(Box::new(link)),
+            Ok(link) => {
+                (self.noted)(None);
+                Ok(Box::new(link))
+            }
             Err(why) => {
-                self.fail(&why);
+                if self.fail(&why) {
+                    (self.noted)(Some(&why));
+                }
                 Err(NoMore::Connection(why))
             }
         }
@@ -138,16 +136,17 @@ impl Direct {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is not tried again in this copy.
-    fn fail(&self, why: &str) {
+    /// It is not tried again in this copy. True if that is new.
+    fn fail(&self, why: &str) -> bool {
         let mut state = self.lock();
-        if state.failed.is_none() {
+        let new = state.failed.is_none();
+        if new {
             debug!("{}: no direct connection: {why}", self.config.name);
             state.failed = Some(why.to_owned());
-            (self.told)(why);
         }
         state.keys.clear();
         self.changed.notify_all();
+        new
     }
 
     /// A key that the other end knows.
@@ -209,6 +208,7 @@ impl Direct {
         Dial {
             timeout: Some(CONNECT + rtt * CONNECT_ROUND_TRIPS),
             tuning: self.config.tuning.clone(),
+            bind: self.config.bind,
             ..Dial::default()
         }
     }
@@ -239,6 +239,8 @@ impl Direct {
                 alive_count: 3,
             },
             remembered: None,
+            far: Known::Server,
+            served_by: Vec::new(),
             env: Vec::new(),
             timeout: Some(login),
             renounced: Renounced::Nothing,
@@ -256,6 +258,7 @@ impl Direct {
                 port,
                 user,
                 host_key,
+                software,
             } => {
                 let peer = (self.peer)();
                 let mut address = peer.ok_or("the address of the host is not known")?;
@@ -269,6 +272,7 @@ impl Direct {
                     address,
                     user,
                     host_key,
+                    software,
                     rtt,
                 });
                 Ok(true)
@@ -308,7 +312,7 @@ impl Straight for Direct {
             keys,
             ..State::default()
         };
-        Some((COMMAND.as_bytes().to_vec(), once::framed(&begin.to_bytes())))
+        Some((far::command_once(), once::framed(&begin.to_bytes())))
     }
 
     fn insists(&self) -> bool {
@@ -362,6 +366,11 @@ impl Straight for Direct {
 
     fn failed(&self) -> Option<String> {
         self.lock().failed.clone()
+    }
+
+    fn software(&self) -> Option<String> {
+        let state = self.lock();
+        Some(state.server.as_ref()?.software.clone())
     }
 }
 

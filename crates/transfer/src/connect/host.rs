@@ -17,7 +17,7 @@ use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::direct::DirectUse;
+use super::far::{self, FarUse};
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
@@ -28,6 +28,7 @@ use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
 use crate::operand::Destination;
+use crate::session::Known;
 
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
@@ -56,10 +57,12 @@ pub struct Surroundings {
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
-    /// Whether data connections go straight to a server of ours.
-    pub direct: DirectUse,
+    /// Whether data connections may go straight to a longhaul at the far end.
+    pub direct: bool,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
+    /// Whether a longhaul at the far end is used.
+    pub far: FarUse,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -81,7 +84,7 @@ pub struct Beside {
 pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
-    if around.direct != DirectUse::Insisted {
+    if around.far != FarUse::Direct {
         link.set_for_session();
     }
     establish(&mut link, &name, proven)?;
@@ -156,6 +159,11 @@ pub(super) fn start(
             alive_count: config.alive_count_max,
         },
         remembered: memory.as_ref().and_then(remembered),
+        far: match hops {
+            0 => far::known(around.far, memory.as_ref(), SystemTime::now()),
+            _ => Known::default(),
+        },
+        served_by: far::command(),
         env: environment(&config),
         timeout: config.connect_timeout,
         renounced: match hops {

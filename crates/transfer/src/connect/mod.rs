@@ -3,6 +3,7 @@
 mod again;
 mod agent_channels;
 mod direct;
+mod far;
 mod gate;
 mod host;
 mod host_gate;
@@ -12,7 +13,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
-pub use direct::DirectUse;
+pub use far::FarUse;
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;

@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::far::FarSide;
 use super::flight::Flying;
 use super::growing::Growing;
 use super::lanes::LaneOnChannel;
@@ -20,9 +21,8 @@ use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
-use super::{Bell, ChannelId, Command, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, ChannelId, Command, Ended, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
-use crate::report::SessionReport;
 
 /// Why a lane is closed at this end.
 pub(super) const STALLED: &str = "it stood still while others moved";
@@ -54,6 +54,7 @@ pub(super) struct Driver {
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: Execs,
     pub(super) straight: Standing,
+    pub(super) far: FarSide,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
@@ -110,6 +111,7 @@ impl Driver {
             lanes: Vec::new(),
             execs: Execs::default(),
             straight: Standing::default(),
+            far: FarSide::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
             owed: Owed::default(),
@@ -136,7 +138,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn run(mut self) -> Option<SessionReport> {
+    pub(super) fn run(mut self) -> Ended {
         let mut events = Events::with_capacity(64);
         let mut at_once = true;
         while !self.over {
@@ -167,7 +169,14 @@ impl Driver {
             }
         }
         self.learn();
-        let account = self.account();
+        let account = Ended {
+            report: self.account(),
+            far: {
+                let mut far = self.far.account();
+                self.straight.account(&mut far);
+                far
+            },
+        };
         drop(self.lanes);
         // The first one ends what the others lead to.
         for on in self.connections.into_iter().rev() {
@@ -208,6 +217,7 @@ impl Driver {
             .chain(self.next_look())
             .chain(self.straight.poll_timeout())
             .chain(self.next_reconnect())
+            .chain(self.far_deadline())
             .min()
     }
 
@@ -226,6 +236,8 @@ impl Driver {
         self.reconnect(now);
         self.go_straight(now);
         self.open_lanes(now);
+        self.ask_far(now);
+        self.hurry_far(now);
         self.run_execs();
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
@@ -234,6 +246,8 @@ impl Driver {
         self.obey(now);
         self.pace(now);
         self.drain_lanes(now);
+        self.take_over(now);
+        self.drain_asked(now);
         // What is given out now is begun in the next turn, which nothing else may announce.
         more |= self.obey(now);
         self.close_what_is_free(now);
@@ -353,19 +367,33 @@ impl Driver {
                         throttle.spend(bytes.len());
                     }
                     let Some(at) = self.lane_on(connection, channel) else {
-                        self.exec_said(connection, channel, bytes);
+                        if !self.asked_said(now, connection, channel, &bytes) {
+                            self.exec_said(connection, channel, bytes);
+                        }
                         continue;
                     };
-                    if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
-                        self.lane_ended(now, at, e);
+                    let heard = self.lanes[at].hear(now, bytes);
+                    let (greeting, error) = match heard {
+                        Ok(greeting) => (greeting, None),
+                        Err(error) => (None, Some(error)),
+                    };
+                    self.far_heard(at, greeting);
+                    if let Some(error) = error {
+                        self.lane_ended(now, at, error);
                     }
-                    self.note_server();
                 }
-                LinkEvent::Closed(channel, why) => {
-                    let Some(at) = self.lane_on(connection, channel) else {
-                        continue;
+                LinkEvent::Closed(..) | LinkEvent::Refused(..) => {
+                    let refused = matches!(event, LinkEvent::Refused(..));
+                    let (channel, why) = match event {
+                        LinkEvent::Closed(channel, why) => (channel, why),
+                        LinkEvent::Refused(channel, why) => (channel, Some(why)),
+                        _ => continue,
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
+                    let Some(at) = self.lane_on(connection, channel) else {
+                        self.asked_closed(now, (connection, channel), &why, refused);
+                        continue;
+                    };
                     self.spread.lane_is_over(now, self.lanes[at].id);
                     self.lanes[at].lane.handle_closed(&why);
                     self.lane_ended(now, at, LaneError::Closed(why));
@@ -375,23 +403,10 @@ impl Driver {
                         self.spread.lane_is_over(now, lane);
                     }
                 }
+                LinkEvent::Restarted => self.far.begin_again(),
                 LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
                 LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
             }
-        }
-    }
-
-    fn note_server(&mut self) {
-        if self.ends.server.get().is_none()
-            && let Some((id, info)) = self.lanes.iter().find_map(|on| {
-                let info = on.lane.server_info()?;
-                Some((on.id.connection, info))
-            })
-        {
-            if let Some(on) = self.connections.iter_mut().find(|on| on.id == id) {
-                on.link.server_seen(info);
-            }
-            let _ = self.ends.server.set(info.clone());
         }
     }
 

@@ -227,6 +227,12 @@ impl Driver {
         }
     }
 
+    /// Bytes that are left at least.
+    pub(super) fn left(&self) -> u64 {
+        let stats = self.spread.stats();
+        self.growing.to_come(&stats).max(self.spread.remaining())
+    }
+
     fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
         let stats = self.spread.stats();
         let mut connections = Vec::new();

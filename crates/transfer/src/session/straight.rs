@@ -12,6 +12,7 @@ use super::connections::Connection;
 use super::driver::Driver;
 use super::exec::{CONTROL, ExecEvent};
 use super::{ChannelId, Command, NoMore, Straight};
+use crate::report::{Depth, FarEnd};
 
 /// How long a shell may take to start what was asked for, on top of round trips: data wait for it
 /// where it is insisted on.
@@ -19,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
 /// What has nothing to say for so long says that it is there: address translations forget.
 const LIFE_SIGN: Duration = Duration::from_secs(30);
+
+/// Less is moved before a connection would be there.
+const WORTH: u64 = 16 << 20;
 
 /// A message for the far end of the control channel.
 pub type Outlet = Box<dyn Fn(Vec<u8>) + Send + Sync>;
@@ -48,8 +52,8 @@ pub(super) enum Standing {
     Connecting(Running),
     /// There is, or was, a connection. The next life sign is due then.
     Open(Running, Instant),
-    /// Nothing came of it.
-    Failed,
+    /// Nothing came of it, for this reason; and whether data have waited for it.
+    Failed(String, bool),
 }
 
 #[derive(Clone)]
@@ -71,8 +75,29 @@ impl Standing {
     fn running(&self) -> Option<&Running> {
         match self {
             Self::Asked(on, _) | Self::Connecting(on) | Self::Open(on, _) => Some(on),
-            Self::New | Self::Off | Self::Failed => None,
+            Self::New | Self::Off | Self::Failed(..) => None,
         }
+    }
+
+    /// What there was, for the end.
+    pub(super) fn account(&self, far: &mut FarEnd) {
+        match self {
+            Self::Open(on, _) => {
+                far.depth = Depth::Direct;
+                far.software = on.with.software();
+                far.reason = None;
+            }
+            Self::Failed(why, insisted) if far.depth != Depth::Stock || *insisted => {
+                far.less = true;
+                far.reason = Some(why.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether there is a connection, or was.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Open(..))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -106,8 +131,9 @@ impl Driver {
             self.straight = Standing::Off;
             return;
         };
-        // Where data do not wait, they go first.
-        if !with.insists() && !self.lanes.iter().any(|on| on.lane.server_info().is_some()) {
+        // Where data do not wait, they go first, to a longhaul that has answered.
+        let worth = || self.far.answered() && self.left() >= WORTH;
+        if !with.insists() && !worth() {
             return;
         }
         let mut usable = self.connections.iter_mut();
@@ -127,8 +153,9 @@ impl Driver {
         let connection = on.id;
         let rtt = round_trip(on);
         let Some(channel) = on.link.open_exec(&command) else {
-            with.over("there is no way to run a command");
-            self.straight = Standing::Failed;
+            let why = "there is no way to run a command";
+            with.over(why);
+            self.straight = Standing::Failed(why.to_owned(), with.insists());
             return;
         };
         on.link.send(channel, Output::Bytes(greeting));
@@ -193,7 +220,7 @@ impl Driver {
         };
         on.with.over(why);
         info!("no direct connection: {why}");
-        self.straight = Standing::Failed;
+        self.straight = Standing::Failed(why.to_owned(), on.with.insists());
         self.execs.forget(CONTROL);
         if let Some(control) = self.connection(on.connection) {
             control.link.close_channel(on.channel);
@@ -264,11 +291,20 @@ impl Driver {
         all.into_iter().map(|on| on.id).collect()
     }
 
+    /// Whether it goes beside the server's own logins.
+    pub(super) fn goes_straight(&self, id: ConnectionId) -> bool {
+        self.connections.iter().any(|on| on.id == id && on.straight)
+    }
+
+    /// Whether what starts the others runs on it.
+    pub(super) fn controls(&self, id: ConnectionId) -> bool {
+        let running = self.straight.running();
+        running.is_some_and(|running| running.connection == id)
+    }
+
     /// Whether nothing but the control channel is on it.
     pub(super) fn only_controls(&self, on: &Connection) -> bool {
-        let running = self.straight.running();
-        let here = running.is_some_and(|running| running.connection == on.id);
-        here && !self.lanes.iter().any(|lane| lane.id.connection == on.id)
+        self.controls(on.id) && !self.lanes.iter().any(|lane| lane.id.connection == on.id)
     }
 
     /// All connections are gone.

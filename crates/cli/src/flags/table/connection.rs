@@ -3,9 +3,10 @@ use std::path::PathBuf;
 
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
-use crate::flags::low::{FarEnd, Family};
+use crate::flags::low::Family;
 use crate::flags::rate::Rate;
 
 /// The largest limit scp takes: 100 Gbit/s in kbit/s.
@@ -365,20 +366,26 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("far-end"),
-        takes: Takes::Choice("WHICH", &["auto", "stock", "direct"]),
+        takes: Takes::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
         help: "What serves at the far end: its own SFTP server, or a longhaul there",
-        doc: "What serves at the far end. stock: the SSH server's own SFTP server. direct: a \
-              longhaul on the PATH of the account there, which is started through the SSH server and \
-              waits at a port of its own for data connections, each of which takes no login; where \
-              it is missing or cannot be reached, the SFTP server is used.",
+        doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
+              PATH of the account there is found and used by itself, started by a command through \
+              the SSH server in place of its SFTP server; where there is none, the server's own is \
+              used, and it is asked again after a day. stock: the server's own SFTP server, \
+              and nothing is asked. exec: as auto, but it is asked however little is copied and \
+              whatever was remembered, and it is said at the end why it was not used. direct: a \
+              longhaul there waits at a port of its own for data connections, each of which takes \
+              no login, and all data wait until it is known whether it can be reached; where it \
+              cannot, it is as with exec. The closing line says when one was used.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
         set: |args, given| {
             args.far = match given.text()?.as_str() {
-                "stock" => FarEnd::Stock,
-                "direct" => FarEnd::Direct,
-                _ => FarEnd::Auto,
+                "stock" => FarUse::Stock,
+                "exec" => FarUse::Exec,
+                "direct" => FarUse::Direct,
+                _ => FarUse::Auto,
             };
             Ok(())
         },

@@ -22,6 +22,23 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("marker"),
+        takes: Takes::Value("N"),
+        help: "Say first that this is longhaul; for longhaul cp, which starts it so",
+        doc: "With --stdio: write a line that says that this is longhaul before anything else, for a \
+              longhaul cp that speaks version N of what comes then, which it asks for by itself. \
+              For Subsystem and ForceCommand it is of no use.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            let number = given.text()?.parse().ok().filter(|n| *n > 0);
+            args.marker = Some(number.ok_or("is no version")?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("once"),
         takes: Takes::Nothing,
         help: "Wait for further connections of the client that has started it; for longhaul cp",
