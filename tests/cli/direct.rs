@@ -95,7 +95,10 @@ impl Far {
         let down = self.cp().args(flags).arg(self.scene.remote("up"));
         let down = down.arg(self.scene.path("down")).run().expect_code(0);
         for name in ["up", "down"] {
-            assert!(fs::read(self.scene.path(name)).unwrap() == content, "{name}");
+            assert!(
+                fs::read(self.scene.path(name)).unwrap() == content,
+                "{name}"
+            );
         }
         [up, down]
     }
@@ -447,9 +450,10 @@ mod server {
             let all = names_in(Path::new("/proc")).into_iter();
             for pid in all.filter_map(|name| name.to_str()?.parse::<u32>().ok()) {
                 let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                let parent = stat.rsplit(')').next().and_then(|rest| {
-                    rest.split_whitespace().nth(1)?.parse::<u32>().ok()
-                });
+                let parent = stat
+                    .rsplit(')')
+                    .next()
+                    .and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
                 if parent == Some(self.child.id()) {
                     found.push(pid);
                 }
@@ -509,7 +513,11 @@ mod server {
     }
 
     fn base64(bytes: &[u8]) -> String {
-        Run::new("base64").args(["-w", "0"]).stdin(bytes).run().out()
+        Run::new("base64")
+            .args(["-w", "0"])
+            .stdin(bytes)
+            .run()
+            .out()
     }
 
     #[test]
@@ -531,12 +539,21 @@ mod server {
         assert!(outcome.code != Some(0), "{outcome}");
         // More come over the same channel; there is no shell, no command and no forwarding.
         let keys = once::write_keys([&other_blob[..]]);
-        once.say(&More { number: 5, keys: &keys }.to_bytes());
+        once.say(
+            &More {
+                number: 5,
+                keys: &keys,
+            }
+            .to_bytes(),
+        );
         assert!(matches!(once.hears(), Answered::Taken(5)));
         let run = client("ssh", &at, &other).arg("-l").arg(&at.user);
         let outcome = run.args(["127.0.0.1", "echo ran"]).run();
-        assert!(!outcome.out().contains("ran") && outcome.code != Some(0), "{outcome}");
-        assert!(outcome.out().contains("files only"), "{outcome}");
+        assert!(
+            !outcome.out().contains("ran") && outcome.code != Some(0),
+            "{outcome}"
+        );
+        assert!(outcome.err().contains("files only"), "{outcome}");
     }
 
     #[test]
@@ -546,7 +563,10 @@ mod server {
         let at = once.listens(&[&blob]);
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = format!("127.0.0.1:{}", echo.local_addr().unwrap().port());
-        let run = client("ssh", &at, &key).args(["-W", &to]).arg("-l").arg(&at.user);
+        let run = client("ssh", &at, &key)
+            .args(["-W", &to])
+            .arg("-l")
+            .arg(&at.user);
         let outcome = run.arg("127.0.0.1").run();
         assert!(outcome.code != Some(0), "{outcome}");
         echo.set_nonblocking(true).unwrap();
@@ -605,9 +625,17 @@ mod server {
         let args = words(&[&"-F", &"none"]);
         let mut sftp = open
             .args(args)
-            .args(["-o", &format!("UserKnownHostsFile={}", at.known_hosts.display())])
+            .args([
+                "-o",
+                &format!("UserKnownHostsFile={}", at.known_hosts.display()),
+            ])
             .args(["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"])
-            .args(["-o", "IdentityAgent=none", "-o", &format!("Port={}", at.port)])
+            .args([
+                "-o",
+                "IdentityAgent=none",
+                "-o",
+                &format!("Port={}", at.port),
+            ])
             .arg("-i")
             .arg(&key.private)
             .args(["-l", &at.user, "127.0.0.1", "-s", "sftp"])
@@ -619,7 +647,11 @@ mod server {
         let mut input = sftp.stdin.take().unwrap();
         input.write_all(&[0, 0, 0, 5, 1, 0, 0, 0, 3]).unwrap();
         let mut version = [0; 5];
-        sftp.stdout.as_mut().unwrap().read_exact(&mut version).unwrap();
+        sftp.stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut version)
+            .unwrap();
         let family = once.family();
         drop(once.input.take());
         once.is_gone(&family);
@@ -651,7 +683,11 @@ mod server {
         assert!(once.refuses().contains("message 99"));
         once.is_gone(&[]);
         let mut once = Once::start(&[]);
-        once.input.as_mut().unwrap().write_all(&[0xff; 100]).unwrap();
+        once.input
+            .as_mut()
+            .unwrap()
+            .write_all(&[0xff; 100])
+            .unwrap();
         assert!(once.refuses().contains("longer than any"));
         once.is_gone(&[]);
         let mut once = Once::start(&["--root", "/no/such/folder"]);

@@ -16,7 +16,8 @@ use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    Current, Log, Once, Role, Server, Settings, Template, hide_memory, preauth, stopping, tell_metrics,
+    Current, Log, Once, Role, Server, Settings, Template, hide_memory, preauth, stopping,
+    tell_metrics,
 };
 use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
@@ -33,7 +34,8 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         return check(file);
     }
     log(args);
-    let caught = signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
+    let caught =
+        signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => Settled::of(args)
             .and_then(|settled| settled.export())

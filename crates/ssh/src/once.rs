@@ -437,15 +437,9 @@ mod tests {
             assert_eq!(wrong(&message), OnceError::Port(ports.0));
         }
         let many = write_keys(vec![blob; MOST_KEYS + 1]);
-        assert_eq!(
-            wrong(&begin(VERSION, (0, 0), &many)),
-            OnceError::Keys
-        );
+        assert_eq!(wrong(&begin(VERSION, (0, 0), &many)), OnceError::Keys);
         let long = write_keys([&[0; LONGEST_KEY + 1][..]]);
-        assert_eq!(
-            wrong(&begin(VERSION, (0, 0), &long)),
-            OnceError::Keys
-        );
+        assert_eq!(wrong(&begin(VERSION, (0, 0), &long)), OnceError::Keys);
         let mut trailing = begin(VERSION, (0, 0), b"");
         trailing.push(0);
         assert!(matches!(wrong(&trailing), OnceError::Message(_)));
@@ -511,10 +505,7 @@ mod tests {
             Answered::decode(&message.to_bytes())
         };
         assert!(told(22_022, host_key.blob()).is_ok());
-        assert_eq!(
-            told(0, host_key.blob()).unwrap_err(),
-            OnceError::Port(0)
-        );
+        assert_eq!(told(0, host_key.blob()).unwrap_err(), OnceError::Port(0));
         assert_eq!(
             told(65_536, host_key.blob()).unwrap_err(),
             OnceError::Port(65_536)

@@ -383,7 +383,11 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
 
 /// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    usage_of("serve", "--stdio|--once|--listen ADDR|--config FILE [flags]", what)
+    usage_of(
+        "serve",
+        "--stdio|--once|--listen ADDR|--config FILE [flags]",
+        what,
+    )
 }
 
 /// What the command line has for each row of a table; an error is one sentence.

@@ -424,7 +424,14 @@ impl<'s> Connection<'s> {
         channels.follow_socket(tcp.rcv_wnd);
         if self.served.bear_losses && self.losses.tell(now, &tcp) {
             let borne = sys::set_congestion_control(&self.stream, "bbr");
-            debug!("packets are lost: {}", if borne { "BBR from now on" } else { "no BBR here" });
+            debug!(
+                "packets are lost: {}",
+                if borne {
+                    "BBR from now on"
+                } else {
+                    "no BBR here"
+                }
+            );
         }
     }
 }

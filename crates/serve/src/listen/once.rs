@@ -280,12 +280,7 @@ impl Control {
     }
 
     /// Takes further keys until the channel ends.
-    fn follow(
-        &mut self,
-        ended: &OwnedFd,
-        keys: &OnceKeys,
-        crowd: &Crowd,
-    ) -> Result<(), OnceEnd> {
+    fn follow(&mut self, ended: &OwnedFd, keys: &OnceKeys, crowd: &Crowd) -> Result<(), OnceEnd> {
         let mut used = Instant::now();
         loop {
             let now = Instant::now();
@@ -400,7 +395,11 @@ mod tests {
             at("2001:db8::1 50000 2001:db8::2 22").unwrap(),
             "[2001:db8::2]:0"
         );
-        assert!(at("fe80::1%lo 50000 fe80::2%lo 22").unwrap().starts_with("[fe80::2%"));
+        assert!(
+            at("fe80::1%lo 50000 fe80::2%lo 22")
+                .unwrap()
+                .starts_with("[fe80::2%")
+        );
         for wrong in [
             "",
             "UNKNOWN 65535 UNKNOWN 65535",

@@ -91,7 +91,10 @@ fn direct(
             congestion: around.congestion.clone(),
         },
         window_poll: around.window_poll,
-        bind: config.bind_address.as_ref().and_then(|text| text.parse().ok()),
+        bind: config
+            .bind_address
+            .as_ref()
+            .and_then(|text| text.parse().ok()),
         bear_losses: around.congestion.is_none(),
         insisted,
     };

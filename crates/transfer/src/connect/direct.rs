@@ -117,7 +117,9 @@ impl Direct {
 
     /// One more connection, authenticated.
     pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMore> {
-        let tried = self.key().and_then(|(server, key)| self.log_in(server, key));
+        let tried = self
+            .key()
+            .and_then(|(server, key)| self.log_in(server, key));
         match tried {
             Ok(link) => {
                 (self.noted)(None);
@@ -166,7 +168,13 @@ impl Direct {
         state.number += 1;
         let number = state.number;
         let keys = once::write_keys([key.public_blob()]);
-        let message = once::framed(&More { number, keys: &keys }.to_bytes());
+        let message = once::framed(
+            &More {
+                number,
+                keys: &keys,
+            }
+            .to_bytes(),
+        );
         let outlet = state.outlet.as_ref();
         outlet.ok_or("its control channel is gone")?(message);
         let until = Instant::now() + TAKEN;

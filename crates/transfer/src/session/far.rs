@@ -291,7 +291,7 @@ impl Driver {
             Ok(Some(Greeting::Serves { software, .. })) => self.far.software = Some(software),
             Ok(_) => {}
             Err(error) => {
-                self.asked_gone(now, at, error.to_string(), true);
+                self.asked_gone(now, at, in_words(&error), true);
                 return true;
             }
         }
@@ -489,8 +489,8 @@ impl Driver {
         }
         if self.far.serves().is_some() {
             let why = match greeted {
-                true => format!("the longhaul there ended ({error})"),
-                false => error.to_string(),
+                true => format!("the longhaul there ended ({})", in_words(error)),
+                false => in_words(error),
             };
             self.far_fails(why, !greeted);
         }
@@ -530,6 +530,14 @@ impl Driver {
             let why = "it took too long to answer".to_owned();
             self.lane_ended(now, at, LaneError::Closed(why));
         }
+    }
+}
+
+/// Without saying that it was a channel.
+fn in_words(error: &LaneError) -> String {
+    match error {
+        LaneError::Closed(why) => why.clone(),
+        error => error.to_string(),
     }
 }
 

@@ -41,8 +41,8 @@ use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
 pub use link::{
-    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen, SendWindow,
-    Straight,
+    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen,
+    SendWindow, Straight,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};

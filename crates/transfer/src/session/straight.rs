@@ -243,11 +243,7 @@ impl Driver {
     }
 
     /// A connection that was asked for has come, or not.
-    pub(super) fn straight_joined(
-        &mut self,
-        now: Instant,
-        joined: &Result<ConnectionId, NoMore>,
-    ) {
+    pub(super) fn straight_joined(&mut self, now: Instant, joined: &Result<ConnectionId, NoMore>) {
         let Standing::Connecting(on) = &self.straight else {
             return;
         };
@@ -271,7 +267,12 @@ impl Driver {
     /// Lanes on other connections get nothing more.
     fn leave_stock(&mut self) {
         let straight = |on: &&Connection| on.straight;
-        let ids: Vec<_> = self.connections.iter().filter(straight).map(|on| on.id).collect();
+        let ids: Vec<_> = self
+            .connections
+            .iter()
+            .filter(straight)
+            .map(|on| on.id)
+            .collect();
         for on in &mut self.lanes {
             if !ids.contains(&on.id.connection) && !on.retiring {
                 on.retiring = true;

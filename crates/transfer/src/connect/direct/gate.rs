@@ -27,9 +27,11 @@ impl Gate for DirectGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
         match blob == self.host_key.blob() {
             true => Ok(()),
-            false => Err("another machine answers at the port of the direct connection: its host \
+            false => Err(
+                "another machine answers at the port of the direct connection: its host \
                  key is not the one that the far end has told. Somebody may be in between"
-                .to_owned()),
+                    .to_owned(),
+            ),
         }
     }
 
