@@ -5,6 +5,7 @@ mod both_ends;
 mod certificates;
 mod clients;
 mod direct;
+mod direct_server;
 mod far;
 mod files;
 mod hindered;

@@ -150,7 +150,7 @@ mod tests {
         let unknown = Known::Unknown { insists: false };
         assert_eq!(known(FarUse::Auto, None, now), unknown);
         let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
-        let asked = |wanted, hours| {
+        let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
             known(wanted, Some(&absent), later)
         };
@@ -169,7 +169,7 @@ mod tests {
         let mut host = HostMemory::default();
         assert!(!is_barred(&host, now) && !bar(&mut host, false, now));
         assert!(bar(&mut host, true, now));
-        let later = |hours| now + Duration::from_secs(hours * 3600);
+        let later = |hours: u64| now + Duration::from_secs(hours * 3600);
         assert!(is_barred(&host, later(23)) && !is_barred(&host, later(25)));
         assert!(!is_barred(&host, now - Duration::from_secs(60)));
         assert!(bar(&mut host, false, now) && !is_barred(&host, now));
