@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("once"),
         takes: Takes::Nothing,
-        help: "Wait for further connections of the client that has started it; for longhaul cp",
+        help: "Wait for more connections of the longhaul cp that has started it",
         doc: "Wait at a port of its own for further connections of the client that has started it \
               through an sshd, and end with that login: longhaul cp does so by itself, and tells by \
               standard input which keys are let in. Each lets in one connection within 30 seconds; \
