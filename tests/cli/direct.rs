@@ -52,7 +52,9 @@ impl Far {
 
     fn script(&self, text: &str) {
         let file = self.bin.path().join("longhaul");
-        write_file(&file, format!("#!/bin/sh\n{text}\n").as_bytes());
+        // Where the fixture's SFTP server begins.
+        let home = self.scene.peer.home().display();
+        write_file(&file, format!("#!/bin/sh\ncd {home}\n{text}\n").as_bytes());
         let all = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&file, all).expect("our file");
         let folder = fs::Permissions::from_mode(0o755);
@@ -326,4 +328,56 @@ fn nothing_is_left_when_the_login_is_ended_in_between() {
     }
     assert!(until(|| with_word(&word).is_empty()), "a server is left");
     drop(running);
+}
+
+/// What is copied where nobody said how.
+const LARGE: usize = 60_000_000;
+
+#[test]
+fn by_itself_a_large_copy_moves_over_without_a_pause() {
+    let Some(far) = Far::start() else { return };
+    let run = |from: std::ffi::OsString, to: std::ffi::OsString| {
+        // Slow enough for a connection to come in time.
+        let run = far.scene.client.cp().args(["-v", "--limit", "30M"]);
+        run.arg(from).arg(to).run().expect_code(0)
+    };
+    write_file(&far.scene.path("file"), &Seed::new(5).bytes(LARGE));
+    let up = run(far.scene.path("file").into(), far.scene.remote("up"));
+    let down = run(far.scene.remote("up"), far.scene.path("down").into());
+    for outcome in [up, down] {
+        assert!(outcome.err().contains(USED), "{outcome}");
+        assert!(outcome.err().contains("straight to longhaul"), "{outcome}");
+    }
+    let read = |name: &str| fs::read(far.scene.path(name)).unwrap();
+    assert!(read("file") == read("up") && read("file") == read("down"));
+    assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
+}
+
+#[test]
+fn a_port_that_was_closed_is_not_tried_by_itself_within_a_day() {
+    let Some(far) = Far::start() else { return };
+    // Told by the longhaul there, and closed on the way.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    far.claims(port, &PrivateKey::generate_ed25519().unwrap());
+    let lies = far.bin.path().join("lies");
+    fs::rename(far.bin.path().join("longhaul"), &lies).unwrap();
+    far.script(&format!(
+        "case $2 in --once) exec {} ;; esac\nexec {} \"$@\"",
+        lies.display(),
+        longhaul().display()
+    ));
+    write_file(&far.scene.path("file"), &Seed::new(5).bytes(LARGE));
+    let run = |to: &str| {
+        let run = far.scene.client.cp().args(["-vv", "--limit", "30M"]);
+        let run = run.arg(far.scene.path("file")).arg(far.scene.remote(to));
+        run.run().expect_code(0).err()
+    };
+    let first = run("one");
+    assert!(first.contains("is closed on the way"), "{first}");
+    assert!(first.contains("not straight to it since"), "{first}");
+    let second = run("two");
+    assert!(second.contains("within the last day"), "{second}");
+    assert!(!second.contains("is closed on the way"), "{second}");
 }
