@@ -6,6 +6,8 @@ mod certificates;
 mod clients;
 mod delta;
 mod dialing;
+mod direct;
+mod direct_server;
 mod far;
 mod files;
 mod hindered;

@@ -225,6 +225,7 @@ impl Connect for Host {
             dscp: 0,
             congestion: None,
             far: connect::FarUse::Stock,
+            direct: false,
             beside: None,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };

@@ -166,6 +166,8 @@ impl Hosts {
             window_poll: !self.flags.no_window_poll,
             far: self.flags.far,
             beside: None,
+            // What yields is one connection, whose queue is seen at this end.
+            direct: !self.flags.background,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
                 query.resolve(&hop_user).map_err(|error| error.to_string())

@@ -16,7 +16,8 @@ use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    Current, Log, Role, Server, Settings, Template, hide_memory, preauth, stopping, tell_metrics,
+    Current, Log, Once, Role, Server, Settings, Template, hide_memory, preauth, stopping,
+    tell_metrics,
 };
 use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
@@ -40,11 +41,12 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     log(args);
     let caught =
         signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
-    let served = caught.and_then(|()| match args.stdio {
-        true => Settled::of(args)
+    let served = caught.and_then(|()| match (args.stdio, args.once) {
+        (true, _) => Settled::of(args)
             .and_then(|settled| settled.export())
             .and_then(|e| stdio(&e, args.marker)),
-        false => listen(args),
+        (false, true) => once(args),
+        (false, false) => listen(args),
     });
     match served {
         Ok(()) => Exit::Done,
@@ -137,6 +139,18 @@ fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
         told.map_err(|e| format!("standard output: {e}"))?;
     }
     serve::stdio(input, output, export).map_err(|e| e.to_string())
+}
+
+/// Its threads end with the process, which is as soon as this returns.
+fn once(args: &ServeArgs) -> Result<(), String> {
+    let settled = Settled::of(args)?;
+    let once = Once {
+        served: settled.served(),
+        ports: args.ports,
+        connection: env::var("SSH_CONNECTION").ok(),
+    };
+    let (input, output) = streams().map_err(|e| format!("standard input and output: {e}"))?;
+    once.serve(input, output).map_err(|e| e.to_string())
 }
 
 /// Standard input and output as they are: the library's look for the ends of lines.
@@ -247,7 +261,7 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 fn log(args: &ServeArgs) {
-    let level = match (args.verbose, args.stdio) {
+    let level = match (args.verbose, args.stdio || args.once) {
         (0, true) => return,
         // Who comes and goes nobody else would say.
         (0, false) => Level::INFO,

@@ -10,6 +10,7 @@ mod help;
 pub mod kex;
 pub mod key;
 pub mod msg;
+pub mod once;
 mod text;
 pub mod transport;
 

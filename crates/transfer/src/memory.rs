@@ -49,6 +49,9 @@ pub struct HostMemory {
     /// Whether there is a longhaul.
     #[serde(default)]
     pub far: Option<FarMemory>,
+    /// When no connection could go straight to it, in seconds of UNIX.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct_failed: Option<u64>,
 }
 
 /// What was found of a longhaul at the far end.

@@ -164,7 +164,8 @@ fn serve() -> Command {
              ends listening, and what is being transferred is served to the end.",
         )
         .override_usage(
-            "longhaul serve --stdio [flags]\n       longhaul serve --listen ADDR [flags]\n       \
+            "longhaul serve --stdio [flags]\n       longhaul serve --once [flags]\n       \
+             longhaul serve --listen ADDR [flags]\n       \
              longhaul serve --config FILE [flags]\n       longhaul serve check FILE",
         )
         .after_help("More: longhaul serve --help, or man longhaul-serve")

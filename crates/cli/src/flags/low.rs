@@ -121,6 +121,9 @@ pub(crate) struct LabArgs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
+    pub(crate) once: bool,
+    /// Where `--once` may listen.
+    pub(crate) ports: Option<(u16, u16)>,
     /// The protocol of the longhaul that asked for the marker.
     pub(crate) marker: Option<u32>,
     /// What this program's sum has to be.
@@ -308,7 +311,7 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
              --insecure-none-mac out",
         );
     }
-    if foreign && args.far == FarUse::Exec {
+    if foreign && matches!(args.far, FarUse::Exec | FarUse::Direct) {
         return Some(
             "a program of -S or -D is the far end itself, or leads to one that nothing can be \
              asked of: leave --far-end out",
@@ -389,13 +392,31 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     }
     let of_listen = args.authorized_keys.is_some() || !args.host_keys.is_empty();
     let listens = args.listen.is_some() || args.config.is_some();
+    if args.once {
+        let wrong = match () {
+            () if args.stdio || listens => "--once excludes --stdio, --listen and --config",
+            () if args.renounced != Renounced::Nothing => {
+                "--insecure-none-cipher goes with --listen: with --once, all is encrypted"
+            }
+            () if !args.allow.is_empty() => "--allow goes with --listen",
+            () if of_listen => {
+                "--authorized-keys and --host-key go with --listen: with --once, the client and \
+                 this end make keys of their own"
+            }
+            () => return Ok(args),
+        };
+        return Err(serve_usage(wrong));
+    }
+    if args.ports.is_some() {
+        return Err(serve_usage("--port-range goes with --once"));
+    }
     match (args.stdio, listens) {
         (true, _) if args.config.is_some() => {
             Err(serve_usage("--stdio and --config exclude each other"))
         }
         (true, true) => Err(serve_usage("--stdio and --listen exclude each other")),
         (false, false) => Err(serve_usage(
-            "how clients come is to be said: --stdio, --listen or --config",
+            "how clients come is to be said: --stdio, --once, --listen or --config",
         )),
         (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
@@ -413,7 +434,11 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
 
 /// For `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
-    usage_of("serve", "--stdio|--listen ADDR|--config FILE [flags]", what)
+    usage_of(
+        "serve",
+        "--stdio|--once|--listen ADDR|--config FILE [flags]",
+        what,
+    )
 }
 
 /// What the command line has for each row of a table; an error is one sentence.

@@ -59,6 +59,10 @@ fn far(summary: &Summary) -> Option<String> {
     let said = summary.far_ends.iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
+            (Depth::Direct, _) => format!("straight to longhaul {software} at the far end"),
+            (Depth::Exec, Some(reason)) if far.less => {
+                format!("by longhaul {software} at the far end, not straight to it since {reason}")
+            }
             (Depth::Exec, _) => format!("by longhaul {software} at the far end"),
             (Depth::Stock, Some(reason)) if far.less => {
                 format!("by the server's own SFTP server, since {reason}")

@@ -91,7 +91,7 @@ impl Settled {
         self.served().open().map_err(|e| e.to_string())
     }
 
-    fn served(&self) -> Served {
+    pub(super) fn served(&self) -> Served {
         let usual = Served::default();
         Served {
             root: self.root.clone(),

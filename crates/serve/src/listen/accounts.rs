@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid, User, getgrouplist};
@@ -18,6 +19,7 @@ use super::confine::EMPTY;
 use super::keys::{Entrant, Keys, Question};
 use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
+use super::once_keys::OnceKeys;
 use super::process::Copied;
 use super::rules::{Account, Rules};
 use crate::error::ListenError;
@@ -37,6 +39,13 @@ pub struct Entrance {
 enum Whom {
     /// The user of this process.
     This(Account),
+    /// The same, with keys that were told for one login each. What is sent before a login is read
+    /// by this user, where there is another.
+    Once {
+        account: Account,
+        keys: Arc<OnceKeys>,
+        preauth: Option<(u32, u32)>,
+    },
     /// All accounts. What is sent before a login is read by this user.
     All { rules: Rules, preauth: (u32, u32) },
 }
@@ -86,10 +95,46 @@ impl Entrance {
         }
     }
 
+    /// The user of this process alone, with any of `keys`.
+    ///
+    /// # Errors
+    /// It has no name; nobody is there, as root, to be before a login.
+    pub(super) fn once(keys: Arc<OnceKeys>) -> Result<Self, ListenError> {
+        let preauth = match is_root_of_all() {
+            true => Some(preauth_user().ok_or(ListenError::NoPreauthUser)?),
+            false => None,
+        };
+        Ok(Self {
+            authorized_keys: PathBuf::new(),
+            authorities: None,
+            whom: Whom::Once {
+                account: this_user()?,
+                keys,
+                preauth,
+            },
+        })
+    }
+
+    /// Whether anybody could be let in now, with whatever key.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        match &self.whom {
+            Whom::Once { keys, .. } => keys.any(now),
+            Whom::This(_) | Whom::All { .. } => true,
+        }
+    }
+
     /// Where the only user is at home.
     pub fn home(&self) -> Option<&Path> {
         match &self.whom {
-            Whom::This(account) => Some(&account.home),
+            Whom::This(account) | Whom::Once { account, .. } => Some(&account.home),
+            Whom::All { .. } => None,
+        }
+    }
+
+    /// The name of the only user.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.whom {
+            Whom::This(account) | Whom::Once { account, .. } => Some(&account.name),
             Whom::All { .. } => None,
         }
     }
@@ -98,8 +143,24 @@ impl Entrance {
     pub(super) fn preauth_user(&self) -> Option<(u32, u32)> {
         match &self.whom {
             Whom::This(_) => None,
+            Whom::Once { preauth, .. } => *preauth,
             Whom::All { preauth, .. } => Some(*preauth),
         }
+    }
+
+    /// The root of a preauth process, which has become somebody else.
+    pub(super) fn preauth_folder(&self) -> Option<PathBuf> {
+        match &self.whom {
+            Whom::This(_) => None,
+            Whom::All { .. } => Some(EMPTY.into()),
+            // None is made for a copy: it would be left behind.
+            Whom::Once { preauth, .. } => preauth.and_then(|_| found_empty()),
+        }
+    }
+
+    /// Whether each login has a process of its account.
+    pub(super) fn has_accounts(&self) -> bool {
+        matches!(self.whom, Whom::All { .. })
     }
 
     /// Who decides about the keys that are shown for an account.
@@ -114,13 +175,11 @@ impl Entrance {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
                 let keys = Keys::new(self.keys_of(account), self.authorities.clone());
-                let wrong = format!("this server is {}'s alone", account.name);
-                return Ok(Judge::Here(Box::new(Here {
-                    keys,
-                    from: peer.ip(),
-                    account: account.clone(),
-                    wrong: (user != account.name.as_bytes()).then_some(wrong),
-                })));
+                return Ok(Judge::here(account, LetIn::Listed(keys), user, peer));
+            }
+            Whom::Once { account, keys, .. } => {
+                let keys = LetIn::Once(Arc::clone(keys));
+                return Ok(Judge::here(account, keys, user, peer));
             }
             Whom::All { rules, preauth } => (rules, preauth),
         };
@@ -244,6 +303,26 @@ fn make_empty() -> io::Result<()> {
     }
 }
 
+/// Where distributions have sshd's own processes before a login.
+const OF_SSHD: [&str; 4] = [
+    EMPTY,
+    "/run/sshd",
+    "/usr/share/empty.sshd",
+    "/var/empty/sshd",
+];
+
+/// A folder in which there is nothing, and where nobody but root puts anything.
+fn found_empty() -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt as _;
+    let empty = |path: &&Path| {
+        let roots = std::fs::symlink_metadata(path)
+            .is_ok_and(|meta| meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0);
+        roots && std::fs::read_dir(path).is_ok_and(|mut list| list.next().is_none())
+    };
+    let mut folders = OF_SSHD.iter().map(Path::new);
+    folders.find(empty).map(PathBuf::from)
+}
+
 /// Decides about the keys of one account for one connection.
 #[derive(Debug)]
 pub(super) enum Judge {
@@ -255,10 +334,17 @@ pub(super) enum Judge {
 
 #[derive(Debug)]
 pub(super) struct Here {
-    keys: Keys,
+    keys: LetIn,
     account: Account,
     from: IpAddr,
     wrong: Option<String>,
+}
+
+/// The keys that are let in.
+#[derive(Debug)]
+enum LetIn {
+    Listed(Keys),
+    Once(Arc<OnceKeys>),
 }
 
 #[derive(Debug)]
@@ -270,6 +356,16 @@ pub(super) struct AccountJudge {
 }
 
 impl Judge {
+    fn here(account: &Account, keys: LetIn, user: &[u8], peer: SocketAddr) -> Self {
+        let wrong = format!("this server is {}'s alone", account.name);
+        Self::Here(Box::new(Here {
+            keys,
+            from: peer.ip(),
+            account: account.clone(),
+            wrong: (user != account.name.as_bytes()).then_some(wrong),
+        }))
+    }
+
     /// Whose keys it decides about.
     pub(super) fn account(&self) -> &Account {
         match self {
@@ -285,11 +381,22 @@ impl Judge {
     pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<Entrant, String>> {
         match self {
             Self::Here(here) => {
-                let answer = here.keys.answer(&Question {
+                // A key for one login is not used up by whoever names another user.
+                if let (LetIn::Once(_), Some(wrong)) = (&here.keys, &here.wrong) {
+                    return Ok(Err(wrong.clone()));
+                }
+                let question = Question {
                     user: &here.account.name,
                     from: here.from,
                     check,
-                });
+                };
+                let answer = match &here.keys {
+                    LetIn::Listed(keys) => keys.answer(&question),
+                    LetIn::Once(keys) => {
+                        let answer = keys.answer(Instant::now(), &question);
+                        answer.map_err(str::to_owned)
+                    }
+                };
                 Ok(here.wrong.clone().map_or(answer, Err))
             }
             Self::Process(account) => {

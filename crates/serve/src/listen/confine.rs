@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::path::Path;
 
 use nix::unistd::{Gid, Uid, getresgid, getresuid, setgroups, setresgid, setresuid};
 use rustix::process::{
@@ -54,9 +55,9 @@ pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes [`EMPTY`] the root of this process.
-pub(super) fn leave_files() -> io::Result<()> {
-    chroot(EMPTY)?;
+/// Makes `empty` the root of this process.
+pub(super) fn leave_files(empty: &Path) -> io::Result<()> {
+    chroot(empty)?;
     chdir("/")?;
     Ok(())
 }
@@ -68,6 +69,14 @@ pub(super) fn leave_files() -> io::Result<()> {
 /// The kernel refuses.
 pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Leaves no memory of this process behind when it dies.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn leave_no_core() -> io::Result<()> {
+    no_more(Resource::Core)
 }
 
 fn no_more(what: Resource) -> io::Result<()> {

@@ -13,11 +13,12 @@ use ssh::key::HostKey;
 use ssh::transport::{Ident, TransportEvent};
 use ssh::{Event, Helper, SealedQueue};
 use sys::{Segments, Workers};
-use tracing::warn;
+use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
 
 use super::engine::Algorithms;
+use super::losses::Losses;
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
@@ -107,6 +108,7 @@ struct Connection<'s> {
     /// It was said that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
+    losses: Losses,
     /// The last time that something was under way.
     busy: Instant,
     /// Its memory was given back since then.
@@ -141,6 +143,7 @@ impl<'s> Connection<'s> {
             sessions: BTreeMap::new(),
             told_clear: false,
             rtt_asked: None,
+            losses: Losses::default(),
             busy: Instant::now(),
             trimmed: false,
             moved: Instant::now(),
@@ -419,6 +422,17 @@ impl<'s> Connection<'s> {
             channels.set_rtt(tcp.rtt);
         }
         channels.follow_socket(tcp.rcv_wnd);
+        if self.served.bear_losses && self.losses.tell(now, &tcp) {
+            let borne = sys::set_congestion_control(&self.stream, "bbr");
+            debug!(
+                "packets are lost: {}",
+                if borne {
+                    "BBR from now on"
+                } else {
+                    "no BBR here"
+                }
+            );
+        }
     }
 }
 

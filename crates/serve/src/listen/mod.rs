@@ -22,9 +22,12 @@ mod host_key;
 mod keys;
 mod limits;
 mod link;
+mod losses;
 mod message;
 mod metrics;
 mod monitor;
+mod once;
+mod once_keys;
 mod options;
 mod patterns;
 mod preauth;
@@ -68,6 +71,7 @@ pub use engine::Algorithms;
 pub use host_key::{generate, generate_pair};
 pub use limits::Limits;
 pub use metrics::{MetricsAddress, tell_metrics};
+pub use once::{Once, OnceEnd};
 pub use preauth::main as preauth;
 pub use process::Role;
 pub use program::{Allowed, Owner};
@@ -114,6 +118,7 @@ impl Settings {
             host_keys: self.host_key_blobs(),
             algorithms: self.algorithms.clone(),
             becomes: self.entrance.preauth_user(),
+            empty: self.entrance.preauth_folder(),
             login_milliseconds: self.login_time.as_millis() as u64,
         }
     }
@@ -268,10 +273,11 @@ impl Server {
     }
 
     fn welcome(&self, stream: TcpStream, peer: SocketAddr, ready: &mut Ready, stopping: &Stopping) {
-        let settings = self.settings.get();
-        let entered = self
-            .crowd
-            .enter(peer.ip(), Instant::now(), &settings.limits);
+        let (settings, now) = (self.settings.get(), Instant::now());
+        let entered = match settings.entrance.is_open(now) {
+            true => self.crowd.enter(peer.ip(), now, &settings.limits),
+            false => Err("nobody is waited for"),
+        };
         let place = match entered {
             Ok(place) => place,
             Err(why) => {

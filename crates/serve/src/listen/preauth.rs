@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(super) struct PreauthTask {
     pub(super) algorithms: Algorithms,
     /// Whom it becomes, where it is root's.
     pub(super) becomes: Option<(u32, u32)>,
+    /// Its root then, where there is such a folder.
+    pub(super) empty: Option<PathBuf>,
     pub(super) login_milliseconds: u64,
 }
 
@@ -58,7 +61,9 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     let mut random = engine::random();
     random(&mut [0; 16]);
     if let Some((uid, gid)) = task.becomes {
-        confine::leave_files()?;
+        if let Some(empty) = &task.empty {
+            confine::leave_files(empty)?;
+        }
         confine::become_user(uid, gid, &[])?;
     }
     confine::seal_off(confine::STANDS_READY)?;

@@ -42,7 +42,7 @@ impl Ready {
     pub(super) fn new(stopping: &Stopping, settings: &Settings) -> Self {
         let mut new = Self {
             stopping: stopping.clone(),
-            accounts: settings.entrance.preauth_user().is_some(),
+            accounts: settings.entrance.has_accounts(),
             template: None,
             spare: None,
         };

@@ -27,6 +27,8 @@ pub struct Served {
     pub without_mac: bool,
     /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
     pub window_poll: bool,
+    /// Where packets are lost, the socket may have a congestion control that bears it.
+    pub bear_losses: bool,
     /// Programs that may be run, where everything the account may see is served.
     pub allowed: Vec<Allowed>,
     /// Whose they are.
@@ -43,6 +45,7 @@ impl Default for Served {
             without_cipher: false,
             without_mac: false,
             window_poll: true,
+            bear_losses: false,
             allowed: Vec::new(),
             owner: None,
         }

@@ -5,16 +5,21 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use plan::{Direction, Learned};
+use ssh::transport::Renounced;
+use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::direct::{Direct, DirectConfig};
+use super::far::{self, FarUse};
 use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
+use crate::escape;
 use crate::prompt::{Kind, Prompt, PromptError};
-use crate::session::{Link, NoMore, Reach};
+use crate::session::{Link, NoMore, Reach, Straight};
 
 /// How long connecting again may take before it is tried anew: the SYN of a try that began while
 /// the path was dark may be repeated half a minute after it is light again.
@@ -34,6 +39,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
     let again = Again {
+        direct: direct(&config, around, &first),
         config: config.clone(),
         around: around.clone(),
         first: Arc::clone(&first),
@@ -55,6 +61,61 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     Ok((connect_to(config, &around)?, again))
 }
 
+/// Where the address that the login goes to is known, and so not through other hosts or commands.
+fn direct(
+    config: &HostConfig,
+    around: &Surroundings,
+    first: &Arc<OnceLock<Facts>>,
+) -> Option<Arc<Direct>> {
+    let wanted = matches!(around.far, FarUse::Auto | FarUse::Direct);
+    let encrypts = around.renounced == Renounced::Nothing;
+    if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
+        return None;
+    }
+    let insisted = around.far == FarUse::Direct;
+    let (host, port, user) = memory_name(config);
+    let known = || {
+        let memories = around.memories.as_ref()?;
+        memories.load(host, port, user, SystemTime::now())
+    };
+    if !insisted && known().is_some_and(|m| far::is_barred(&m, SystemTime::now())) {
+        debug!("{host}: no direct connection could be made within the last day");
+        return None;
+    }
+    let first = Arc::clone(first);
+    let direct = DirectConfig {
+        name: escape::name(config.host.as_bytes()).to_string(),
+        tuning: Tuning {
+            dscp: around.dscp,
+            keepalive: config.tcp_keep_alive,
+            congestion: around.congestion.clone(),
+        },
+        window_poll: around.window_poll,
+        bind: config
+            .bind_address
+            .as_ref()
+            .and_then(|text| text.parse().ok()),
+        bear_losses: around.congestion.is_none(),
+        insisted,
+    };
+    let memories = around.memories.clone();
+    let (host, user) = (host.to_owned(), user.to_owned());
+    let noted = Box::new(move |why: Option<&str>| {
+        let now = SystemTime::now();
+        let Some(memories) = &memories else { return };
+        let Some(mut memory) = memories.load(&host, port, &user, now) else {
+            return;
+        };
+        if far::bar(&mut memory, why.is_some(), now)
+            && let Err(e) = memories.store(&host, port, &user, &memory, now)
+        {
+            debug!("{host}: cannot be remembered: {e}");
+        }
+    });
+    let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
+    Some(Arc::new(Direct::new(direct, peer, noted)))
+}
+
 /// How more connections to the same host are made. Nobody is asked anything for them, but once
 /// after the last connection is lost.
 pub struct Again {
@@ -66,6 +127,8 @@ pub struct Again {
     asked: Arc<AtomicBool>,
     /// The person was asked again, and no connection came of it.
     asked_again: AtomicBool,
+    /// Connections that need no login.
+    direct: Option<Arc<Direct>>,
 }
 
 impl Again {
@@ -125,7 +188,12 @@ impl Again {
 
 impl Reach for Again {
     fn is_open(&self) -> bool {
-        self.open().is_some()
+        self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
+    }
+
+    fn straight(&self) -> Option<Arc<dyn Straight>> {
+        let direct = self.direct.clone()?;
+        Some(direct)
     }
 
     fn most(&self) -> Option<u32> {
@@ -133,6 +201,9 @@ impl Reach for Again {
     }
 
     fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+        if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
+            return direct.connect();
+        }
         self.another_of(self.config.clone())
     }
 

@@ -23,6 +23,8 @@ pub enum FarUse {
     Stock,
     /// It is asked for whatever is copied, and whatever is remembered.
     Exec,
+    /// The same, and all data wait until it is known whether they can go straight to it.
+    Direct,
 }
 
 /// The command that starts it, in words that every shell takes for the same: sh, bash, dash, zsh,
@@ -32,7 +34,15 @@ pub enum FarUse {
 /// One that was sent there (`placed`, its SHA-256) is started where the PATH has none, and where it
 /// still has that sum: by sha256sum, or as it finds itself where there is none.
 pub(super) fn command(placed: Option<&str>) -> Vec<u8> {
-    let serve = format!("serve --stdio --marker {MARKER_PROTOCOL}");
+    starting(&format!("serve --stdio --marker {MARKER_PROTOCOL}"), placed)
+}
+
+/// The same for a server beside the login.
+pub(super) fn command_once(placed: Option<&str>) -> Vec<u8> {
+    starting("serve --once", placed)
+}
+
+fn starting(serve: &str, placed: Option<&str>) -> Vec<u8> {
     let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     let sent = placed.filter(plain).map(|sum| {
         format!(
@@ -78,10 +88,10 @@ pub fn remember_placed(
 
 /// What is known before anything was asked.
 pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime) -> Known {
-    let insists = wanted == FarUse::Exec;
+    let insists = matches!(wanted, FarUse::Exec | FarUse::Direct);
     let far = match wanted {
         FarUse::Stock => return Known::Never("it was not to be asked for (--far-end=stock)"),
-        FarUse::Auto | FarUse::Exec => memory.and_then(|m| m.far.as_ref()),
+        FarUse::Auto | FarUse::Exec | FarUse::Direct => memory.and_then(|m| m.far.as_ref()),
     };
     match far {
         Some(far) if far.software.is_some() => Known::Serves(info(far)),
@@ -96,6 +106,21 @@ pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime
         }
         _ => Known::Unknown { insists },
     }
+}
+
+/// Whether no connection could go straight there within the last day.
+pub(super) fn is_barred(memory: &HostMemory, now: SystemTime) -> bool {
+    let at = memory.direct_failed;
+    at.and_then(|at| seconds(now).checked_sub(at))
+        .is_some_and(|age| age < AGAIN)
+}
+
+/// Notes that none can, or can again; true if that is to be written down.
+pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> bool {
+    let at = barred.then(|| seconds(now));
+    let changed = memory.direct_failed != at;
+    memory.direct_failed = at;
+    changed
 }
 
 /// What is to be remembered, in place of what was.
@@ -182,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_was_closed_is_tried_again_after_a_day() {
+        let now = SystemTime::now();
+        let mut host = HostMemory::default();
+        assert!(!is_barred(&host, now) && !bar(&mut host, false, now));
+        assert!(bar(&mut host, true, now));
+        let later = |hours: u64| now + Duration::from_secs(hours * 3600);
+        assert!(is_barred(&host, later(23)) && !is_barred(&host, later(25)));
+        assert!(!is_barred(&host, now - Duration::from_secs(60)));
+        assert!(bar(&mut host, false, now) && !is_barred(&host, now));
+    }
+
+    #[test]
     fn one_that_answered_is_expected_with_what_it_announced() {
         let now = SystemTime::now();
         let info = ServerInfo {
@@ -208,11 +245,13 @@ mod tests {
     fn the_command_is_the_same_for_every_shell() {
         let sum = "0a".repeat(32);
         for placed in [None, Some(sum.as_str()), Some("'; evil")] {
-            let command = String::from_utf8(command(placed)).unwrap();
-            let script = command.strip_prefix("exec sh -c '").unwrap();
-            let script = script.strip_suffix('\'').unwrap();
-            assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
-            assert_eq!(script.contains(&sum), placed == Some(&sum));
+            for command in [command(placed), command_once(placed)] {
+                let command = String::from_utf8(command).unwrap();
+                let script = command.strip_prefix("exec sh -c '").unwrap();
+                let script = script.strip_suffix('\'').unwrap();
+                assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+                assert_eq!(script.contains(&sum), placed == Some(&sum));
+            }
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Surroundings {
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
     /// thread.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
+    /// Whether data connections may go straight to a longhaul at the far end.
+    pub direct: bool,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
     /// Whether a longhaul at the far end is used.
@@ -85,7 +87,9 @@ pub struct Beside {
 pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
     let name = config.host.clone();
     let (mut link, proven) = start(config, around, 0)?;
-    link.set_for_session();
+    if around.far != FarUse::Direct {
+        link.set_for_session();
+    }
     establish(&mut link, &name, proven)?;
     Ok(link)
 }
@@ -171,6 +175,7 @@ pub(super) fn start(
         },
         window_poll: around.window_poll,
         again,
+        straight: false,
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,
             ForwardAgent::No => None,
@@ -264,7 +269,7 @@ fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) 
 }
 
 /// Whether the processor has AES instructions, without which chacha20 is faster.
-fn has_aes() -> bool {
+pub(super) fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");
     #[cfg(target_arch = "aarch64")]

@@ -2,6 +2,7 @@
 
 mod again;
 mod agent_channels;
+mod direct;
 mod far;
 mod gate;
 mod host;

@@ -77,7 +77,11 @@ impl Dial {
     /// Addresses of both families are tried in turn, a quarter of a second apart, and the first
     /// connection wins (RFC 8305), so that a dead IPv6 route costs 250 ms and not two minutes.
     pub fn connect(&self, host: &str, port: u16) -> Result<TcpStream, DialError> {
-        let addresses = self.resolve(host, port)?;
+        self.connect_to(&self.resolve(host, port)?)
+    }
+
+    /// The same, to the first of these addresses.
+    pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t);
         let mut last = DialError::NoAddress("no address of this family".into());
         for attempt in 0..self.attempts.max(1) {
@@ -85,7 +89,7 @@ impl Dial {
                 // OpenSSH waits a second between attempts (sshconnect.c).
                 std::thread::sleep(Duration::from_secs(1));
             }
-            match self.race(&addresses, deadline) {
+            match self.race(addresses, deadline) {
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e,
             }

@@ -58,6 +58,8 @@ pub enum Depth {
     Stock,
     /// A longhaul that was started through the SSH server, in its place.
     Exec,
+    /// The same, over connections that went straight to it.
+    Direct,
     /// longhaul is the SSH server, or the SFTP server that it has.
     Server,
 }

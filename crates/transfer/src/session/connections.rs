@@ -24,6 +24,8 @@ pub(super) struct Connection {
     pub(super) one_channel: bool,
     /// Closed as soon as its lanes have nothing left.
     pub(super) retiring: bool,
+    /// It goes beside the server's own logins.
+    pub(super) straight: bool,
     /// It was asked to bear losses.
     pub(super) bears_losses: bool,
     since: Instant,
@@ -51,6 +53,7 @@ impl Driver {
         }
         self.connections.push(Connection {
             id,
+            straight: link.is_straight(),
             link,
             opened: 0,
             one_channel: false,
@@ -73,6 +76,12 @@ impl Driver {
                 .map_err(|e| NoMore::Connection(e.to_string())),
             Err(why) => Err(why),
         };
+        if let Ok(id) = &adopted
+            && self.is_late(*id)
+        {
+            return self.connections.retain(|on| on.id != *id);
+        }
+        self.straight_joined(now, &adopted);
         let opened = match adopted {
             Ok(id) if self.open_lane(now, id, self.predict, false).is_some() => Ok(()),
             Ok(id) => {
@@ -98,7 +107,7 @@ impl Driver {
             bell.ring();
         });
         if let Err(e) = spawned {
-            self.note_joined(now, Err(NoMore::Connection(e.to_string())));
+            self.joined(now, Err(NoMore::Connection(e.to_string())));
         }
     }
 
@@ -177,6 +186,9 @@ impl Driver {
 
     fn note_lost(&mut self, now: Instant, gone: &Connection, why: String) {
         let young = now.saturating_duration_since(gone.since) < YOUNG;
+        if young && gone.straight {
+            self.straight_broken(&why);
+        }
         if young && !gone.retiring {
             self.note_joined(now, Err(NoMore::Connection(why)));
         }

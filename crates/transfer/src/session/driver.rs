@@ -17,6 +17,7 @@ use super::lanes::LaneOnChannel;
 use super::losses::Ending;
 use super::owed::Owed;
 use super::reconnect::Reconnecting;
+use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
@@ -52,6 +53,7 @@ pub(super) struct Driver {
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: Execs,
+    pub(super) straight: Standing,
     pub(super) far: FarSide,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
@@ -110,6 +112,7 @@ impl Driver {
             )?,
             lanes: Vec::new(),
             execs: Execs::default(),
+            straight: Standing::default(),
             far: FarSide::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
@@ -171,10 +174,15 @@ impl Driver {
         self.learn();
         let account = Ended {
             report: self.account(),
-            far: self.far.account(),
+            far: {
+                let mut far = self.far.account();
+                self.straight.account(&mut far);
+                far
+            },
         };
         drop(self.lanes);
-        for on in self.connections {
+        // The first one ends what the others lead to.
+        for on in self.connections.into_iter().rev() {
             on.link.finish();
         }
         account
@@ -210,6 +218,7 @@ impl Driver {
             .chain(yielding.map(Yielding::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.next_look())
+            .chain(self.straight.poll_timeout())
             .chain(self.next_reconnect())
             .chain(self.far_deadline())
             .min()
@@ -228,6 +237,7 @@ impl Driver {
             return false;
         }
         self.reconnect(now);
+        self.go_straight(now);
         self.open_lanes(now);
         self.ask_far(now);
         self.hurry_far(now);
@@ -277,6 +287,7 @@ impl Driver {
                     self.disk.bind_check(id, check);
                 }
                 Ok(Command::Exec(order)) => self.execs.order(order),
+                Ok(Command::Straight(bytes)) => self.straight_says(bytes),
                 Ok(Command::Cancel(reason)) => {
                     self.leaving = true;
                     self.stop_waiting(&reason);

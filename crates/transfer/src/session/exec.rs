@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bytes::Bytes;
 use plan::ConnectionId;
@@ -10,6 +11,9 @@ use super::{ChannelId, SessionEvent};
 /// A command at the far end, named by whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExecId(pub u64);
+
+/// What starts connections that go straight: of the session's own.
+pub(super) const CONTROL: ExecId = ExecId(u64::MAX);
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,20 @@ struct Running {
 impl Execs {
     pub(super) fn order(&mut self, order: Order) {
         self.orders.push_back(order);
+    }
+
+    /// A command that runs already.
+    pub(super) fn begin(&mut self, id: ExecId, connection: ConnectionId, channel: ChannelId) {
+        self.running.push(Running {
+            id,
+            connection,
+            channel,
+        });
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn forget(&mut self, id: ExecId) {
+        self.running.retain(|r| r.id != id);
     }
 
     /// Whether a command runs on the connection.
@@ -142,6 +160,9 @@ impl Driver {
     }
 
     fn tell_exec(&mut self, id: ExecId, event: ExecEvent) {
+        if id == CONTROL {
+            return self.straight_heard(Instant::now(), event);
+        }
         self.telling.tell(SessionEvent::Exec(id, event));
     }
 }

@@ -105,6 +105,11 @@ impl FarSide {
         }
     }
 
+    /// Whether it has answered in this session.
+    pub(super) fn answered(&self) -> bool {
+        matches!(self.state, State::Serves(_))
+    }
+
     /// What the stock server announced.
     pub(super) fn stock(&self) -> Option<&ServerInfo> {
         self.stock.as_ref()
@@ -216,7 +221,9 @@ impl Driver {
         let Some(at) = self.lanes.iter().position(|on| !on.listing && !on.retiring) else {
             return;
         };
-        if self.over || !(insists || enough()) {
+        // One that goes straight is to it already.
+        let straight = self.straight.is_open() || self.goes_straight(self.lanes[at].id.connection);
+        if self.over || straight || !(insists || enough()) {
             return;
         }
         let connection = self.lanes[at].id.connection;
@@ -427,6 +434,13 @@ impl Driver {
         }
         let on = &self.lanes[at];
         let info = on.lane.server_info();
+        if self.goes_straight(on.id.connection) {
+            // Nothing of it is remembered as the stock server's.
+            if let Some(info) = info {
+                let _ = self.ends.server.set(info.clone());
+            }
+            return;
+        }
         match (on.served, info) {
             (true, Some(info)) if matches!(self.far.state, State::Expected(_)) => {
                 let info = info.clone();

@@ -11,6 +11,7 @@ use plan::{
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, trace};
 
+use super::connections::Connection;
 use super::driver::Driver;
 use super::{LinkSample, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
@@ -71,6 +72,11 @@ impl Growing {
         self.expected = (0, 0);
     }
 
+    /// The same, while what was announced is still to be done.
+    pub(super) fn begin_again(&mut self) {
+        self.growth = None;
+    }
+
     /// What of this machine's processors was idle since the last look, 0 to 1.
     fn idle(&mut self) -> Option<f64> {
         let now = ticks()?;
@@ -125,7 +131,7 @@ impl Driver {
 
     /// Looks at the evidence, and adds or gives back what it speaks for.
     pub(super) fn look(&mut self, now: Instant) {
-        let Some(direction) = self.growing.direction else {
+        let Some(direction) = self.growing.direction.filter(|_| !self.straight.holds()) else {
             return;
         };
         let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
@@ -221,10 +227,17 @@ impl Driver {
         }
     }
 
+    /// Bytes that are left at least.
+    pub(super) fn left(&self) -> u64 {
+        let stats = self.spread.stats();
+        self.growing.to_come(&stats).max(self.spread.remaining())
+    }
+
     fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
         let stats = self.spread.stats();
         let mut connections = Vec::new();
-        for on in self.connections.iter().filter(|on| !on.retiring) {
+        let counts = |on: &&Connection| !on.retiring && !self.only_controls(on);
+        for on in self.connections.iter().filter(counts) {
             let sample = on.link.sample();
             connections.push(ConnectionSample {
                 connection: on.id,

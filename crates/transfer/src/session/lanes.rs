@@ -82,7 +82,7 @@ impl Driver {
     /// Opens the first lane when there is something to do, and one for listings where it needs
     /// one of its own.
     pub(super) fn open_lanes(&mut self, now: Instant) {
-        if self.spread.is_idle() || self.over {
+        if self.spread.is_idle() || self.over || self.straight.holds() {
             return;
         }
         self.learn_far();
@@ -94,11 +94,7 @@ impl Driver {
         if !self.spread.needs_listing_lane() || self.lanes.is_empty() || self.over {
             return;
         }
-        let opened = self
-            .connections
-            .iter()
-            .find(|on| !on.one_channel)
-            .map(|on| on.id);
+        let opened = self.preferred(|on| !on.one_channel).into_iter().next();
         if let Some(id) = opened {
             if self.open_lane(now, id, false, true).is_none()
                 && let Some(on) = self.connection(id)
@@ -124,8 +120,8 @@ impl Driver {
             return;
         }
         let one = self.options.channels == Some(1);
-        let may = |on: &&super::connections::Connection| !on.one_channel && !on.retiring && !one;
-        let id = self.connections.iter().find(may).map(|on| on.id);
+        let may = |on: &super::connections::Connection| !on.one_channel && !on.retiring && !one;
+        let id = self.preferred(may).into_iter().next();
         let opened = id.is_some_and(|id| {
             let lane = self.open_lane(now, id, false, true);
             if lane.is_none()
@@ -140,7 +136,7 @@ impl Driver {
     }
 
     fn open_data_lane(&mut self, now: Instant) {
-        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        let ids = self.preferred(|_| true);
         for id in ids {
             if self.open_lane(now, id, self.predict, false).is_some() {
                 return;
@@ -160,7 +156,7 @@ impl Driver {
         predict: bool,
         listing: bool,
     ) -> Option<LaneId> {
-        let served = self.far.serves().is_some();
+        let served = self.far.serves().is_some() && !self.goes_straight(connection);
         let on = self.new_lane(now, connection, predict, listing, served);
         let on = match on {
             None if served => self.new_lane(now, connection, predict, listing, false)?,
@@ -184,6 +180,7 @@ impl Driver {
         served: bool,
     ) -> Option<LaneOnChannel> {
         let on = self.connection(connection)?;
+        let straight = on.straight;
         let peer = on.link.peer()?;
         let channel = match served {
             true => on.link.open_served()?,
@@ -200,7 +197,7 @@ impl Driver {
         });
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
-        config.ours = served;
+        config.ours = served || straight;
         config.pack = self.options.pack;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();

@@ -1,12 +1,15 @@
 use std::fmt;
 use std::io;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
 use plan::{Direction, Learned};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
+
+use super::straight::{Heard, Outlet};
 
 /// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +71,11 @@ pub enum Seen {
 pub trait Link: Send {
     /// Registers its descriptors with tokens from `first` on, fewer than 64.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
+
+    /// It goes beside the server's own logins ([`Straight`]).
+    fn is_straight(&self) -> bool {
+        false
+    }
 
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
@@ -186,6 +194,12 @@ pub trait Reach: Send + Sync {
         self.another()
     }
 
+    /// How connections are made that go beside the server's own logins; [`Reach::another`] makes
+    /// them from the time on that their server listens.
+    fn straight(&self) -> Option<Arc<dyn Straight>> {
+        None
+    }
+
     /// What an earlier run learned of this host, for a transfer this way.
     fn learned(&self, _: Direction) -> Option<Learned> {
         None
@@ -193,6 +207,35 @@ pub trait Reach: Send + Sync {
 
     /// Worth knowing the next time.
     fn learn(&self, _: Learned) {}
+}
+
+/// Connections that go beside the server's own logins, to a server that a command starts over one
+/// of them. The session runs the command and carries what the two ends of it say.
+pub trait Straight: Send + Sync {
+    /// What starts the server, and what it is told first; `None` where that is not to be tried.
+    /// What it is told later goes out by `outlet`.
+    fn begin(&self, outlet: Outlet) -> Option<(Vec<u8>, Vec<u8>)>;
+
+    /// Data wait until it is known what comes of it.
+    fn insists(&self) -> bool;
+
+    /// The server has said something; `rtt` is the round trip to the host.
+    fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard;
+
+    /// It has ended, or does not answer: why, one sentence.
+    fn over(&self, why: &str);
+
+    /// The connection that it was started over is gone: it may be begun again over another one.
+    fn lost(&self);
+
+    /// A message that means nothing.
+    fn life_sign(&self) -> Vec<u8>;
+
+    /// Why nothing more comes of it.
+    fn failed(&self) -> Option<String>;
+
+    /// The version of its server, once that has answered.
+    fn software(&self) -> Option<String>;
 }
 
 /// Why there is no further connection, one sentence.

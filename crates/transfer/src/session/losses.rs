@@ -73,6 +73,9 @@ impl Driver {
         error: &LaneError,
         falls_back: bool,
     ) {
+        if self.controls(id) {
+            return;
+        }
         let again = falls_back || matches!(error, LaneError::Surprise(_));
         let opened = again && self.open_lane(now, id, self.predict, false).is_some();
         let others = self.connections.iter().any(|on| on.id != id);

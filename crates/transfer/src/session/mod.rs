@@ -18,6 +18,7 @@ mod raw;
 mod raw_connect;
 mod reconnect;
 mod send_queue;
+mod straight;
 mod telling;
 mod throttle;
 mod yielding;
@@ -40,11 +41,13 @@ use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
 pub use link::{
-    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen, SendWindow,
+    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen,
+    SendWindow, Straight,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use send_queue::SendQueue;
+pub use straight::{Heard, Outlet};
 
 /// Choices of a session.
 #[derive(Clone)]
@@ -137,6 +140,8 @@ enum Command {
     Bind(JobId, Arc<Relay>),
     Check(JobId, Arc<Check>),
     Exec(exec::Order),
+    /// For the far end of what starts connections that go straight.
+    Straight(Vec<u8>),
     Cancel(String),
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),

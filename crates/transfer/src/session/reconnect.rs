@@ -74,6 +74,7 @@ impl Driver {
         if !open || !worth || self.spread.is_idle() || fruitless > FRUITLESS {
             return self.lose(why);
         }
+        self.straight_lost();
         self.reconnecting.moved = moved;
         self.reconnecting.fruitless = fruitless;
         let text = format!("the connection was lost ({why}); connecting again");

@@ -369,15 +369,17 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("far-end"),
-        takes: Takes::Choice("WHICH", &["auto", "stock", "exec"]),
+        takes: Takes::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
         help: "What serves at the far end: its own SFTP server, or a longhaul there",
         doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
               PATH of the account there is found and used by itself, started by a command through \
               the SSH server in place of its SFTP server; where there is none, the server's own is \
               used, and it is asked again after a day. stock: the server's own SFTP server, \
               and nothing is asked. exec: as auto, but it is asked however little is copied and \
-              whatever was remembered, and it is said at the end why it was not used. The closing \
-              line says when it was.",
+              whatever was remembered, and it is said at the end why it was not used. direct: a \
+              longhaul there waits at a port of its own for data connections, each of which takes \
+              no login, and all data wait until it is known whether it can be reached; where it \
+              cannot, it is as with exec. The closing line says when one was used.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -385,6 +387,7 @@ pub(super) const ROWS: &[Flag] = &[
             args.far = match given.text()?.as_str() {
                 "stock" => FarUse::Stock,
                 "exec" => FarUse::Exec,
+                "direct" => FarUse::Direct,
                 _ => FarUse::Auto,
             };
             Ok(())

@@ -55,6 +55,44 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("once"),
+        takes: Takes::Nothing,
+        help: "Wait for more connections of the longhaul cp that has started it",
+        doc: "Wait at a port of its own for further connections of the client that has started it \
+              through an sshd, and end with that login: longhaul cp does so by itself, and tells by \
+              standard input which keys are let in. Each lets in one connection within 30 seconds; \
+              the host key is made for this and told by standard output. Nothing but files is \
+              served, with the rights of that login, and less with --root, --read-only or \
+              --write-only. It listens at the address at which sshd was reached.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.once = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("port-range"),
+        takes: Takes::Value("A-B"),
+        help: "With --once: wait at one of the ports A to B",
+        doc: "With --once: wait at one of the ports A to B, which a firewall lets through, and not \
+              at one that the system chooses.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            let text = given.text()?;
+            let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+            let range = text.split_once('-').unwrap_or((&text, &text));
+            let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
+            args.ports = Some(range.ok_or("is no range of ports, such as 4000-4010")?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("listen"),
         takes: Takes::Value("ADDR"),
         help: "Be an SSH server at ADDR (HOST:PORT or :PORT)",

@@ -80,6 +80,8 @@ pub struct LinkConfig {
     pub window_poll: bool,
     /// There is another to the same host, of which all has been said.
     pub again: bool,
+    /// It leads to a server that was started over another connection.
+    pub straight: bool,
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
     /// Told once authentication has succeeded.

@@ -36,6 +36,10 @@ impl Link for SshLink {
         Ok(())
     }
 
+    fn is_straight(&self) -> bool {
+        self.config.straight
+    }
+
     fn peer(&self) -> Option<Peer> {
         let ident = self.conn.peer()?;
         let remembered = self.config.remembered.as_ref();

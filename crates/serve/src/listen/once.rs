@@ -1,0 +1,439 @@
+//! A server for one copy (`serve --once`): started over somebody's login, it waits for connections
+//! of the same client beside it, lets each in with a key that was told for it, and ends with what
+//! has started it. Nothing of it is ever in a file: docs/design/0010-direct.md.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ssh::key::PrivateKey;
+use ssh::once::{self, Asked, Frames, Listening, OnceError, Refused, Taken, VERSION};
+use tracing::info;
+
+use super::accounts::Entrance;
+use super::crowd::Crowd;
+use super::engine::Algorithms;
+use super::link::readable;
+use super::once_keys::OnceKeys;
+use super::{Limits, Served, Server, Settings, confine, hide_memory, stopping};
+
+/// Who has started it says at once what is wanted.
+const BEGIN: Duration = Duration::from_secs(30);
+/// From the connection to the end of the login: as long as a key lives.
+const LOGIN: Duration = Duration::from_secs(30);
+/// Whoever has been without a connection for so long has been forgotten: an sshd that does not ask
+/// whether its client is there keeps what it has started for hours.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// One copy has eight logins under way at most; strangers may find the port too.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    strangers: 16,
+    strangers_per_source: 10,
+    per_user: usize::MAX,
+    per_second: 64,
+};
+
+/// What is served, and where connections may come.
+#[derive(Debug)]
+pub struct Once {
+    /// What whoever has logged in is served.
+    pub served: Served,
+    /// Ports that may be listened at; any, if there are none.
+    pub ports: Option<(u16, u16)>,
+    /// SSH_CONNECTION, as sshd has set it.
+    pub connection: Option<String>,
+}
+
+/// Why there was no server, or is none any more. The client was told where it could be.
+#[derive(Debug)]
+pub enum OnceEnd {
+    /// What the client says makes no sense.
+    Client(OnceError),
+    /// It has said nothing.
+    Silence,
+    /// It is not known where to wait for connections.
+    Address(String),
+    /// None of the ports can be listened at.
+    Port(IpAddr, io::Error),
+    /// Ports that this end allows, and none of those that are asked for.
+    Range((u16, u16), (u16, u16)),
+    /// Too many keys wait to be used.
+    Keys(&'static str),
+    /// The machine does not give what is needed.
+    Local(String),
+}
+
+impl fmt::Display for OnceEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(e) => write!(f, "the client of serve --once: {e}"),
+            Self::Silence => write!(
+                f,
+                "the client of serve --once has said nothing for {} s",
+                BEGIN.as_secs()
+            ),
+            Self::Address(why) => f.write_str(why),
+            Self::Port(at, e) => write!(f, "no port of {at} can be listened at: {e}"),
+            Self::Range((a, b), (from, to)) => write!(
+                f,
+                "ports {a} to {b} may be listened at here, and {from} to {to} are asked for"
+            ),
+            Self::Keys(why) => f.write_str(why),
+            Self::Local(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for OnceEnd {}
+
+impl Once {
+    /// Serves until `input` ends, or `output` is gone. The process is to end at once then: the
+    /// threads of connections do not.
+    ///
+    /// # Errors
+    /// Why nothing came of it.
+    pub fn serve(self, input: File, output: File) -> Result<(), OnceEnd> {
+        let mut control = Control {
+            input,
+            output,
+            frames: Frames::of_client(),
+            marked: false,
+        };
+        match self.serve_over(&mut control) {
+            Err(why) => {
+                let words = why.to_string();
+                let refused = Refused {
+                    version: VERSION,
+                    why: words.as_bytes(),
+                };
+                // Whoever does not listen any more is not told.
+                let _ = control.say(&refused.to_bytes());
+                Err(why)
+            }
+            done => done,
+        }
+    }
+
+    fn serve_over(mut self, control: &mut Control) -> Result<(), OnceEnd> {
+        let local = |e: io::Error| OnceEnd::Local(e.to_string());
+        hide_memory().map_err(local)?;
+        confine::leave_no_core().map_err(local)?;
+        let until = Instant::now() + BEGIN;
+        let asked = loop {
+            match control.next(None, Some(until))? {
+                Next::Asked(asked) => break asked,
+                Next::Time if Instant::now() >= until => return Err(OnceEnd::Silence),
+                Next::Time => {}
+                Next::Over => return Ok(()),
+            }
+        };
+        let Asked::Begin {
+            ports,
+            bear_losses,
+            keys,
+        } = asked
+        else {
+            return Err(OnceEnd::Client(OnceError::Unexpected(once::More::NUMBER)));
+        };
+        self.served.bear_losses = bear_losses;
+        // What is wrong with it is told now, and not to each connection.
+        let opened = self.served.open();
+        drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
+        let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
+        let listener = listen(address, both(self.ports, ports)?)?;
+        let port = listener.local_addr().map_err(local)?.port();
+        let once = Arc::new(OnceKeys::default());
+        once.add(Instant::now(), keys).map_err(OnceEnd::Keys)?;
+        let settings = settings(self.served, &once)?;
+        let user = settings.entrance.name().unwrap_or_default().to_owned();
+        let host_key = settings.host_key_blobs().concat();
+        let server = Server::with_listener(listener, settings).map_err(local)?;
+        let crowd = server.crowd.clone();
+        let ended = accept(server).map_err(local)?;
+        let listening = Listening {
+            version: VERSION,
+            port: port.into(),
+            user: user.as_bytes(),
+            host_key: &host_key,
+            software: env!("CARGO_PKG_VERSION").as_bytes(),
+        };
+        if control.say(&listening.to_bytes()).is_err() {
+            return Ok(());
+        }
+        info!(%address, port, "waiting for connections of this login's client");
+        control.follow(&ended, &once, &crowd)
+    }
+}
+
+/// Accepts connections in a thread; the pipe ends when that does.
+fn accept(server: Server) -> io::Result<OwnedFd> {
+    let (ended, ends) = io::pipe()?;
+    let (running, never) = stopping()?;
+    let thread = thread::Builder::new().name("accept".to_owned());
+    thread.spawn(move || {
+        let _ends = (ends, running);
+        if let Err(e) = server.run(&never) {
+            tracing::warn!("no more connections can be taken: {e}");
+        }
+    })?;
+    Ok(ended.into())
+}
+
+fn settings(mut served: Served, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
+    let local = |e: &dyn fmt::Display| OnceEnd::Local(e.to_string());
+    // It is no pattern here.
+    let plain = |root: PathBuf| {
+        let bytes = root.into_os_string().into_encoded_bytes();
+        let doubled = bytes.iter().flat_map(|b| match b {
+            b'%' => vec![b'%'; 2],
+            b => vec![*b],
+        });
+        let bytes: Vec<u8> = doubled.collect();
+        PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
+    };
+    served.root = served.root.map(plain);
+    let host_key = PrivateKey::generate_ed25519().map_err(|e| local(&e))?;
+    Ok(Settings {
+        served,
+        entrance: Entrance::once(Arc::clone(keys)).map_err(|e| local(&e))?,
+        keys: BTreeMap::new(),
+        algorithms: Algorithms::default(),
+        limits: LIMITS,
+        login_time: LOGIN,
+        host_keys: vec![Arc::new(host_key)],
+    })
+}
+
+/// The channel that the client has started this over.
+struct Control {
+    input: File,
+    output: File,
+    frames: Frames,
+    /// The marker was written.
+    marked: bool,
+}
+
+enum Next {
+    Asked(Asked),
+    /// Nothing came in time, or not all of it.
+    Time,
+    /// The channel has ended.
+    Over,
+}
+
+impl Control {
+    /// What the client says next, until `deadline`; `beside` is looked at too, which ends it.
+    fn next(
+        &mut self,
+        beside: Option<&OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<Next, OnceEnd> {
+        if let Some(asked) = self.received()? {
+            return Ok(Next::Asked(asked));
+        }
+        let input = self.input.as_fd();
+        let other = beside.map_or(input, |fd| fd.as_fd());
+        let waited = readable([input, other], deadline);
+        let [said, ended] = waited.map_err(|e| OnceEnd::Local(e.to_string()))?;
+        if beside.is_some() && ended {
+            let why = "no more connections can be taken".to_owned();
+            return Err(OnceEnd::Local(why));
+        }
+        if !said {
+            return Ok(Next::Time);
+        }
+        let mut bytes = [0; 4096];
+        let read = match self.input.read(&mut bytes) {
+            Ok(0) => return Ok(Next::Over),
+            Ok(n) => bytes.get(..n).unwrap_or_default(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Next::Time),
+            Err(_) => return Ok(Next::Over),
+        };
+        self.frames.push(read).map_err(OnceEnd::Client)?;
+        Ok(self.received()?.map_or(Next::Time, Next::Asked))
+    }
+
+    fn received(&mut self) -> Result<Option<Asked>, OnceEnd> {
+        let message = self.frames.next_message().map_err(OnceEnd::Client)?;
+        let asked = message.map(|message| Asked::decode(&message));
+        asked.transpose().map_err(OnceEnd::Client)
+    }
+
+    fn say(&mut self, message: &[u8]) -> io::Result<()> {
+        let mut bytes = match self.marked {
+            true => Vec::new(),
+            false => once::marker().to_vec(),
+        };
+        self.marked = true;
+        bytes.extend_from_slice(&once::framed(message));
+        self.output.write_all(&bytes)
+    }
+
+    /// Takes further keys until the channel ends.
+    fn follow(&mut self, ended: &OwnedFd, keys: &OnceKeys, crowd: &Crowd) -> Result<(), OnceEnd> {
+        let mut used = Instant::now();
+        loop {
+            let now = Instant::now();
+            if crowd.counted().0 > 0 {
+                used = now;
+            }
+            if now >= used + FORGOTTEN {
+                let why = "nobody has had a connection for long".to_owned();
+                return Err(OnceEnd::Local(why));
+            }
+            match self.next(Some(ended), Some(now + LOOK))? {
+                Next::Time => {}
+                Next::Over => return Ok(()),
+                Next::Asked(Asked::More { number, keys: more }) => {
+                    keys.add(Instant::now(), more).map_err(OnceEnd::Keys)?;
+                    if self.say(&Taken { number }.to_bytes()).is_err() {
+                        return Ok(());
+                    }
+                    used = Instant::now();
+                }
+                Next::Asked(Asked::Begin { .. }) => {
+                    let again = OnceError::Unexpected(once::Begin::NUMBER);
+                    return Err(OnceEnd::Client(again));
+                }
+            }
+        }
+    }
+}
+
+/// What this end allows of what is asked for.
+fn both(
+    here: Option<(u16, u16)>,
+    asked: Option<(u16, u16)>,
+) -> Result<Option<(u16, u16)>, OnceEnd> {
+    let (Some(a), Some(b)) = (here, asked) else {
+        return Ok(here.or(asked));
+    };
+    let common = (a.0.max(b.0), a.1.min(b.1));
+    match common.0 <= common.1 {
+        true => Ok(Some(common)),
+        false => Err(OnceEnd::Range(a, b)),
+    }
+}
+
+/// Listens at one of the ports; the system's choice, if there are none.
+fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
+    let with = |port: u16| {
+        let mut at = at;
+        at.set_port(port);
+        TcpListener::bind(at)
+    };
+    let Some((first, last)) = ports else {
+        return with(0).map_err(|e| OnceEnd::Port(at.ip(), e));
+    };
+    // Two clients that come at once need not try the same ones.
+    let mut random = [0; 2];
+    let _ = aws_lc_rs::rand::fill(&mut random);
+    let count = u32::from(last - first) + 1;
+    let start = u32::from(u16::from_ne_bytes(random)) % count;
+    let mut why = io::Error::from(io::ErrorKind::AddrInUse);
+    for offset in 0..count {
+        // No more than the range has.
+        let port = first + ((start + offset) % count) as u16;
+        match with(port) {
+            Ok(listener) => return Ok(listener),
+            Err(e) => why = e,
+        }
+    }
+    Err(OnceEnd::Port(at.ip(), why))
+}
+
+/// Where sshd was connected to: the third word of SSH_CONNECTION (ssh(1)).
+fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
+    let connection = connection.ok_or(
+        "there is no SSH_CONNECTION: serve --once is for a client to start through its sshd",
+    )?;
+    let wrong = || {
+        let shown: String = connection.chars().take(200).collect();
+        format!(
+            "SSH_CONNECTION does not say where connections can come: {}",
+            shown.escape_debug()
+        )
+    };
+    let word = connection.split_ascii_whitespace().nth(2);
+    let word = word.ok_or_else(wrong)?;
+    if let Ok(ip) = word.parse::<IpAddr>() {
+        return Ok((ip, 0).into());
+    }
+    // A link-local address comes with the name of its link. Nothing with a colon is asked of a
+    // name server.
+    let (ip, link) = word.split_once('%').ok_or_else(wrong)?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if !ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) || !link.bytes().all(plain) {
+        return Err(wrong());
+    }
+    let found = (word, 0).to_socket_addrs().map_err(|_| wrong())?.next();
+    found.ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_where_its_sshd_was_reached() {
+        let at = |text| address(Some(text)).map(|at| at.to_string());
+        assert_eq!(
+            at("198.51.100.7 50000 192.0.2.2 22").unwrap(),
+            "192.0.2.2:0"
+        );
+        assert_eq!(
+            at("2001:db8::1 50000 2001:db8::2 22").unwrap(),
+            "[2001:db8::2]:0"
+        );
+        assert!(
+            at("fe80::1%lo 50000 fe80::2%lo 22")
+                .unwrap()
+                .starts_with("[fe80::2%")
+        );
+        for wrong in [
+            "",
+            "UNKNOWN 65535 UNKNOWN 65535",
+            "1.2.3.4 1",
+            "1.2.3.4 1 example.org 22",
+            "1.2.3.4 1 192.0.2.2%lo 22",
+            "fe80::1 1 fe80::2%l/o 22",
+        ] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+        assert!(address(None).is_err());
+    }
+
+    #[test]
+    fn ports_are_those_that_both_ends_want() {
+        assert_eq!(both(None, None).unwrap(), None);
+        assert_eq!(both(Some((1, 2)), None).unwrap(), Some((1, 2)));
+        assert_eq!(both(None, Some((1, 2))).unwrap(), Some((1, 2)));
+        assert_eq!(both(Some((1, 5)), Some((4, 9))).unwrap(), Some((4, 5)));
+        assert!(both(Some((1, 3)), Some((4, 9))).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_passed_over() {
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let taken = TcpListener::bind(here).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert!(matches!(
+            listen(here, Some((port, port))),
+            Err(OnceEnd::Port(..))
+        ));
+        let range = (port.saturating_sub(20), port.saturating_add(20));
+        let found = listen(here, Some(range)).unwrap();
+        let found = found.local_addr().unwrap().port();
+        assert!(found != port && (range.0..=range.1).contains(&found));
+    }
+}

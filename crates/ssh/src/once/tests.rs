@@ -1,0 +1,121 @@
+use super::*;
+use crate::key::PrivateKey;
+
+fn key() -> PublicKey {
+    PrivateKey::generate_ed25519().unwrap().public().clone()
+}
+
+fn begin(version: u32, ports: (u32, u32), keys: &[u8]) -> Vec<u8> {
+    Begin {
+        version,
+        first_port: ports.0,
+        last_port: ports.1,
+        bear_losses: true,
+        keys,
+    }
+    .to_bytes()
+}
+
+#[test]
+fn what_is_asked_is_read_as_it_was_written() {
+    let (one, two) = (key(), key());
+    let keys = write_keys([one.blob(), two.blob()]);
+    let asked = Asked::decode(&begin(VERSION, (4000, 4010), &keys)).unwrap();
+    let Asked::Begin {
+        ports,
+        bear_losses,
+        keys,
+    } = asked
+    else {
+        panic!("another message");
+    };
+    assert_eq!((ports, bear_losses), (Some((4000, 4010)), true));
+    let blobs: Vec<_> = keys.iter().map(PublicKey::blob).collect();
+    assert_eq!(blobs, [one.blob(), two.blob()]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let blob = key();
+    let blob = blob.blob();
+    let wrong = |message: &[u8]| Asked::decode(message).unwrap_err();
+    for ports in [(0, 1), (2, 1), (1, 65_536), (70_000, 70_001)] {
+        let message = begin(VERSION, ports, b"");
+        assert_eq!(wrong(&message), OnceError::Port(ports.0));
+    }
+    let many = write_keys(vec![blob; MOST_KEYS + 1]);
+    assert_eq!(wrong(&begin(VERSION, (0, 0), &many)), OnceError::Keys);
+    let long = write_keys([&[0; LONGEST_KEY + 1][..]]);
+    assert_eq!(wrong(&begin(VERSION, (0, 0), &long)), OnceError::Keys);
+    let mut trailing = begin(VERSION, (0, 0), b"");
+    trailing.push(0);
+    assert!(matches!(wrong(&trailing), OnceError::Message(_)));
+    assert_eq!(wrong(b""), OnceError::Unexpected(0));
+    assert_eq!(wrong(&[17]), OnceError::Unexpected(17));
+}
+
+#[test]
+fn the_older_end_is_named() {
+    let text = |version| {
+        let message = Refused { version, why: b"" }.to_bytes();
+        Answered::decode(&message).unwrap_err().to_string()
+    };
+    assert!(text(0).contains("the other end has to be upgraded"));
+    assert!(text(2).contains("this end has to be upgraded"));
+    // Whatever a later version has behind it.
+    let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
+    assert_eq!(Asked::decode(&later).unwrap_err(), OnceError::Version(9));
+}
+
+#[test]
+fn messages_are_found_behind_what_a_login_says() {
+    let message = Taken { number: 7 }.to_bytes();
+    for noise in ["", "Welcome!\n", "no end of line", "\nlonghaul-serves-on"] {
+        let mut stream = noise.as_bytes().to_vec();
+        stream.extend_from_slice(marker());
+        stream.extend_from_slice(&framed(&message));
+        // However it is cut.
+        for step in [1, 3, stream.len()] {
+            let mut frames = Frames::of_server();
+            let mut found = Vec::new();
+            for part in stream.chunks(step) {
+                frames.push(part).unwrap();
+                found.extend(frames.next_message().unwrap());
+            }
+            assert_eq!(found, [message.clone()], "{noise:?} by {step}");
+            assert!(frames.is_empty());
+        }
+    }
+}
+
+#[test]
+fn noise_and_lengths_have_their_bounds() {
+    let mut frames = Frames::of_server();
+    let pushed = (0..=MOST_NOISE / 1024).try_for_each(|_| frames.push(&[b'x'; 1024]));
+    assert_eq!(pushed, Err(OnceError::Noise));
+    let mut frames = Frames::of_client();
+    frames.push(&[0xff; 4]).unwrap();
+    assert!(matches!(frames.next_message(), Err(OnceError::TooLong(_))));
+}
+
+#[test]
+fn a_server_without_a_port_or_key_is_none() {
+    let host_key = key();
+    let told = |port, host_key: &[u8]| {
+        let message = Listening {
+            version: VERSION,
+            port,
+            user: b"u",
+            host_key,
+            software: b"0.1.0",
+        };
+        Answered::decode(&message.to_bytes())
+    };
+    assert!(told(22_022, host_key.blob()).is_ok());
+    assert_eq!(told(0, host_key.blob()).unwrap_err(), OnceError::Port(0));
+    assert_eq!(
+        told(65_536, host_key.blob()).unwrap_err(),
+        OnceError::Port(65_536)
+    );
+    assert!(matches!(told(22_022, b"no key"), Err(OnceError::Key(_))));
+}

@@ -1,0 +1,402 @@
+//! Connections beside the server's own logins, to a `longhaul serve --once` that was started over
+//! one of them: docs/design/0010-direct.md.
+
+mod gate;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ssh::ConnectionConfig;
+use ssh::channel::ChannelsConfig;
+use ssh::cipher::{MACS, preferred_order};
+use ssh::kex::KEX_METHODS;
+use ssh::key::{PrivateKey, PublicKey};
+use ssh::once::{self, Answered, Begin, Frames, More, VERSION};
+use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
+use sys::Tuning;
+use tracing::debug;
+
+use self::gate::DirectGate;
+use super::far;
+use super::host::has_aes;
+use super::ssh_link::{LinkConfig, SshLink};
+use super::stream::Stream;
+use super::tcp::{Dial, DialError};
+use crate::escape;
+use crate::session::{Heard, Known, Link, NoMore, Outlet, Straight};
+
+/// Keys that are told at once: a copy begins with no more connections.
+const FIRST_KEYS: usize = 4;
+/// A key that was told is not relied on for longer: the other end forgets it after 30 s, of which
+/// the login takes some.
+const KEY_LIFE: Duration = Duration::from_secs(20);
+/// How long the other end may take to say that it knows further keys.
+const TAKEN: Duration = Duration::from_secs(10);
+/// A packet filter that drops is found out after three round trips and so much: the first SYN that
+/// is lost is sent again after one second.
+const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_ROUND_TRIPS: u32 = 3;
+/// And the login has this.
+const LOGIN: Duration = Duration::from_secs(5);
+const LOGIN_ROUND_TRIPS: u32 = 8;
+
+/// Told that connections can be made, or why not.
+pub(super) type Noted = Box<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// What connections are made with.
+#[derive(Clone, Debug)]
+pub(super) struct DirectConfig {
+    /// The host as the user wrote it.
+    pub(super) name: String,
+    pub(super) tuning: Tuning,
+    /// BindAddress.
+    pub(super) bind: Option<IpAddr>,
+    pub(super) window_poll: bool,
+    /// The far end's sockets may have a congestion control that bears losses.
+    pub(super) bear_losses: bool,
+    pub(super) insisted: bool,
+}
+
+/// See [`Straight`].
+pub(super) struct Direct {
+    config: DirectConfig,
+    /// The address that the login went to, once it is known: what the other end says of its own is
+    /// not asked.
+    peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
+    noted: Noted,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    outlet: Option<Outlet>,
+    frames: Option<Frames>,
+    server: Option<ServerAt>,
+    /// Keys that the other end knows.
+    keys: Vec<(PrivateKey, Instant)>,
+    /// Numbers of messages with keys that it has answered, ...
+    taken: BTreeSet<u32>,
+    /// ... and that of the last one.
+    number: u32,
+    /// Why nothing more comes of it.
+    failed: Option<String>,
+}
+
+#[derive(Clone)]
+struct ServerAt {
+    address: SocketAddr,
+    user: String,
+    host_key: PublicKey,
+    software: String,
+    rtt: Duration,
+}
+
+impl Direct {
+    pub(super) fn new(
+        config: DirectConfig,
+        peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
+        noted: Noted,
+    ) -> Self {
+        Self {
+            config,
+            peer,
+            noted,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Whether there can be another connection.
+    pub(super) fn is_open(&self) -> bool {
+        let state = self.lock();
+        state.server.is_some() && state.failed.is_none()
+    }
+
+    /// One more connection, authenticated.
+    pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMore> {
+        let tried = self
+            .key()
+            .and_then(|(server, key)| self.log_in(server, key));
+        match tried {
+            Ok(link) => {
+                (self.noted)(None);
+                Ok(Box::new(link))
+            }
+            Err(why) => {
+                if self.fail(&why) {
+                    (self.noted)(Some(&why));
+                }
+                Err(NoMore::Connection(why))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It is not tried again in this copy. True if that is new.
+    fn fail(&self, why: &str) -> bool {
+        let mut state = self.lock();
+        let new = state.failed.is_none();
+        if new {
+            debug!("{}: no direct connection: {why}", self.config.name);
+            state.failed = Some(why.to_owned());
+        }
+        state.keys.clear();
+        self.changed.notify_all();
+        new
+    }
+
+    /// A key that the other end knows.
+    fn key(&self) -> Result<(ServerAt, PrivateKey), String> {
+        let mut state = self.lock();
+        if let Some(why) = &state.failed {
+            return Err(why.clone());
+        }
+        let server = state.server.clone();
+        let server = server.ok_or("the far end has not answered yet")?;
+        let fresh = |(_, since): &(PrivateKey, Instant)| since.elapsed() < KEY_LIFE;
+        state.keys.retain(fresh);
+        if let Some((key, _)) = state.keys.pop() {
+            return Ok((server, key));
+        }
+        let key = new_key()?;
+        state.number += 1;
+        let number = state.number;
+        let keys = once::write_keys([key.public_blob()]);
+        let message = once::framed(
+            &More {
+                number,
+                keys: &keys,
+            }
+            .to_bytes(),
+        );
+        let outlet = state.outlet.as_ref();
+        outlet.ok_or("its control channel is gone")?(message);
+        let until = Instant::now() + TAKEN;
+        while !state.taken.remove(&number) {
+            if let Some(why) = &state.failed {
+                return Err(why.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("its control channel does not answer".to_owned());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok((server, key))
+    }
+
+    fn log_in(&self, server: ServerAt, key: PrivateKey) -> Result<SshLink, String> {
+        let (dial, address) = (self.dial(server.rtt), server.address);
+        let open = Box::new(move || {
+            let (host, port) = (address.ip().to_string(), address.port());
+            let stream = match address {
+                // With its scope.
+                SocketAddr::V6(_) => dial.connect_to(&[address]),
+                SocketAddr::V4(_) => dial.connect(&host, port),
+            };
+            stream.map(Stream::Tcp).map_err(|e| unreached(&e, address))
+        });
+        let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
+        let config = self.link(&server.host_key, login);
+        let gate = DirectGate::new(server.user, server.host_key, key);
+        let mut link = SshLink::connect(config, open, Box::new(gate)).map_err(|e| e.0)?;
+        link.try_once();
+        link.establish(false).map_err(|e| e.0)?;
+        Ok(link)
+    }
+
+    fn dial(&self, rtt: Duration) -> Dial {
+        Dial {
+            timeout: Some(CONNECT + rtt * CONNECT_ROUND_TRIPS),
+            tuning: self.config.tuning.clone(),
+            bind: self.config.bind,
+            ..Dial::default()
+        }
+    }
+
+    /// All is known of the other end, and nothing of it is of the user's configuration.
+    fn link(&self, host_key: &PublicKey, login: Duration) -> LinkConfig {
+        let owned = |name: &str| name.to_owned();
+        let proposal = Proposal {
+            kex: KEX_METHODS.iter().map(|k| owned(k.name)).collect(),
+            host_key: host_key.algorithms().into_iter().map(owned).collect(),
+            ciphers: preferred_order(has_aes()).into_iter().map(owned).collect(),
+            macs: MACS.iter().map(|m| owned(m.name)).collect(),
+            compress: false,
+        };
+        LinkConfig {
+            name: self.config.name.clone(),
+            connection: ConnectionConfig {
+                transport: TransportConfig {
+                    software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
+                    proposal,
+                    guess: Guess::Remembered,
+                    rekey_bytes: None,
+                    rekey_time: None,
+                    host_keys: Vec::new(),
+                },
+                channels: ChannelsConfig::default(),
+                alive_interval: None,
+                alive_count: 3,
+            },
+            remembered: None,
+            far: Known::Server,
+            served_by: Vec::new(),
+            env: Vec::new(),
+            timeout: Some(login),
+            renounced: Renounced::Nothing,
+            window_poll: self.config.window_poll,
+            again: true,
+            straight: true,
+            forward: None,
+            opened: None,
+        }
+    }
+
+    fn answered(&self, message: &[u8], rtt: Duration) -> Result<bool, String> {
+        match Answered::decode(message).map_err(|e| e.to_string())? {
+            Answered::Listening {
+                port,
+                user,
+                host_key,
+                software,
+            } => {
+                let peer = (self.peer)();
+                let mut address = peer.ok_or("the address of the host is not known")?;
+                address.set_port(port);
+                let mut state = self.lock();
+                if state.server.is_some() {
+                    return Err("it answers twice".to_owned());
+                }
+                debug!("{}: direct connections to {address}", self.config.name);
+                state.server = Some(ServerAt {
+                    address,
+                    user,
+                    host_key,
+                    software,
+                    rtt,
+                });
+                Ok(true)
+            }
+            Answered::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
+            Answered::Taken(number) => {
+                let mut state = self.lock();
+                if number > 0 && number <= state.number {
+                    state.taken.insert(number);
+                    self.changed.notify_all();
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Straight for Direct {
+    fn begin(&self, outlet: Outlet) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut state = self.lock();
+        if state.failed.is_some() {
+            return None;
+        }
+        let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
+        let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
+        let blobs = once::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
+        let begin = Begin {
+            version: VERSION,
+            first_port: 0,
+            last_port: 0,
+            bear_losses: self.config.bear_losses,
+            keys: &blobs,
+        };
+        *state = State {
+            outlet: Some(outlet),
+            frames: Some(Frames::of_server()),
+            keys,
+            ..State::default()
+        };
+        Some((far::command_once(None), once::framed(&begin.to_bytes())))
+    }
+
+    fn insists(&self) -> bool {
+        self.config.insisted
+    }
+
+    fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard {
+        let mut listens = false;
+        let mut frames = match self.lock().frames.take() {
+            Some(frames) => frames,
+            None => return Heard::Nothing,
+        };
+        let mut read = || -> Result<(), String> {
+            frames.push(bytes).map_err(|e| e.to_string())?;
+            while let Some(message) = frames.next_message().map_err(|e| e.to_string())? {
+                listens |= self.answered(&message, rtt)?;
+            }
+            Ok(())
+        };
+        match read() {
+            Ok(()) => {
+                self.lock().frames = Some(frames);
+                match listens {
+                    true => Heard::Listens,
+                    false => Heard::Nothing,
+                }
+            }
+            Err(why) => {
+                self.fail(&why);
+                Heard::Failed(why)
+            }
+        }
+    }
+
+    fn over(&self, why: &str) {
+        self.fail(why);
+    }
+
+    fn lost(&self) {
+        *self.lock() = State::default();
+        self.changed.notify_all();
+    }
+
+    fn life_sign(&self) -> Vec<u8> {
+        let more = More {
+            number: 0,
+            keys: b"",
+        };
+        once::framed(&more.to_bytes())
+    }
+
+    fn failed(&self) -> Option<String> {
+        self.lock().failed.clone()
+    }
+
+    fn software(&self) -> Option<String> {
+        let state = self.lock();
+        Some(state.server.as_ref()?.software.clone())
+    }
+}
+
+fn new_key() -> Result<PrivateKey, String> {
+    PrivateKey::generate_ed25519().map_err(|e| e.to_string())
+}
+
+fn unreached(e: &DialError, address: SocketAddr) -> String {
+    let port = address.port();
+    match e {
+        DialError::TimedOut(after) => format!(
+            "port {port} did not answer within {:.1} s: a firewall, perhaps",
+            after.as_secs_f64()
+        ),
+        DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+            format!("port {port} is closed on the way: a firewall, or address translation")
+        }
+        DialError::Unreachable(e) => format!("port {port} cannot be reached: {e}"),
+        DialError::NoAddress(why) => why.clone(),
+    }
+}

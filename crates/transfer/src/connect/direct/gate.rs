@@ -1,0 +1,86 @@
+use sftp::ServerInfo;
+use ssh::auth::{Identity, Method, Prompt};
+use ssh::key::{PrivateKey, PublicKey};
+use zeroize::Zeroizing;
+
+use crate::connect::gate::{Binding, Credentials, Gate, Visit};
+
+/// Lets nothing in but the host key that the control channel has told, and shows nothing but a key
+/// for one login. Nobody is asked.
+pub(super) struct DirectGate {
+    user: String,
+    host_key: PublicKey,
+    key: PrivateKey,
+}
+
+impl DirectGate {
+    pub(super) fn new(user: String, host_key: PublicKey, key: PrivateKey) -> Self {
+        Self {
+            user,
+            host_key,
+            key,
+        }
+    }
+}
+
+impl Gate for DirectGate {
+    fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+        match blob == self.host_key.blob() {
+            true => Ok(()),
+            false => Err(
+                "another machine answers at the port of the direct connection: its host \
+                 key is not the one that the far end has told. Somebody may be in between"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn credentials(&mut self, _: Binding<'_>) -> Result<Credentials, String> {
+        let algorithms = self.key.public().algorithms();
+        Ok(Credentials {
+            user: self.user.clone(),
+            methods: vec![Method::PublicKey],
+            identities: vec![Identity {
+                blob: self.key.public_blob().to_vec(),
+                algorithms: algorithms.into_iter().map(str::to_owned).collect(),
+                direct: true,
+            }],
+            proven: false,
+            max_prompts: 0,
+        })
+    }
+
+    fn sign(&mut self, _: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
+        self.key.sign(algorithm, data).ok()
+    }
+
+    fn password(&mut self, _: u32) -> Option<Zeroizing<String>> {
+        None
+    }
+
+    fn answers(&mut self, _: &str, _: &str, _: &[Prompt]) -> Option<Vec<Zeroizing<String>>> {
+        None
+    }
+
+    fn needs_person(&self) -> bool {
+        false
+    }
+
+    fn may_forward(&self) -> bool {
+        false
+    }
+
+    fn banner(&mut self, _: &str) {}
+
+    fn danger(&mut self, _: &str) {}
+
+    fn refusal(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn authenticated(&mut self, _: Option<(usize, &str)>, _: &Visit) {}
+
+    fn server(&mut self, _: &ServerInfo) {}
+
+    fn forget(&mut self) {}
+}

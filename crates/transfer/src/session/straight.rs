@@ -1,0 +1,323 @@
+//! Connections that go beside the server's own logins: what starts their server runs on a channel
+//! of the first connection, and lanes move to them once there is one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plan::ConnectionId;
+use sftp::Output;
+use tracing::info;
+
+use super::connections::Connection;
+use super::driver::Driver;
+use super::exec::{CONTROL, ExecEvent};
+use super::{ChannelId, Command, NoMore, Straight};
+use crate::report::{Depth, FarEnd};
+
+/// How long a shell may take to start what was asked for, on top of round trips: data wait for it
+/// where it is insisted on.
+const PATIENCE: Duration = Duration::from_secs(5);
+const ROUND_TRIPS: u32 = 4;
+/// What has nothing to say for so long says that it is there: address translations forget.
+const LIFE_SIGN: Duration = Duration::from_secs(30);
+
+/// Less is moved before a connection would be there.
+const WORTH: u64 = 16 << 20;
+
+/// A message for the far end of the control channel.
+pub type Outlet = Box<dyn Fn(Vec<u8>) + Send + Sync>;
+
+/// What came of what the far end has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing yet.
+    Nothing,
+    /// Connections can be made from now on.
+    Listens,
+    /// They cannot, and why.
+    Failed(String),
+}
+
+/// How it stands.
+#[derive(Default)]
+pub(super) enum Standing {
+    /// Nothing was begun.
+    #[default]
+    New,
+    /// There is nothing to begin.
+    Off,
+    /// It was asked for, and is to have answered by then.
+    Asked(Running, Instant),
+    /// It has answered, and the first connection is on its way.
+    Connecting(Running),
+    /// There is, or was, a connection. The next life sign is due then.
+    Open(Running, Instant),
+    /// Nothing came of it, for this reason; and whether data have waited for it.
+    Failed(String, bool),
+}
+
+#[derive(Clone)]
+pub(super) struct Running {
+    with: Arc<dyn Straight>,
+    connection: ConnectionId,
+    channel: ChannelId,
+}
+
+impl Standing {
+    /// Data wait for what comes of it.
+    pub(super) fn holds(&self) -> bool {
+        match self {
+            Self::Asked(on, _) | Self::Connecting(on) => on.with.insists(),
+            _ => false,
+        }
+    }
+
+    fn running(&self) -> Option<&Running> {
+        match self {
+            Self::Asked(on, _) | Self::Connecting(on) | Self::Open(on, _) => Some(on),
+            Self::New | Self::Off | Self::Failed(..) => None,
+        }
+    }
+
+    /// What there was, for the end.
+    pub(super) fn account(&self, far: &mut FarEnd) {
+        match self {
+            Self::Open(on, _) => {
+                far.depth = Depth::Direct;
+                far.software = on.with.software();
+                far.reason = None;
+            }
+            Self::Failed(why, insisted) if far.depth != Depth::Stock || *insisted => {
+                far.less = true;
+                far.reason = Some(why.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether there is a connection, or was.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Open(..))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Asked(_, at) | Self::Open(_, at) => Some(*at),
+            _ => None,
+        }
+    }
+}
+
+impl Driver {
+    /// Begins it once the first connection is there, and looks after it.
+    pub(super) fn go_straight(&mut self, now: Instant) {
+        match &self.straight {
+            Standing::New => self.begin_straight(now),
+            Standing::Asked(_, until) if *until <= now => {
+                self.straight_failed(now, "the far end does not answer");
+            }
+            Standing::Open(on, at) if *at <= now => {
+                let on = on.clone();
+                self.say_straight(&on, on.with.life_sign());
+                self.straight = Standing::Open(on, now + LIFE_SIGN);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_straight(&mut self, now: Instant) {
+        let reach = self.options.reach.as_ref();
+        let Some(with) = reach.and_then(|r| r.straight()) else {
+            self.straight = Standing::Off;
+            return;
+        };
+        // Where data do not wait, they go first, to a longhaul that has answered.
+        let worth = || self.far.answered() && self.left() >= WORTH;
+        if !with.insists() && !worth() {
+            return;
+        }
+        let mut usable = self.connections.iter_mut();
+        let Some(on) = usable.find(|on| on.link.peer().is_some() && !on.retiring) else {
+            return;
+        };
+        let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
+        let outlet = Box::new(move |bytes| {
+            // A session that has ended has nobody to tell.
+            let _ = orders.send(Command::Straight(bytes));
+            bell.ring();
+        });
+        let Some((command, greeting)) = with.begin(outlet) else {
+            self.straight = Standing::Off;
+            return;
+        };
+        let connection = on.id;
+        let rtt = round_trip(on);
+        let Some(channel) = on.link.open_exec(&command) else {
+            let why = "there is no way to run a command";
+            with.over(why);
+            self.straight = Standing::Failed(why.to_owned(), with.insists());
+            return;
+        };
+        on.link.send(channel, Output::Bytes(greeting));
+        self.execs.begin(CONTROL, connection, channel);
+        let until = now + PATIENCE + rtt * ROUND_TRIPS;
+        let on = Running {
+            with,
+            connection,
+            channel,
+        };
+        self.straight = Standing::Asked(on, until);
+        self.changed = true;
+    }
+
+    /// More for the far end.
+    pub(super) fn straight_says(&mut self, bytes: Vec<u8>) {
+        if let Some(on) = self.straight.running().cloned() {
+            self.say_straight(&on, bytes);
+        }
+    }
+
+    fn say_straight(&mut self, to: &Running, bytes: Vec<u8>) {
+        if let Some(on) = self.connection(to.connection) {
+            on.link.send(to.channel, Output::Bytes(bytes));
+            self.changed = true;
+        }
+    }
+
+    /// What became of the command.
+    pub(super) fn straight_heard(&mut self, now: Instant, event: ExecEvent) {
+        let Some(on) = self.straight.running().cloned() else {
+            return;
+        };
+        match event {
+            ExecEvent::Output(bytes) => {
+                let rtt = self.connection(on.connection).map(|on| round_trip(on));
+                match on.with.heard(&bytes, rtt.unwrap_or_default()) {
+                    Heard::Nothing => {}
+                    Heard::Listens => {
+                        self.straight = Standing::Connecting(on);
+                        self.reach_out(now);
+                    }
+                    Heard::Failed(why) => self.straight_failed(now, &why),
+                }
+            }
+            ExecEvent::Over(how) => {
+                let answered = !matches!(self.straight, Standing::Asked(..));
+                let why = match how {
+                    Err(why) => why,
+                    Ok(_) if answered => "what was started at the far end has ended".to_owned(),
+                    Ok(_) => "there is no longhaul on the PATH of the far end".to_owned(),
+                };
+                self.straight_failed(now, &why);
+            }
+        }
+    }
+
+    /// Nothing more comes of it: what there is goes on.
+    fn straight_failed(&mut self, _now: Instant, why: &str) {
+        let Some(on) = self.straight.running().cloned() else {
+            return;
+        };
+        on.with.over(why);
+        info!("no direct connection: {why}");
+        self.straight = Standing::Failed(why.to_owned(), on.with.insists());
+        self.execs.forget(CONTROL);
+        if let Some(control) = self.connection(on.connection) {
+            control.link.close_channel(on.channel);
+        }
+        self.changed = true;
+    }
+
+    /// A login that was asked for before there was a connection that needs none.
+    pub(super) fn is_late(&self, id: ConnectionId) -> bool {
+        let straight = |on: &Connection| on.id == id && on.straight;
+        let open = matches!(&self.straight, Standing::Open(on, _) if on.with.failed().is_none());
+        open && !self.connections.iter().any(straight)
+    }
+
+    /// One was lost soon.
+    pub(super) fn straight_broken(&mut self, why: &str) {
+        if let Some(on) = self.straight.running() {
+            on.with.over(why);
+        }
+    }
+
+    /// A connection that was asked for has come, or not.
+    pub(super) fn straight_joined(&mut self, now: Instant, joined: &Result<ConnectionId, NoMore>) {
+        let Standing::Connecting(on) = &self.straight else {
+            return;
+        };
+        let on = on.clone();
+        match joined {
+            Ok(id) if self.connection(*id).is_some_and(|on| on.straight) => {
+                info!("data go over a direct connection");
+                self.straight = Standing::Open(on, now + LIFE_SIGN);
+                self.leave_stock();
+            }
+            // A login that was asked for before.
+            Ok(_) => {}
+            Err(_) => {
+                if let Some(why) = on.with.failed() {
+                    self.straight_failed(now, &why);
+                }
+            }
+        }
+    }
+
+    /// Lanes on other connections get nothing more.
+    fn leave_stock(&mut self) {
+        let straight = |on: &&Connection| on.straight;
+        let ids: Vec<_> = self
+            .connections
+            .iter()
+            .filter(straight)
+            .map(|on| on.id)
+            .collect();
+        for on in &mut self.lanes {
+            if !ids.contains(&on.id.connection) && !on.retiring {
+                on.retiring = true;
+                self.spread.retire(on.id);
+            }
+        }
+        // What was found out holds for those connections.
+        self.growing.begin_again();
+        self.changed = true;
+    }
+
+    /// Connections, those first that lanes should be on.
+    pub(super) fn preferred(&self, may: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
+        let all = self.connections.iter().filter(|on| may(on));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|on| !on.straight);
+        all.into_iter().map(|on| on.id).collect()
+    }
+
+    /// Whether it goes beside the server's own logins.
+    pub(super) fn goes_straight(&self, id: ConnectionId) -> bool {
+        self.connections.iter().any(|on| on.id == id && on.straight)
+    }
+
+    /// Whether what starts the others runs on it.
+    pub(super) fn controls(&self, id: ConnectionId) -> bool {
+        let running = self.straight.running();
+        running.is_some_and(|running| running.connection == id)
+    }
+
+    /// Whether nothing but the control channel is on it.
+    pub(super) fn only_controls(&self, on: &Connection) -> bool {
+        self.controls(on.id) && !self.lanes.iter().any(|lane| lane.id.connection == on.id)
+    }
+
+    /// All connections are gone.
+    pub(super) fn straight_lost(&mut self) {
+        if let Some(on) = self.straight.running() {
+            on.with.lost();
+            self.execs.forget(CONTROL);
+            self.straight = Standing::New;
+        }
+    }
+}
+
+fn round_trip(on: &Connection) -> Duration {
+    on.link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt)
+}

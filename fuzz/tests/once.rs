@@ -1,0 +1,124 @@
+//! What a client tells `longhaul serve --once`, and what that answers.
+
+use fuzz::{Corpus, assert_shown_safely, parse};
+use ssh::key::PrivateKey;
+use ssh::once::{
+    Answered, Asked, Begin, Frames, Listening, MOST_KEYS, More, Refused, Taken, VERSION, framed,
+    marker, write_keys,
+};
+
+fn corpus() -> Corpus {
+    let key = PrivateKey::generate_ed25519().expect("a key");
+    let blob = key.public_blob();
+    let keys = write_keys([blob, blob]);
+    Corpus(vec![
+        (
+            "BEGIN",
+            framed(
+                &Begin {
+                    version: VERSION,
+                    first_port: 4000,
+                    last_port: 4010,
+                    bear_losses: true,
+                    keys: &keys,
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "MORE",
+            framed(
+                &More {
+                    number: 1,
+                    keys: &keys,
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "LISTENING",
+            framed(
+                &Listening {
+                    version: VERSION,
+                    port: 4000,
+                    user: b"user",
+                    host_key: blob,
+                    software: b"0.1.0",
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "REFUSED",
+            framed(
+                &Refused {
+                    version: VERSION,
+                    why: b"a sentence",
+                }
+                .to_bytes(),
+            ),
+        ),
+        ("TAKEN", framed(&Taken { number: 1 }.to_bytes())),
+    ])
+}
+
+/// All messages that come of these bytes, cut as `cuts` has it.
+fn messages(mut frames: Frames, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    for part in bytes.chunks(cut.max(1)) {
+        if frames.push(part).is_err() {
+            return found;
+        }
+        while let Ok(Some(message)) = frames.next_message() {
+            assert!(message.len() <= 16 << 10);
+            found.push(message);
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_client_says() {
+    let corpus = corpus();
+    parse(2048, |u| {
+        let bytes = corpus.mutant(u)?;
+        let cut = u.int_in_range(1..=64)?;
+        let whole = messages(Frames::of_client(), &bytes, bytes.len());
+        assert_eq!(messages(Frames::of_client(), &bytes, cut), whole);
+        for message in whole {
+            match Asked::decode(&message) {
+                Ok(Asked::Begin { ports, keys, .. }) => {
+                    assert!(keys.len() <= MOST_KEYS);
+                    assert!(ports.is_none_or(|(a, b)| 0 < a && a <= b));
+                }
+                Ok(Asked::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
+                Err(e) => assert_shown_safely(&e.to_string(), false),
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_server_answers() {
+    let corpus = corpus();
+    parse(2048, |u| {
+        let mut bytes = fuzz::some_bytes(u)?;
+        bytes.extend_from_slice(marker());
+        bytes.extend_from_slice(&corpus.mutant(u)?);
+        let cut = u.int_in_range(1..=64)?;
+        let whole = messages(Frames::of_server(), &bytes, bytes.len());
+        assert_eq!(messages(Frames::of_server(), &bytes, cut), whole);
+        for message in whole {
+            match Answered::decode(&message) {
+                Ok(Answered::Listening { port, software, .. }) => {
+                    assert!(port > 0);
+                    assert_shown_safely(&software, false);
+                }
+                Ok(Answered::Refused(_) | Answered::Taken(_)) => {}
+                Err(e) => assert_shown_safely(&e.to_string(), false),
+            }
+        }
+        Ok(())
+    });
+}
