@@ -362,7 +362,9 @@ fn it_is_sent_ahead_used_there_and_removed() {
     };
     make_tree(&ends);
     let bin = home.path().join("longhaul/bin");
-    let [up, down] = copies(&ends, &["--bootstrap"]);
+    // Slow enough for the answer to come: a sum of the whole program is made before it.
+    let slow = ["--bootstrap", "--limit=2MB"];
+    let [up, down] = copies(&ends, &slow);
     assert_depth(&up, "exec");
     assert_depth(&down, "exec");
     let names = names_in(&bin);
@@ -392,7 +394,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
         .expect("our file");
     let [up, _] = copies(&ends, &[]);
     assert_stock(&up, "there is no longhaul at the far end");
-    let [up, _] = copies(&ends, &["--bootstrap"]);
+    let [up, _] = copies(&ends, &slow);
     assert_depth(&up, "exec");
     // And removed.
     let dir = &ends.scene.client.dir;
@@ -400,7 +402,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
     let removed = run.arg(dir.config()).arg("peer").run().expect_code(0);
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());
-    let [up, _] = copies(&ends, &["--far-end=exec"]);
+    let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
     assert_stock(&up, "there is no longhaul at the far end");
 }
 
