@@ -53,7 +53,7 @@ fn fits(kind: &str, value: &Value) -> bool {
             .as_array()
             .is_some_and(|a| a.iter().all(|v| fits("name", v))),
         "object" => value.is_object(),
-        "array of sessions" => value.is_array(),
+        "array of sessions" | "array of far ends" => value.is_array(),
         "array of failures" => value.as_array().is_some_and(|a| {
             a.iter()
                 .all(|v| fits("name", &v["path"]) && fits("string", &v["reason"]))
