@@ -362,7 +362,20 @@ fn it_is_sent_ahead_used_there_and_removed() {
     };
     make_tree(&ends);
     let bin = home.path().join("longhaul/bin");
-    let [up, down] = copies(&ends, &["--bootstrap"]);
+    // Slow enough for the answer to come: a sum of the whole program is made before it.
+    let slow = ["--bootstrap", "--limit=2MB"];
+    let bootstrap = |flags: &[&str]| {
+        let dir = &ends.scene.client.dir;
+        let run = dir.run(longhaul()).arg("bootstrap").args(flags);
+        run.arg("-F")
+            .arg(dir.config())
+            .arg("peer")
+            .run()
+            .expect_code(0)
+    };
+    let sent = bootstrap(&[]);
+    assert!(sent.err().contains("longhaul is there now"), "{sent}");
+    let [up, down] = copies(&ends, &slow);
     assert_depth(&up, "exec");
     assert_depth(&down, "exec");
     let names = names_in(&bin);
@@ -392,15 +405,15 @@ fn it_is_sent_ahead_used_there_and_removed() {
         .expect("our file");
     let [up, _] = copies(&ends, &[]);
     assert_stock(&up, "there is no longhaul at the far end");
-    let [up, _] = copies(&ends, &["--bootstrap"]);
+    let sent = bootstrap(&[]);
+    assert!(sent.err().contains("longhaul is there now"), "{sent}");
+    let [up, _] = copies(&ends, &slow);
     assert_depth(&up, "exec");
     // And removed.
-    let dir = &ends.scene.client.dir;
-    let run = dir.run(longhaul()).args(["bootstrap", "--remove", "-F"]);
-    let removed = run.arg(dir.config()).arg("peer").run().expect_code(0);
+    let removed = bootstrap(&["--remove"]);
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());
-    let [up, _] = copies(&ends, &["--far-end=exec"]);
+    let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
     assert_stock(&up, "there is no longhaul at the far end");
 }
 
