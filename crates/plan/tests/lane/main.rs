@@ -7,5 +7,6 @@ mod lists;
 mod puts;
 mod round_trips;
 mod surprises;
+mod trees;
 mod whole;
 mod world;

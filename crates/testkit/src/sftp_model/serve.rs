@@ -100,6 +100,9 @@ impl SftpModel {
                 data,
             } if self.has(&request) => self.put_file(id, (path, flags), (tag, mode), &attrs, data),
             Request::GetFile { path, len } if self.has(&request) => self.get_file(id, path, len),
+            Request::ListTree { tree, flags, path } if self.has(&request) => {
+                self.list_tree(id, tree, flags, path)
+            }
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }
     }
