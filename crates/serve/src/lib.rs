@@ -30,4 +30,4 @@ pub use answer::Moved;
 pub use answers::Answer;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
-pub use stream::{Server, stdio};
+pub use stream::{Server, show_marker, stdio};

@@ -1,9 +1,12 @@
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
-use sftp::{Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version, frame};
+use sftp::{
+    Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
+    frame,
+};
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
@@ -110,6 +113,17 @@ impl<'e> Server<'e> {
         self.session.answer(id, request, data, &mut self.answers);
         Ok(())
     }
+}
+
+/// Says that this is longhaul, to a client of ours that speaks version `theirs` of what follows:
+/// the newest that both speak is named.
+///
+/// # Errors
+/// Those of `output`.
+pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::Result<()> {
+    let protocol = theirs.min(MARKER_PROTOCOL);
+    output.write_all(&sftp::marker(protocol, software))?;
+    output.flush()
 }
 
 /// Serves one client until its stream ends.

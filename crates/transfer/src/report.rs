@@ -15,7 +15,7 @@ use plan::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use session::SessionReport;
+pub use session::{Depth, FarEnd, SessionReport};
 
 use crate::sums::Algorithm;
 
@@ -218,6 +218,8 @@ pub struct Summary {
     pub elapsed: Duration,
     /// How the bytes went, for each session in which files were copied long enough to measure.
     pub sessions: Vec<SessionReport>,
+    /// What served at each far end.
+    pub far_ends: Vec<FarEnd>,
 }
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -241,6 +243,7 @@ impl Default for Summary {
             verified: None,
             elapsed: Duration::ZERO,
             sessions: Vec::new(),
+            far_ends: Vec::new(),
         }
     }
 }

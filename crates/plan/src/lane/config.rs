@@ -14,6 +14,9 @@ pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 pub struct LaneConfig {
     /// The SSH banner says OpenSSH.
     pub openssh: bool,
+    /// The server is a longhaul that a command starts, whose marker comes before anything else: it
+    /// numbers handles and answers in order as OpenSSH's does.
+    pub ours: bool,
     /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
     /// leave right behind INIT, before VERSION has come.
     pub remembered: Option<ServerInfo>,
@@ -45,6 +48,7 @@ impl LaneConfig {
         const MIB: u64 = 1 << 20;
         Self {
             openssh: false,
+            ours: false,
             remembered: None,
             predict: false,
             slot: pool.slot(),
@@ -74,9 +78,10 @@ impl LaneConfig {
         remembered.is_some_and(|info| self.answers_in_order(info))
     }
 
-    /// What is ours says so itself, whatever SSH server stands before it.
+    /// Whether it does, and numbers its handles as OpenSSH's does. What is ours says so itself,
+    /// whatever SSH server stands before it.
     fn answers_in_order(&self, info: &ServerInfo) -> bool {
-        info.is_ours() || self.openssh && info.is_openssh_set()
+        self.ours || info.is_ours() || self.openssh && info.is_openssh_set()
     }
 }
 
@@ -84,6 +89,7 @@ impl fmt::Debug for LaneConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneConfig")
             .field("openssh", &self.openssh)
+            .field("ours", &self.ours)
             .field("predict", &self.predict)
             .finish_non_exhaustive()
     }

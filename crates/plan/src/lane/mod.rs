@@ -246,6 +246,11 @@ impl Lane {
         self.core.client.info()
     }
 
+    /// What the server was expected to say.
+    pub fn remembered(&self) -> Option<&ServerInfo> {
+        self.core.config.remembered.as_ref()
+    }
+
     /// Fails every job with `reason`, cleaning up behind each; go on driving until
     /// [`Lane::is_idle`].
     pub fn cancel(&mut self, now: Instant, reason: &str) {
@@ -416,7 +421,7 @@ impl Lane {
     /// rest after it, and whether a target is a directory is known a round trip sooner.
     fn pump_questions(&mut self) {
         let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
-        while self.core.config.openssh
+        while (self.core.config.openssh || self.core.config.ours)
             && let Some(at) = self.waiting.iter().position(|job| !lists(job))
         {
             let question = match &self.waiting[at].kind {

@@ -7,6 +7,7 @@ mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod far;
 mod flight;
 mod growing;
 mod lanes;
@@ -34,12 +35,12 @@ use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::SessionReport;
+use crate::report::{FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
 pub use link::{
-    ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
+    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen, SendWindow,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
@@ -115,6 +116,15 @@ pub enum SessionEvent {
     Lost(String),
 }
 
+/// How a session went.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// How the bytes went, where files were copied long enough to measure.
+    pub report: Option<SessionReport>,
+    /// What served at the far end.
+    pub far: FarEnd,
+}
+
 enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
@@ -141,7 +151,7 @@ pub struct Session {
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
-    thread: Option<JoinHandle<Option<SessionReport>>>,
+    thread: Option<JoinHandle<Ended>>,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
@@ -281,16 +291,15 @@ impl Session {
         self.server.get()
     }
 
-    /// Ends it, as dropping does, and tells how the bytes went, where files were copied long
-    /// enough to measure. The host's name is left to the caller.
-    pub fn finish(mut self) -> Option<SessionReport> {
-        self.end()
+    /// Ends it, as dropping does, and tells how it went. The host's name is left to the caller.
+    pub fn finish(mut self) -> Ended {
+        self.end().unwrap_or_default()
     }
 
-    fn end(&mut self) -> Option<SessionReport> {
+    fn end(&mut self) -> Option<Ended> {
         let thread = self.thread.take()?;
         self.command(Command::End);
-        thread.join().ok().flatten()
+        thread.join().ok()
     }
 
     fn command(&self, command: Command) {
