@@ -5,9 +5,7 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::{
-    bootstrap_rows, dial_rows, lab_rows, rows, serve_rows, ssh_config_rows,
-};
+use crate::flags::table::{bootstrap_rows, dial_rows, lab_rows, rows, serve_rows, ssh_config_rows};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";

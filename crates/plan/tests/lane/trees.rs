@@ -17,7 +17,7 @@ fn told(w: &World, job: JobId) -> Vec<String> {
         for step in steps {
             assert!(!over);
             let here = path.concat();
-            let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+            let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
             match step {
                 TreeStep::Entry(of, _) => all.push(format!("{here}{}", name(of))),
                 TreeStep::Enter(of, _) => {
