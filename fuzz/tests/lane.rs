@@ -43,6 +43,7 @@ enum Op {
     Stat,
     RealPath,
     List,
+    ListTree,
     Run {
         ms: u16,
     },
@@ -94,7 +95,7 @@ struct Options {
     fresh: bool,
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 15] = [
     "OPEN",
     "WRITE",
     "READ",
@@ -107,6 +108,9 @@ const KINDS: [&str; 12] = [
     "posix-rename@openssh.com",
     "RENAME",
     "STAT",
+    "put-file@longhaul",
+    "get-file@longhaul",
+    "list-tree@longhaul",
 ];
 
 struct Put {
@@ -133,6 +137,7 @@ impl Run {
         let mode = *u.choose(&[Mode::Remembered, Mode::Predicting, Mode::Plain])?;
         let openssh = u.arbitrary()?;
         let server = match openssh {
+            true if u.ratio(1, 2)? => Personality::ours(),
             true => Personality::openssh(),
             false => Personality {
                 shuffles: u.ratio(3, 4)?,
@@ -151,6 +156,9 @@ impl Run {
         };
         let seed = u.arbitrary()?;
         let mut config = Self::settings(openssh, mode, seed);
+        if mode == Mode::Remembered && openssh {
+            config.remembered = Some(world::info_of(&server));
+        }
         if u.ratio(1, 4)? {
             config.open_files = 2;
             config.unwritten = 100_000;
@@ -290,6 +298,12 @@ impl Run {
             }),
             Op::RealPath => self.other(JobKind::RealPath { path: path() }),
             Op::List => self.other(JobKind::List { path: remote(".") }),
+            Op::ListTree => {
+                // Of no other server is it asked.
+                if self.w.model.is_ours() {
+                    self.other(JobKind::ListTree { path: remote(".") });
+                }
+            }
             Op::Run { ms } => {
                 // Without anything on its way there is nothing to wait for.
                 if !self.w.jobs.is_empty() || !self.w.lane.is_idle() {

@@ -8,7 +8,10 @@ use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
 use serve::{Access, Answer, Export, Server};
-use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, frame};
+use sftp::{
+    Attrs, Init, OpenFlags, Piece, PutFlags, Request, RequestId, Response, Splitter, TreeFlags,
+    frame,
+};
 use wire::Rest;
 
 const NAMES: [&[u8]; 12] = [
@@ -46,7 +49,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         permissions: u.arbitrary::<bool>()?.then_some(0o700),
         times: u.arbitrary::<bool>()?.then_some((1, 2)),
     };
-    Ok(match u.int_in_range(0..=27)? {
+    Ok(match u.int_in_range(0..=33)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -110,6 +113,23 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             handle,
             offset,
             len: u.arbitrary()?,
+        },
+        27..=28 => Request::PutFile {
+            path,
+            flags: PutFlags(u.int_in_range(0..=0xf)?),
+            tag: u.int_in_range(0..=5)?,
+            mode: u.arbitrary()?,
+            attrs,
+            data,
+        },
+        29..=30 => Request::GetFile {
+            path,
+            len: u.arbitrary()?,
+        },
+        31..=32 => Request::ListTree {
+            tree: u.int_in_range(0..=20)?,
+            flags: TreeFlags(u.int_in_range(0..=3)?),
+            path,
         },
         _ => Request::ExpandPath { path },
     })

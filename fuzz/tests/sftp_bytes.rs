@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, Client, NameEntry, Names, OpenFlags, Options, Output, Piece, Reply, Request, RequestId,
-    Response, Splitter, StatusCode, StatusText, Version, frame, printable,
+    Attrs, Client, NameEntry, Names, OpenFlags, Options, Output, Piece, PutFlags, Reply, Request,
+    RequestId, Response, Splitter, StatusCode, StatusText, TreeFlags, Version, frame, printable,
 };
 use wire::{Field, Rest};
 
@@ -62,6 +62,20 @@ fn requests() -> Vec<Request<'static>> {
             kind: b"rolling",
             key: &[7; 32],
         },
+        Request::PutFile {
+            path,
+            flags: PutFlags::FRESH,
+            tag: 7,
+            mode: 0o644,
+            attrs,
+            data: b"all of it",
+        },
+        Request::GetFile { path, len: 9 },
+        Request::ListTree {
+            tree: 1,
+            flags: TreeFlags::BEGIN,
+            path,
+        },
     ]
 }
 
@@ -104,6 +118,19 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
         },
         Response::ExtendedReply {
             body: Rest(&[0; 32]),
+        },
+        // get-file: no attributes, and data of nine bytes or of one more than was asked for.
+        Response::ExtendedReply {
+            body: Rest(b"\0\0\0\0\x01\0\0\0\x09all of it"),
+        },
+        Response::ExtendedReply {
+            body: Rest(b"\0\0\0\0\x01\0\0\0\x0aall of it!"),
+        },
+        // list-tree: an entry, a directory, its end, and a failure.
+        Response::ExtendedReply {
+            body: Rest(
+                b"\x01\0\0\0\x01a\0\0\0\0\x02\0\0\0\x02..\0\0\0\0\x03\x04\0\0\0\x03\0\0\0\x02no\x03",
+            ),
         },
     ]
 }
@@ -318,8 +345,10 @@ fn replies_to_the_client() {
 }
 
 fn check(reply: &Reply) {
-    if let Reply::Status(status) = reply {
-        assert_shown_safely(&status.message, false);
+    match reply {
+        Reply::Status(status) => assert_shown_safely(&status.message, false),
+        Reply::File(file) => assert!(file.data.as_ref().is_none_or(|data| data.len() <= 9)),
+        _ => {}
     }
 }
 

@@ -27,6 +27,7 @@ mod programs;
 mod refused;
 mod resumed;
 mod serving;
+mod small_files;
 mod started_anew;
 mod stopped;
 mod verify;

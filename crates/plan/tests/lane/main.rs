@@ -9,5 +9,6 @@ mod packing;
 mod puts;
 mod round_trips;
 mod surprises;
+mod trees;
 mod whole;
 mod world;

@@ -1,7 +1,12 @@
 //! What `longhaul serve` knows beside stock SFTP.
 
-use sftp::{Attrs, PutFlags, RequestId, Response, StatusCode, StatusText, tagged_name};
+use sftp::{
+    Attrs, Name, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags, TreeStep,
+    tagged_name,
+};
 use wire::{Field, Rest};
+
+use std::collections::VecDeque;
 
 use super::server::SftpModel;
 use super::{Errno, Kind};
@@ -85,6 +90,82 @@ impl SftpModel {
         }
         let body = Rest(&body);
         self.say(id, &Response::ExtendedReply { body });
+        Ok(())
+    }
+
+    pub(super) fn list_tree(
+        &mut self,
+        id: RequestId,
+        tree: u32,
+        flags: TreeFlags,
+        path: &[u8],
+    ) -> Answer {
+        /// Of one answer.
+        const STEPS: usize = 50;
+        if flags.contains(TreeFlags::END) {
+            self.trees.remove(&tree);
+            return Err(StatusCode::OK);
+        }
+        if flags.contains(TreeFlags::BEGIN) {
+            let top = self.fs.resolve(path, true).map_err(Errno::status)?;
+            let inode = self.fs.lookup(&top, true).map_err(Errno::status)?;
+            if self.fs.node(inode).map_err(Errno::status)?.kind != Kind::Dir {
+                return Err(Errno::NotDir.status());
+            }
+            let mut steps = VecDeque::new();
+            for filename in self.hostile.clone() {
+                let name = Name {
+                    filename,
+                    attrs: Attrs::with_permissions(0o040_755),
+                };
+                let below = Name {
+                    filename: b"below".to_vec(),
+                    attrs: Attrs::with_permissions(0o100_644),
+                };
+                steps.push_back(TreeStep::Entry(name.clone()));
+                steps.push_back(TreeStep::Enter(name));
+                steps.push_back(TreeStep::Enter(below.clone()));
+                steps.push_back(TreeStep::Leave);
+                steps.push_back(TreeStep::Entry(below));
+                steps.push_back(TreeStep::Leave);
+            }
+            self.walk(&top, &mut steps)?;
+            self.trees.insert(tree, steps);
+        }
+        let left = self.trees.get_mut(&tree).ok_or(StatusCode::EOF)?;
+        let mut body = Vec::new();
+        for step in left.drain(..left.len().min(STEPS)) {
+            step.write(&mut body);
+        }
+        if left.is_empty() {
+            self.trees.remove(&tree);
+        }
+        let body = Rest(&body);
+        self.say(id, &Response::ExtendedReply { body });
+        Ok(())
+    }
+
+    fn walk(&mut self, dir: &[u8], steps: &mut VecDeque<TreeStep>) -> Answer {
+        let at = self.fs.lookup(dir, true).map_err(Errno::status)?;
+        if self.fs.node(at).map_err(Errno::status)?.mode & 0o400 == 0 {
+            steps.push_back(TreeStep::Failed(StatusCode::PERMISSION_DENIED, Vec::new()));
+            steps.push_back(TreeStep::Leave);
+            return Ok(());
+        }
+        for filename in self.fs.list(dir) {
+            let path = [dir, b"/", filename.as_slice()].concat();
+            let inode = self.fs.lookup(&path, false).map_err(Errno::status)?;
+            let attrs = self.fs.stat(inode).map_err(Errno::status)?;
+            let name = Name { filename, attrs };
+            match attrs.is_dir() {
+                true => {
+                    steps.push_back(TreeStep::Enter(name));
+                    self.walk(&path, steps)?;
+                }
+                false => steps.push_back(TreeStep::Entry(name)),
+            }
+        }
+        steps.push_back(TreeStep::Leave);
         Ok(())
     }
 }

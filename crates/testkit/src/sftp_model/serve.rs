@@ -108,6 +108,9 @@ impl SftpModel {
             {
                 self.serve_blocks(id, request)
             }
+            Request::ListTree { tree, flags, path } if self.has(&request) => {
+                self.list_tree(id, tree, flags, path)
+            }
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }
     }

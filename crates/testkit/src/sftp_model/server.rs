@@ -1,7 +1,9 @@
+use std::collections::{BTreeMap, VecDeque};
+
 use bytes::Bytes;
 use sftp::{
     Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
-    StatusCode, StatusText, Version, frame,
+    StatusCode, StatusText, TreeStep, Version, frame,
 };
 use wire::{Field, Rest};
 
@@ -87,6 +89,7 @@ pub struct SftpModel {
     injects: Vec<(Inject, usize)>,
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
+    pub(super) trees: BTreeMap<u32, VecDeque<TreeStep>>,
     /// Bytes that get-file answers more than it was asked for.
     pub excess: u64,
     log: Vec<&'static str>,
@@ -111,6 +114,7 @@ impl SftpModel {
             injects: Vec::new(),
             changes: Vec::new(),
             hostile: Vec::new(),
+            trees: BTreeMap::new(),
             excess: 0,
             log: Vec::new(),
             most_open: 0,
@@ -138,12 +142,25 @@ impl SftpModel {
         self.splitter = Splitter::new(256 * 1024);
         self.greeted = false;
         self.handles = Handles::new(self.personality.handles);
+        self.trees.clear();
         self.out.clear();
     }
 
     /// The requests so far, by name.
     pub fn log(&self) -> &[&'static str] {
         &self.log
+    }
+
+    /// Whether it has extensions of ours.
+    pub fn is_ours(&self) -> bool {
+        let (name, _) = OUR_EXTENSIONS[0];
+        let mut all = self.personality.extensions.iter();
+        all.any(|(n, _)| n == name.as_bytes())
+    }
+
+    /// Trees that are being listed.
+    pub fn open_trees(&self) -> usize {
+        self.trees.len()
     }
 
     /// Handles that are open now, and the most there ever were.

@@ -60,7 +60,7 @@ impl RemoteWalk {
                 return;
             }
             Answer::Failed(what) => {
-                let last = tree.open.last().or(tree.again.first());
+                let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path.clone()) {
                     self.found.push_back(Found::Problem { path, what });
                 }

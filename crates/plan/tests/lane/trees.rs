@@ -1,0 +1,156 @@
+//! Trees listed in one stream, where the server is ours.
+
+use plan::{JobId, JobKind, LaneEvent, TreeStep};
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, Inject, Kind};
+
+use crate::world::{Mode, RTT, World, remote};
+
+/// The paths that were told, those of directories with a slash, and what cannot be listed.
+fn told(w: &World, job: JobId) -> Vec<String> {
+    let (mut path, mut all, mut over) = (Vec::<String>::new(), Vec::new(), false);
+    for (_, event) in &w.events {
+        let LaneEvent::Tree(id, steps) = event else {
+            continue;
+        };
+        assert_eq!(*id, job);
+        for step in steps {
+            assert!(!over);
+            let here = path.concat();
+            let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            match step {
+                TreeStep::Entry(of, _) => all.push(format!("{here}{}", name(of))),
+                TreeStep::Enter(of, _) => {
+                    path.push(format!("{}/", name(of)));
+                    all.push(path.concat());
+                }
+                TreeStep::Leave => over = path.pop().is_none(),
+                TreeStep::Failed(what) => all.push(format!("{here} {what}")),
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn list(w: &mut World, path: &str) -> JobId {
+    let path = remote(path);
+    w.job(JobKind::ListTree { path })
+}
+
+fn plant(w: &mut World) -> Vec<String> {
+    let mut all = Vec::new();
+    for d in 0..10 {
+        for deeper in [String::new(), format!("/deep{d}")] {
+            let dir = format!("d{d}{deeper}");
+            w.model.fs.place(&format!("t/{dir}"), Kind::Dir, 0o755);
+            all.push(format!("{dir}/"));
+            for f in 0..40 {
+                w.place(&format!("t/{dir}/f{f}"), b"x", 0o644);
+                all.push(format!("{dir}/f{f}"));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn a_tree_takes_the_round_trips_of_one_directory() {
+    let mut w = World::new(Mode::Ours);
+    w.model.fs.place("t", Kind::Dir, 0o755);
+    let all = plant(&mut w);
+    let job = list(&mut w, "t");
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert_eq!(told(&w, job), all);
+    // VERSION, and some 850 steps of which 400 come for each round trip.
+    assert!(w.now - w.start <= 4 * RTT, "{:?}", w.now - w.start);
+    assert_eq!((w.model.open_trees(), w.model.open_handles().0), (0, 0));
+}
+
+/// CVE-2019-6111, and what is in a directory that cannot be.
+#[test]
+fn hostile_names_are_told_and_nothing_below_them_is_passed_on() {
+    let mut w = World::new(Mode::Ours);
+    w.model.fs.place("t", Kind::Dir, 0o755);
+    w.place("t/good", b"x", 0o644);
+    let hostile: [&[u8]; 6] = [b"../x", b"/etc", b"", b"a\0b", b"..", b"a/\x1b[2J"];
+    w.model.add_hostile_names(&hostile);
+    let job = list(&mut w, "t");
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert_eq!(told(&w, job), ["good"]);
+    assert_eq!(w.warnings().len(), 12, "as an entry, and as a directory");
+    assert!(w.warnings().iter().all(|t| !t.contains('\x1b')));
+}
+
+#[test]
+fn what_cannot_be_listed_is_said_and_the_rest_goes_on() {
+    let mut w = World::new(Mode::Ours);
+    w.model.fs.place("t", Kind::Dir, 0o755);
+    w.model.fs.place("t/locked", Kind::Dir, 0o300);
+    w.place("t/z", b"x", 0o644);
+    let job = list(&mut w, "t");
+    w.run();
+    assert!(w.done(job));
+    let told = told(&w, job);
+    assert_eq!((told[0].as_str(), told[2].as_str()), ("locked/", "z"));
+    assert!(told[1].contains("permission denied"), "{told:?}");
+
+    let mut w = World::new(Mode::Ours);
+    let none = list(&mut w, "none");
+    w.run();
+    assert!(w.failed(none).is_some_and(|t| t.contains("no such file")));
+}
+
+#[test]
+fn a_listing_that_breaks_off_fails_and_is_forgotten_at_the_server() {
+    for code in [StatusCode::EOF, StatusCode::FAILURE] {
+        let mut w = World::new(Mode::Ours);
+        w.model.fs.place("t", Kind::Dir, 0o755);
+        plant(&mut w);
+        w.model.inject(Inject {
+            kind: Some("list-tree@longhaul"),
+            nth: 3,
+            act: Act::Status(code),
+        });
+        let job = list(&mut w, "t");
+        w.run();
+        assert!(w.failed(job).is_some(), "{code:?}");
+        assert_eq!(w.model.open_trees(), 0);
+    }
+}
+
+#[test]
+fn a_cancelled_listing_ends() {
+    let mut w = World::new(Mode::Ours);
+    w.model.fs.place("t", Kind::Dir, 0o755);
+    plant(&mut w);
+    let job = list(&mut w, "t");
+    w.run_for(RTT + RTT / 4);
+    w.lane.cancel(w.now, "interrupted");
+    w.run();
+    assert_eq!(w.failed(job), Some("interrupted"));
+    assert_eq!(w.model.open_trees(), 0);
+}
+
+/// Nobody has to hold more than was asked for.
+#[test]
+fn a_listing_that_is_held_waits() {
+    let mut w = World::new(Mode::Ours);
+    w.model.fs.place("t", Kind::Dir, 0o755);
+    let all = plant(&mut w);
+    w.lane.hold_lists(w.now, true);
+    let job = list(&mut w, "t");
+    // What keeps the lane busy meanwhile.
+    let large = vec![7; 60 << 20];
+    w.put(large, "large", plan::PutOptions::default());
+    w.run_for(6 * RTT);
+    let held = told(&w, job).len();
+    assert!((1..100).contains(&held), "{held} of one answer");
+    w.lane.hold_lists(w.now, false);
+    w.run();
+    assert!(w.done(job));
+    assert_eq!(told(&w, job), all);
+}
