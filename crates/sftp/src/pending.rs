@@ -91,11 +91,11 @@ pub(crate) fn fit(
             }
             Reply::Packed {
                 len,
-                bytes: Bytes::copy_from_slice(r.rest()),
+                bytes: message.slice_ref(r.rest()),
             }
         }
         (Expect::Sums, Response::ExtendedReply { body }) => {
-            Reply::Sums(Bytes::copy_from_slice(body.0))
+            Reply::Sums(message.slice_ref(body.0))
         }
         _ => return Err(wrong(pending, number)),
     })

@@ -13,9 +13,8 @@ const AGAIN: u32 = 64;
 /// What is known of the data on a lane.
 #[derive(Debug, Default)]
 pub(super) struct Packing {
-    /// Whether the last block that was tried became smaller; one is under way before that is known.
-    smaller: Option<bool>,
-    trying: bool,
+    /// The last block that was tried did not become smaller.
+    in_vain: bool,
     /// Blocks since.
     since: u32,
 }
@@ -29,22 +28,18 @@ impl Core {
                 Pack::Always => true,
                 Pack::Auto => self.sends_slower_than_hashing(),
             };
-        match self.packing.smaller {
-            _ if !may => false,
-            Some(true) => true,
-            Some(false) => {
-                self.packing.since += 1;
-                self.packing.since.is_multiple_of(AGAIN)
-            }
-            None => !std::mem::replace(&mut self.packing.trying, true),
+        // Before the first is known all are tried: on a long path they are what is under way.
+        if !may || !self.packing.in_vain {
+            return may;
         }
+        self.packing.since += 1;
+        self.packing.since.is_multiple_of(AGAIN)
     }
 
     /// What became of one that was tried.
     pub(super) fn packed(&mut self, smaller: bool) {
         self.packing = Packing {
-            smaller: Some(smaller),
-            trying: false,
+            in_vain: !smaller,
             since: 0,
         };
     }
