@@ -224,6 +224,7 @@ impl Connect for Host {
             forward_agent: false,
             dscp: 0,
             congestion: None,
+            direct: false,
             far: connect::FarUse::Stock,
             direct: false,
             beside: None,

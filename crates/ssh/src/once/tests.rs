@@ -82,7 +82,7 @@ fn messages_are_found_behind_what_a_login_says() {
                 frames.push(part).unwrap();
                 found.extend(frames.next_message().unwrap());
             }
-            assert_eq!(found, [message.clone()], "{noise:?} by {step}");
+            assert_eq!(found, std::slice::from_ref(&message), "{noise:?} by {step}");
             assert!(frames.is_empty());
         }
     }

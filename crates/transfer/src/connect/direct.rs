@@ -329,9 +329,8 @@ impl Straight for Direct {
 
     fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard {
         let mut listens = false;
-        let mut frames = match self.lock().frames.take() {
-            Some(frames) => frames,
-            None => return Heard::Nothing,
+        let Some(mut frames) = self.lock().frames.take() else {
+            return Heard::Nothing;
         };
         let mut read = || -> Result<(), String> {
             frames.push(bytes).map_err(|e| e.to_string())?;

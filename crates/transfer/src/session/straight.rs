@@ -114,7 +114,7 @@ impl Driver {
         match &self.straight {
             Standing::New => self.begin_straight(now),
             Standing::Asked(_, until) if *until <= now => {
-                self.straight_failed(now, "the far end does not answer");
+                self.straight_failed("the far end does not answer");
             }
             Standing::Open(on, at) if *at <= now => {
                 let on = on.clone();
@@ -198,7 +198,7 @@ impl Driver {
                         self.straight = Standing::Connecting(on);
                         self.reach_out(now);
                     }
-                    Heard::Failed(why) => self.straight_failed(now, &why),
+                    Heard::Failed(why) => self.straight_failed(&why),
                 }
             }
             ExecEvent::Over(how) => {
@@ -208,13 +208,13 @@ impl Driver {
                     Ok(_) if answered => "what was started at the far end has ended".to_owned(),
                     Ok(_) => "there is no longhaul on the PATH of the far end".to_owned(),
                 };
-                self.straight_failed(now, &why);
+                self.straight_failed(&why);
             }
         }
     }
 
     /// Nothing more comes of it: what there is goes on.
-    fn straight_failed(&mut self, _now: Instant, why: &str) {
+    fn straight_failed(&mut self, why: &str) {
         let Some(on) = self.straight.running().cloned() else {
             return;
         };
@@ -236,7 +236,7 @@ impl Driver {
     }
 
     /// One was lost soon.
-    pub(super) fn straight_broken(&mut self, why: &str) {
+    pub(super) fn straight_broken(&self, why: &str) {
         if let Some(on) = self.straight.running() {
             on.with.over(why);
         }
@@ -258,7 +258,7 @@ impl Driver {
             Ok(_) => {}
             Err(_) => {
                 if let Some(why) = on.with.failed() {
-                    self.straight_failed(now, &why);
+                    self.straight_failed(&why);
                 }
             }
         }
