@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, names_in};
@@ -98,7 +98,7 @@ impl Far {
         let down = down.arg(self.scene.path("down")).run().expect_code(0);
         for name in ["up", "down"] {
             assert!(
-                fs::read(self.scene.path(name)).unwrap() == content,
+                fs::read(self.scene.path(name)).expect("a copy") == content,
                 "{name}"
             );
         }
@@ -261,9 +261,9 @@ fn a_firewall_that_drops_is_given_up_soon() {
 }
 
 fn full_listener() -> (TcpListener, Vec<TcpStream>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    rustix::net::listen(&listener, 0).unwrap();
-    let at = listener.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    rustix::net::listen(&listener, 0).expect("our socket");
+    let at = listener.local_addr().expect("its address");
     let soon = Duration::from_millis(300);
     let held = (0..8).map_while(|_| TcpStream::connect_timeout(&at, soon).ok());
     let held = held.collect();

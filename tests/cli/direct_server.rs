@@ -143,7 +143,7 @@ impl Once {
 
     /// All of it is gone.
     #[track_caller]
-    fn is_gone(mut self, family: &[u32]) {
+    fn ends(mut self, family: &[u32]) {
         let end = Instant::now() + Duration::from_secs(10);
         let mut ended = false;
         while !ended && Instant::now() < end {
@@ -259,12 +259,12 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     let mut once = Once::start(&[]);
     let family = once.family();
     drop(once.input.take());
-    once.is_gone(&family);
+    once.ends(&family);
     // In the middle of a message.
     let mut once = Once::start(&[]);
     once.input.as_mut().unwrap().write_all(&[0, 0, 0]).unwrap();
     drop(once.input.take());
-    once.is_gone(&[]);
+    once.ends(&[]);
     // While it waits.
     let mut once = Once::start(&[]);
     let (_, blob) = once.key("key");
@@ -272,7 +272,7 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     assert!(until(|| once.family().len() > 1), "nothing stands ready");
     let family = once.family();
     drop(once.input.take());
-    once.is_gone(&family);
+    once.ends(&family);
     assert!(TcpStream::connect(("127.0.0.1", at.port)).is_err());
     // While somebody is logging in.
     let mut once = Once::start(&[]);
@@ -283,7 +283,7 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     stranger.read_exact(&mut ident).unwrap();
     let family = once.family();
     drop(once.input.take());
-    once.is_gone(&family);
+    once.ends(&family);
     // And where it is killed.
     let mut once = Once::start(&[]);
     let (_, blob) = once.key("key");
@@ -292,7 +292,7 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     stranger.read_exact(&mut ident).unwrap();
     let family = once.family();
     once.child.kill().unwrap();
-    once.is_gone(&family);
+    once.ends(&family);
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn connections_end_with_the_channel() {
         .unwrap();
     let family = once.family();
     drop(once.input.take());
-    once.is_gone(&family);
+    once.ends(&family);
     let ended = until_ended(&mut sftp);
     let _ = sftp.kill();
     let _ = sftp.wait();
@@ -357,11 +357,11 @@ fn what_makes_no_sense_ends_it_with_a_sentence() {
     let mut once = Once::start(&[]);
     once.begin(7, &[]);
     assert!(once.refuses().contains("this end has to be upgraded"));
-    once.is_gone(&[]);
+    once.ends(&[]);
     let mut once = Once::start(&[]);
     once.say(b"\x63garbage");
     assert!(once.refuses().contains("message 99"));
-    once.is_gone(&[]);
+    once.ends(&[]);
     let mut once = Once::start(&[]);
     once.input
         .as_mut()
@@ -369,15 +369,15 @@ fn what_makes_no_sense_ends_it_with_a_sentence() {
         .write_all(&[0xff; 100])
         .unwrap();
     assert!(once.refuses().contains("longer than any"));
-    once.is_gone(&[]);
+    once.ends(&[]);
     let mut once = Once::start(&["--root", "/no/such/folder"]);
     once.begin(VERSION, &[]);
     assert!(once.refuses().contains("/no/such/folder"));
-    once.is_gone(&[]);
+    once.ends(&[]);
     let mut once = Once::connected(&[], "UNKNOWN 65535 UNKNOWN 65535");
     once.begin(VERSION, &[]);
     assert!(once.refuses().contains("SSH_CONNECTION"));
-    once.is_gone(&[]);
+    once.ends(&[]);
 }
 
 #[test]
