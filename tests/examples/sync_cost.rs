@@ -226,7 +226,6 @@ impl Connect for Host {
             congestion: None,
             direct: false,
             far: connect::FarUse::Stock,
-            direct: false,
             beside: None,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };

@@ -94,9 +94,7 @@ pub(crate) fn fit(
                 bytes: message.slice_ref(r.rest()),
             }
         }
-        (Expect::Sums, Response::ExtendedReply { body }) => {
-            Reply::Sums(message.slice_ref(body.0))
-        }
+        (Expect::Sums, Response::ExtendedReply { body }) => Reply::Sums(message.slice_ref(body.0)),
         _ => return Err(wrong(pending, number)),
     })
 }
