@@ -308,6 +308,7 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                     dscp: around.dscp,
                     keepalive: config.tcp_keep_alive,
                     congestion: around.congestion.clone(),
+                    ..Tuning::default()
                 },
             };
             let beside = around.beside.as_ref().filter(|_| hops == 0);
