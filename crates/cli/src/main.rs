@@ -12,6 +12,7 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod lab;
 mod output;
+mod relaying;
 mod serving;
 mod signals;
 
@@ -51,6 +52,10 @@ fn main() -> ExitCode {
         #[cfg(not(target_os = "linux"))]
         Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
         Ok(LowArgs::Serve(args)) => serving::run(&args),
+        Ok(LowArgs::Relay(args)) => match relaying::run(&args) {
+            Ok(exit) => exit,
+            Err(error) => usage(&error),
+        },
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

@@ -87,17 +87,20 @@ impl Tuning {
         Ok(socket)
     }
 
-    /// A TCP socket that listens at `at`. What is accepted there has what the listener has; the
-    /// rest is for [`Self::accepted`].
+    /// A TCP socket that listens at `at`, if need be beside others that do (`share`). What is
+    /// accepted there has what the listener has; the rest is for [`Self::connected`].
     ///
     /// # Errors
     /// The address is in use, or not ours.
-    pub fn listener(&self, at: SocketAddr, backlog: i32) -> io::Result<Socket> {
+    pub fn listener(&self, at: SocketAddr, share: bool, backlog: i32) -> io::Result<Socket> {
         let socket = self.marked(at)?;
         if at.is_ipv6() {
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
+        if share {
+            socket.set_reuse_port(true)?;
+        }
         self.tune(&SockRef::from(&socket))?;
         #[cfg(target_os = "linux")]
         if self.fastopen {
@@ -114,7 +117,9 @@ impl Tuning {
         let plain = || Socket::new(domain, Type::STREAM, Some(Protocol::TCP));
         #[cfg(target_os = "linux")]
         let socket = match self.mptcp {
-            true => Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)).or_else(|_| plain())?,
+            true => {
+                Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)).or_else(|_| plain())?
+            }
             false => plain()?,
         };
         #[cfg(not(target_os = "linux"))]
@@ -368,7 +373,7 @@ mod tests {
             abrupt: true,
             ..Tuning::default()
         };
-        let listener = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), 1)?;
+        let listener = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), false, 1)?;
         let to = listener.local_addr()?;
         let connected = tuning.socket(&to.as_socket().expect("IPv4"))?;
         connected.connect(&to)?;

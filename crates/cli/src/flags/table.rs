@@ -6,10 +6,11 @@ mod copying;
 mod lab;
 mod output;
 mod refused;
+mod relay;
 mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{LabArgs, ServeArgs};
+use crate::flags::low::{LabArgs, RelayArgs, ServeArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -30,6 +31,13 @@ pub(crate) fn serve_rows() -> impl Iterator<Item = &'static Flag<ServeArgs>> {
     serve::ROWS.iter()
 }
 
+pub(crate) use relay::time as relay_time;
+
+/// The rows of `longhaul relay`.
+pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
+    relay::ROWS.iter()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -47,6 +55,7 @@ mod tests {
         unique(rows());
         unique(lab_rows());
         unique(serve_rows());
+        unique(relay_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -74,6 +83,7 @@ mod tests {
         documented(rows());
         documented(lab_rows());
         documented(serve_rows());
+        documented(relay_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
