@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::longhaul;
 use testkit::Run;
 
-use crate::world::{Relay, expect_all, expect_reset, server};
+use crate::world::{Relay, accept, expect_all, expect_reset, server};
 
 fn refused(words: &[&str]) -> String {
     let outcome = Run::new(longhaul()).arg("relay").args(words).run();
@@ -25,7 +25,7 @@ fn an_entrance_for_strangers_needs_to_say_for_whom() {
     let relay = Relay::start(&["0.0.0.0:0", &to, "--allow", "127.0.0.0/8", "--allow", "::1"]);
     let port = relay.address().port();
     let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    drop(client);
+    drop((client, accept(&listener)));
     relay.says("closed");
 }
 

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use relay::{Entrance, Host, Limits, Network, Place, Relay, Relays, Target};
+use relay::entry::permit::Permit;
+use relay::{Asks, Entrance, Host, Limits, Network, Place, Relay, Relays, Speaks, Target};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::termios::isatty;
@@ -57,20 +58,25 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .entrance
         .parse()
         .map_err(|e| format!("{}: it {e}", args.entrance))?;
-    no_words(&args.entrance, &entrance.words)?;
-    let target = |text: &String| {
-        let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
-        no_words(text, &target.words)?;
-        Ok::<_, String>(target)
+    let speaks = speaks(args, &entrance)?;
+    let targets = targets(args, &speaks)?;
+    let permit = |text: &String| {
+        let permit: Result<Permit, String> = text.parse();
+        permit.map_err(|why| format!("--to: '{}' {why}", text.escape_debug()))
     };
-    let targets = args
-        .targets
-        .iter()
-        .map(target)
-        .collect::<Result<Vec<_>, _>>()?;
-    if targets.is_empty() {
-        return Err("where connections go is needed: a TARGET".to_owned());
+    let permits = args.permits.iter().map(permit);
+    let permits = permits.collect::<Result<Vec<_>, _>>()?;
+    if permits.is_empty() == speaks.asks.is_some() {
+        return Err(
+            "an entrance with socks5 or http goes with --to HOST:PORT, which says where clients \
+             may go"
+                .to_owned(),
+        );
     }
+    let tls_client = match targets.iter().any(Target::has_tls) {
+        true => Some(args.tls.client()?),
+        false => None,
+    };
     let network = |text: &String| {
         let network: Result<Network, String> = text.parse();
         network.map_err(|why| format!("--allow: '{}' {why}", text.escape_debug()))
@@ -80,7 +86,8 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .iter()
         .map(network)
         .collect::<Result<Vec<_>, _>>()?;
-    if allow.is_empty() {
+    // Whoever has proved a name is nobody in particular no more.
+    if allow.is_empty() && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
         is_for_this_machine(&entrance.place)?;
     }
     let probes = match &args.keepalive {
@@ -117,6 +124,10 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         idle_timeout: args.idle_timeout,
         half_timeout: args.half_timeout.unwrap_or(HALF),
         fastopen: args.fastopen,
+        speaks,
+        permits,
+        tls_client,
+        entry_timeout: args.entry_timeout.unwrap_or(CONNECT),
         limits: Limits {
             connections,
             per_source: args.max_per_source.unwrap_or(connections),
@@ -126,8 +137,51 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     })
 }
 
-fn no_words(operand: &str, words: &[String]) -> Result<(), String> {
-    match words.first() {
+/// Where connections go, unless clients say so.
+fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
+    let target = |text: &String| {
+        let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
+        no_words(text, &target.words, &["tls", "proxy", "proxy1", "proxy2"])?;
+        Ok::<_, String>(target)
+    };
+    let targets = args.targets.iter().map(target);
+    let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    match (targets.is_empty(), speaks.asks) {
+        (true, None) => Err("where connections go is needed: a TARGET".to_owned()),
+        (false, Some(_)) => Err(format!(
+            "{}: clients say there where they go, as --to lets them: leave TARGET out",
+            args.entrance
+        )),
+        _ => Ok(targets),
+    }
+}
+
+/// What clients say in front of their bytes.
+fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
+    no_words(
+        &args.entrance,
+        &entrance.words,
+        &["proxy", "tls", "socks5", "http"],
+    )?;
+    let has = |word: &str| entrance.words.iter().any(|own| own == word);
+    let asks = match (has("socks5"), has("http")) {
+        (true, true) => return Err(format!("{}: it is socks5 or http", args.entrance)),
+        (true, false) => Some(Asks::Socks5),
+        (false, true) => Some(Asks::Http),
+        (false, false) => None,
+    };
+    if entrance.place == Place::Streams && !entrance.words.is_empty() {
+        return Err(format!("{}: standard streams are plain", args.entrance));
+    }
+    Ok(Speaks {
+        proxy: has("proxy"),
+        tls: has("tls").then(|| args.tls.server()).transpose()?,
+        asks,
+    })
+}
+
+fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), String> {
+    match words.iter().find(|word| !known.contains(&word.as_str())) {
         None => Ok(()),
         Some(word) => Err(format!(
             "{operand}: '{}' is nothing that is spoken there",

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::entry::proxy::Version;
+
 /// Where connections come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entrance {
@@ -64,6 +66,37 @@ impl fmt::Display for AddressError {
 }
 
 impl std::error::Error for AddressError {}
+
+impl Target {
+    /// The name or address that a certificate of it has.
+    pub(crate) fn tls_name(&self) -> String {
+        match &self.place {
+            Place::Tcp {
+                host: Host::Name(name),
+                ..
+            } => name.clone(),
+            Place::Tcp {
+                host: Host::Address(ip),
+                ..
+            } => ip.to_string(),
+            _ => "localhost".to_owned(),
+        }
+    }
+
+    /// Whether TLS is spoken with it.
+    pub fn has_tls(&self) -> bool {
+        self.words.iter().any(|word| word == "tls")
+    }
+
+    /// The PROXY header that it is sent, if any.
+    pub fn proxy(&self) -> Option<Version> {
+        self.words.iter().find_map(|word| match word.as_str() {
+            "proxy" | "proxy2" => Some(Version::V2),
+            "proxy1" => Some(Version::V1),
+            _ => None,
+        })
+    }
+}
 
 impl Host {
     /// As somebody who is not trusted names it: a name or an address.

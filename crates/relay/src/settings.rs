@@ -6,8 +6,10 @@ use std::time::Duration;
 use sys::Tuning;
 
 use crate::address::{Entrance, Target};
+use crate::entry::permit::Permit;
 use crate::network::Network;
 use crate::sockopt::SockOpts;
+use crate::tls::{TlsClient, TlsServer};
 
 /// One entrance and where it leads.
 #[derive(Clone, Debug)]
@@ -34,6 +36,34 @@ pub struct Relay {
     pub fastopen: bool,
     /// How much there may be.
     pub limits: Limits,
+    /// What clients speak in front of their bytes.
+    pub speaks: Speaks,
+    /// Where clients that say themselves where to go may go.
+    pub permits: Vec<Permit>,
+    /// For targets with which TLS is spoken.
+    pub tls_client: Option<TlsClient>,
+    /// For what is said before bytes, TLS handshakes included.
+    pub entry_timeout: Duration,
+}
+
+/// What clients speak in front of their bytes, from the outside in.
+#[derive(Clone, Debug, Default)]
+pub struct Speaks {
+    /// A header that says where they come from.
+    pub proxy: bool,
+    /// TLS.
+    pub tls: Option<TlsServer>,
+    /// A request that says where they want to go.
+    pub asks: Option<Asks>,
+}
+
+/// How clients say where they want to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// SOCKS version 5.
+    Socks5,
+    /// HTTP's CONNECT.
+    Http,
 }
 
 /// How much there may be.

@@ -84,6 +84,8 @@ pub(crate) enum Group {
     Relaying,
     /// What sockets are told.
     Sockets,
+    /// How TLS is spoken.
+    Tls,
     /// What is shown.
     Output,
 }
@@ -154,7 +156,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -162,6 +164,7 @@ impl Group {
         Self::Serving,
         Self::Relaying,
         Self::Sockets,
+        Self::Tls,
         Self::Output,
     ];
 
@@ -175,6 +178,7 @@ impl Group {
             Self::Serving => "Serving",
             Self::Relaying => "Relaying",
             Self::Sockets => "Sockets",
+            Self::Tls => "TLS",
             Self::Output => "Output",
         }
     }

@@ -7,10 +7,14 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
+};
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::pipes::Pipe;
+use super::tls::{Plain, Tls};
+use crate::tls::{TlsClient, TlsServer};
 
 /// One end of a connection. Readiness is remembered, since the kernel tells only what has changed:
 /// it is set by events and cleared by a call that found nothing.
@@ -32,6 +36,9 @@ pub(crate) struct Leg {
     unspliceable: bool,
     /// It is a file, of which nothing is told: it is ready always.
     always: bool,
+    tls: Option<Box<Tls>>,
+    /// What breaks it is told to the other end in an alert, which a reset would overtake.
+    alerts: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +88,8 @@ impl Leg {
             corked: false,
             unspliceable: false,
             always: false,
+            tls: None,
+            alerts: false,
         }
     }
 
@@ -134,6 +143,12 @@ impl Leg {
         self.failed = Some(why);
     }
 
+    /// The address that the other end has come to.
+    pub(crate) fn local(&self) -> Option<std::net::SocketAddr> {
+        let name = rustix::net::getsockname(self.tcp()?).ok()?;
+        name.try_into().ok()
+    }
+
     /// The socket, where it is one of TCP.
     pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
         match &self.channel {
@@ -160,21 +175,120 @@ impl Leg {
 
     /// Whether bytes may pass from or to it without being looked at.
     pub(crate) fn splices(&self) -> bool {
-        !self.urgent && !self.unspliceable
+        !self.urgent && !self.unspliceable && self.tls.is_none()
     }
 
     /// Whether there may be something to read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable
+        self.readable || self.tls.as_ref().is_some_and(|tls| tls.holds())
     }
 
     /// Whether something may be written.
     pub(crate) fn is_writable(&self) -> bool {
-        self.writable
+        self.writable && self.tls.as_ref().is_none_or(|tls| tls.takes())
+    }
+
+    /// Speaks TLS from here on, as the server; `begun` has come already.
+    pub(crate) fn serve_tls(&mut self, server: &TlsServer, begun: &[u8]) -> io::Result<()> {
+        let mut tls = Tls::server(server)?;
+        if !begun.is_empty() {
+            tls.begin_with(begun);
+        }
+        self.tls = Some(Box::new(tls));
+        Ok(())
+    }
+
+    /// Speaks TLS from here on, as the client of this host.
+    pub(crate) fn ask_tls(&mut self, client: &TlsClient, host: &str) -> io::Result<()> {
+        self.tls = Some(Box::new(Tls::client(client, host)?));
+        Ok(())
+    }
+
+    /// Goes on with a handshake; whether it is over.
+    pub(crate) fn shake(&mut self) -> io::Result<bool> {
+        loop {
+            let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_handshaking()) else {
+                return self.flush();
+            };
+            match tls.decrypt() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.flush()?;
+                    if !self.receive_cipher()? {
+                        return Ok(false);
+                    }
+                }
+                Err(e) => return Err(self.alert(e)),
+            }
+        }
+    }
+
+    /// Tells the other end what it did wrong, as far as the kernel takes it now.
+    fn alert(&mut self, why: io::Error) -> io::Error {
+        self.alerts = true;
+        // What is wrong is what counts.
+        let _ = self.flush();
+        why
+    }
+
+    /// Receives records; whether there was anything.
+    fn receive_cipher(&mut self) -> io::Result<bool> {
+        let Some(mut tls) = self.tls.take() else {
+            return Ok(false);
+        };
+        let received = self.receive_raw(tls.space());
+        let done = match received {
+            Ok(Received::Bytes(n)) => {
+                tls.received(n);
+                Ok(true)
+            }
+            Ok(Received::Nothing) => {
+                tls.received(0);
+                Ok(false)
+            }
+            // Without close_notify before it, reading will say so.
+            Ok(Received::End) => match tls.is_handshaking() {
+                true => Err(io::ErrorKind::UnexpectedEof.into()),
+                false => tls.hung_up().map(|()| true),
+            },
+            Err(e) => Err(e),
+        };
+        self.tls = Some(tls);
+        done
+    }
+
+    /// Writes records that wait; whether all are gone.
+    fn flush(&mut self) -> io::Result<bool> {
+        let Some(mut tls) = self.tls.take() else {
+            return Ok(true);
+        };
+        let done = tls.flush(&mut Raw(self));
+        self.tls = Some(tls);
+        done
     }
 
     /// Reads what is there.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
+        loop {
+            let Some(tls) = &mut self.tls else {
+                return self.receive_raw(into);
+            };
+            match tls.read(into) {
+                Ok(Plain::Bytes(n)) => return Ok(Received::Bytes(n)),
+                Ok(Plain::End) => return Ok(Received::End),
+                // Answers of a handshake, tickets and the like leave at once.
+                Ok(Plain::Empty) => {
+                    self.flush()?;
+                    if !self.receive_cipher()? {
+                        return Ok(Received::Nothing);
+                    }
+                }
+                Err(e) => return Err(self.alert(e)),
+            }
+        }
+    }
+
+    fn receive_raw(&mut self, into: &mut [u8]) -> io::Result<Received> {
         if !self.readable {
             return Ok(Received::Nothing);
         }
@@ -235,6 +349,21 @@ impl Leg {
     /// Writes what can be written, and tells how much: less than all only where the kernel takes no
     /// more now. `more` follows at once.
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
+        let takes = self.is_writable();
+        let Some(tls) = &mut self.tls else {
+            return self.send_raw(bytes, more);
+        };
+        if !takes {
+            return Ok(0);
+        }
+        tls.write(bytes)?;
+        if !more {
+            self.push()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn send_raw(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         let mut sent = 0;
         let flags = match more {
             true => SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE,
@@ -288,8 +417,12 @@ impl Leg {
         Ok(sent)
     }
 
-    /// No segment waits any more for what follows.
-    pub(crate) fn push(&mut self) {
+    /// No segment and no record waits any more for what follows.
+    pub(crate) fn push(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.seal()?;
+            self.flush()?;
+        }
         if self.corked {
             self.corked = false;
             if let Some(tcp) = self.tcp() {
@@ -297,17 +430,32 @@ impl Leg {
                 let _ = rustix::net::sockopt::set_tcp_nodelay(tcp, true);
             }
         }
+        Ok(())
     }
 
-    /// Tells the other end that nothing more comes.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
-        match &mut self.channel {
-            Channel::Socket { fd, .. } => Ok(shutdown(&*fd, Shutdown::Write)?),
-            Channel::Streams { output, .. } => {
-                drop(output.take());
-                Ok(())
+    /// Tells the other end that nothing more comes; false if that has to wait.
+    pub(crate) fn finish(&mut self) -> io::Result<bool> {
+        if let Some(tls) = &mut self.tls {
+            tls.close()?;
+            if !self.flush()? {
+                return Ok(false);
             }
         }
+        match &mut self.channel {
+            Channel::Socket { fd, .. } => shutdown(&*fd, Shutdown::Write)?,
+            Channel::Streams { output, .. } => drop(output.take()),
+        }
+        Ok(true)
+    }
+
+    /// Which version of TLS is spoken, if it is.
+    pub(crate) fn tls(&self) -> Option<String> {
+        self.tls.as_ref().map(|tls| tls.shown())
+    }
+
+    /// Whether the other end was told in an alert what it did wrong.
+    pub(crate) fn alerts(&self) -> bool {
+        self.alerts
     }
 
     /// Both directions have come to their end: the kernel sends what it still has, and the leg may
@@ -325,5 +473,36 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
             Err(Errno::INTR) => {}
             done => return done,
         }
+    }
+}
+
+/// The socket below TLS.
+struct Raw<'a>(&'a mut Leg);
+
+impl io::Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.send_raw(bytes, false)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            n => Ok(n),
+        }
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let Channel::Socket { fd, .. } = &self.0.channel else {
+            return self.write(parts.first().map_or(&[], |part| part));
+        };
+        if !self.0.writable {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = retry(|| sendmsg(fd, parts, &mut SendAncillaryBuffer::default(), flags));
+        if sent == Err(Errno::AGAIN) {
+            self.0.writable = false;
+        }
+        Ok(sent?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

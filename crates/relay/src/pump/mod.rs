@@ -10,6 +10,7 @@
 mod bucket;
 mod leg;
 mod pipes;
+mod tls;
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -49,6 +50,8 @@ pub(crate) struct Flow {
     pub(crate) bytes: u64,
     /// When its source ended.
     pub(crate) ended: Option<Instant>,
+    /// Bytes of the relay's own among those that have left.
+    foreign: u64,
     /// What comes is more than a message.
     bulk: bool,
     /// The rate of this direction alone.
@@ -111,6 +114,11 @@ impl Flow {
         }
     }
 
+    /// Bytes of the source's that have left.
+    pub(crate) fn moved(&self) -> u64 {
+        self.bytes.saturating_sub(self.foreign)
+    }
+
     /// Whether its end was passed on.
     pub(crate) fn is_finished(&self) -> bool {
         self.at == At::Finished
@@ -137,8 +145,9 @@ impl Flow {
             match self.at {
                 At::Finished => return Ok(Turn::Still),
                 At::Ending => {
-                    sink.finish().map_err(Broken::Sink)?;
-                    self.at = At::Finished;
+                    if sink.finish().map_err(Broken::Sink)? {
+                        self.at = At::Finished;
+                    }
                     return Ok(Turn::Still);
                 }
                 At::Open => {}
@@ -156,11 +165,11 @@ impl Flow {
                 break;
             }
             if self.bytes - before >= TURN as u64 {
-                sink.push();
+                sink.push().map_err(Broken::Sink)?;
                 return Ok(Turn::More);
             }
         }
-        sink.push();
+        sink.push().map_err(Broken::Sink)?;
         let more = self.paused.is_none() && source.is_readable() && sink.is_writable();
         Ok(if more && self.at == At::Open {
             Turn::More
@@ -169,8 +178,9 @@ impl Flow {
         })
     }
 
-    /// Puts what was read before in front of what comes.
-    pub(crate) fn prepend(&mut self, bytes: &[u8]) {
+    /// Puts this in front of what comes; the first `foreign` bytes of it are the relay's own.
+    pub(crate) fn prepend(&mut self, bytes: &[u8], foreign: usize) {
+        self.foreign = foreign.min(bytes.len()) as u64;
         if !bytes.is_empty() {
             self.held = Held::Bytes {
                 bytes: bytes.into(),

@@ -186,12 +186,15 @@ impl Door {
     }
 
     fn close(self) {
+        drop(self.poll);
         for listener in self.entrances {
             if let At::Unix(path) = &listener.at {
                 // Somebody else may have taken it away.
                 let _ = std::fs::remove_file(path);
             }
         }
+        let there: usize = self.crowds.iter().map(Crowd::len).sum();
+        tracing::info!("nobody is let in any more, {there} connections are served to the end");
         for inbox in &self.crew.0 {
             inbox.put(Message::Drain);
         }

@@ -13,9 +13,11 @@ use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
 use super::dial::{Dial, Dialled, Goal, Way};
+use super::enter::{self, Entered, Entering};
 use super::inbox::{Arrival, Inbox};
 use super::resolve::{Answer, Asker, Resolver};
 use crate::address::Target;
+use crate::entry::proxy::{self, Ends};
 use crate::pump::{Broken, Flow, Leg, Means, Rules, Turn};
 use crate::server::Running;
 use crate::server::crowd::Guest;
@@ -46,6 +48,10 @@ pub(crate) struct Connection {
     up: Flow,
     /// And back.
     down: Flow,
+    /// Where the client comes from and went, as a PROXY header has it.
+    ends: Option<Ends>,
+    /// What came with what the client said in front of its bytes.
+    rest: Vec<u8>,
     begun: Instant,
     /// When something moved last, here or in the kernel.
     progress: Instant,
@@ -60,6 +66,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum Stage {
+    Enter(Box<Entering>),
     Dial(Box<Dial>),
     Relay {
         far: Leg,
@@ -86,6 +93,10 @@ pub(crate) enum End {
     Reset(Side, io::Error),
     /// There is nobody to connect to.
     NoTarget(String),
+    /// It is not let in.
+    Refused(String),
+    /// What it says in front of its bytes takes too long.
+    Slow,
     /// Nothing has moved for so long.
     Idle(Duration),
     /// The relay itself could not go on.
@@ -112,12 +123,13 @@ impl Connection {
         };
         near.register(around.registry, around.slot * TOKENS + NEAR)?;
         let rate = arrival.relay.relay.limits.rate;
-        let goals = arrival.relay.goals(now);
         Ok(Self {
             client: arrival.client,
             serial,
             near,
-            stage: Stage::Dial(Box::new(Dial::new(goals, now))),
+            stage: Stage::Enter(Box::new(Entering::new(&arrival.relay, now))),
+            ends: None,
+            rest: Vec::new(),
             up: Flow::new(rate, now),
             down: Flow::new(rate, now),
             begun: now,
@@ -159,6 +171,11 @@ impl Connection {
 
     /// Goes as far as it can. Whether there is more to do at once; its end, if it has come.
     pub(crate) fn turn(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+        if let Stage::Enter(_) = &self.stage
+            && !self.enter(around)?
+        {
+            return Ok(Turn::Still);
+        }
         while let Stage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
                 return Err(End::Reset(Side::Client, why.kind().into()));
@@ -178,7 +195,11 @@ impl Connection {
                     };
                     around.resolver.ask(&name, asker);
                 }
-                Dialled::Failed(why) => return Err(End::NoTarget(why)),
+                Dialled::Failed(why) => {
+                    let reply = enter::unreachable(self.running.relay.speaks.asks);
+                    self.refuse(&reply);
+                    return Err(End::NoTarget(why));
+                }
                 Dialled::Connected { socket, goal, to } => {
                     self.connected(socket, &goal, to, around)
                         .map_err(End::Failed)?;
@@ -186,6 +207,90 @@ impl Connection {
             }
         }
         self.relay(around)
+    }
+
+    /// Hears what the client says before its bytes; whether that is over.
+    fn enter(&mut self, around: &mut Around<'_>) -> Result<bool, End> {
+        let Stage::Enter(entering) = &mut self.stage else {
+            return Ok(true);
+        };
+        let now = around.means.now;
+        let scratch = &mut around.means.scratch;
+        let entered = entering.turn(&mut self.near, &self.running, scratch);
+        self.ends = entering.ends;
+        let deadline = entering.deadline;
+        match entered {
+            Ok(Entered::Waiting) if now >= deadline => Err(End::Slow),
+            Ok(Entered::Waiting) => match self.near.failure() {
+                Some(why) => Err(End::Reset(Side::Client, why.kind().into())),
+                None => {
+                    self.wake_by(deadline);
+                    Ok(false)
+                }
+            },
+            Ok(Entered::Inside {
+                goals,
+                elsewhere,
+                rest,
+            }) => {
+                let goals = goals.unwrap_or_else(|| self.running.goals(now));
+                self.rest = rest;
+                self.stage = Stage::Dial(Box::new(Dial::new(goals, elsewhere, now)));
+                Ok(true)
+            }
+            Ok(Entered::Refused(why)) => {
+                self.refuse(&[]);
+                Err(End::Refused(why))
+            }
+            Err(e) => {
+                if self.near.alerts() {
+                    self.refuse(&[]);
+                }
+                Err(End::Reset(Side::Client, e))
+            }
+        }
+    }
+
+    /// Says so to a client that has asked, and ends; nothing that was passed on is cut off.
+    fn refuse(&mut self, reply: &[u8]) {
+        if self.running.relay.speaks.asks.is_none() && !self.near.alerts() {
+            return;
+        }
+        if !self.near.alerts() {
+            // Whoever is gone by now needs no answer.
+            let _ = enter::answer(&mut self.near, reply);
+            let _ = self.near.finish();
+        }
+        self.near.close_orderly();
+    }
+
+    /// What goes to both ends in front of the bytes of the other.
+    fn introduce(&mut self, far: &mut Leg, target: &Target) -> io::Result<()> {
+        let relay = &self.running.relay;
+        self.down
+            .prepend(&enter::connected(relay.speaks.asks), usize::MAX);
+        let rest = std::mem::take(&mut self.rest);
+        let header = target.proxy().map(|version| {
+            let ends = self.ends.or_else(|| match self.client {
+                Client::Tcp(source) => Some(Ends {
+                    source,
+                    destination: self.near.local()?,
+                }),
+                _ => None,
+            });
+            proxy::header(version, ends)
+        });
+        if let Some(header) = header {
+            enter::answer(far, &header)?;
+        }
+        if target.has_tls() {
+            let client = relay.tls_client.as_ref();
+            let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let host = target.tls_name();
+            far.ask_tls(client, &host)?;
+        }
+        self.up.prepend(&rest, 0);
+        Ok(())
     }
 
     fn connected(
@@ -207,6 +312,7 @@ impl Connection {
         let mut far = Leg::socket(socket, to.is_some());
         far.register(around.registry, token)?;
         self.set_client_buffers(&target, to);
+        self.introduce(&mut far, &target)?;
         self.stage = Stage::Relay { far, target, to };
         self.progress = around.means.now;
         Ok(())
@@ -284,6 +390,9 @@ impl Connection {
         let sides = [(Side::Client, &self.near), (Side::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
             let why = leg.failure()?;
+            if leg.alerts() {
+                leg.close_orderly();
+            }
             Some(End::Reset(
                 side,
                 io::Error::new(why.kind(), why.to_string()),
@@ -332,11 +441,18 @@ impl Connection {
         self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
     }
 
+    fn far(&self) -> Option<&Leg> {
+        match &self.stage {
+            Stage::Relay { far, .. } => Some(far),
+            Stage::Enter(_) | Stage::Dial(_) => None,
+        }
+    }
+
     /// What the kernel says of both legs.
     fn figures(&self) -> [Option<TcpInfo>; 2] {
         let far = match &self.stage {
             Stage::Relay { far, .. } => far.tcp(),
-            Stage::Dial(_) => None,
+            Stage::Enter(_) | Stage::Dial(_) => None,
         };
         [self.near.tcp(), far].map(|tcp| tcp.and_then(sys::tcp_info))
     }
@@ -349,15 +465,18 @@ impl Connection {
                 Some(to) => format!("{target} ({to})"),
                 None => target.to_string(),
             },
-            Stage::Dial(_) => "none".to_owned(),
+            Stage::Enter(_) | Stage::Dial(_) => "none".to_owned(),
         };
         let rtt = |tcp: Option<TcpInfo>| tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64() * 1e3);
         let again = |tcp: Option<TcpInfo>| tcp.map_or(0, |tcp| tcp.total_retrans);
         tracing::info!(
             client = %self.client,
+            source = self.ends.map(|ends| ends.source.to_string()),
             server = %target,
-            up = self.up.bytes,
-            down = self.down.bytes,
+            client_tls = self.near.tls(),
+            server_tls = self.far().and_then(Leg::tls),
+            up = self.up.moved(),
+            down = self.down.moved(),
             seconds = format_args!("{:.3}", now.saturating_duration_since(self.begun).as_secs_f64()),
             client_rtt_ms = format_args!("{:.3}", rtt(near)),
             server_rtt_ms = format_args!("{:.3}", rtt(far)),
@@ -437,6 +556,8 @@ impl fmt::Display for End {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
+            Self::Refused(why) => f.write_str(why),
+            Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
             Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
             Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),

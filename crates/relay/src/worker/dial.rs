@@ -16,6 +16,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use sys::Tuning;
 
 use crate::address::{Host, Place, Target};
+use crate::entry::permit::is_own;
 use crate::server::Running;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
@@ -28,6 +29,8 @@ pub(crate) const ATTEMPTS: usize = 4;
 pub(crate) struct Dial {
     /// Those still to be tried.
     goals: VecDeque<Goal>,
+    /// Only to other machines than this.
+    elsewhere: bool,
     /// The one that is being tried.
     goal: Option<Goal>,
     addresses: VecDeque<SocketAddr>,
@@ -85,9 +88,10 @@ pub(crate) struct Way<'a> {
 
 impl Dial {
     /// To the first of these targets that answers.
-    pub(crate) fn new(goals: VecDeque<Goal>, now: Instant) -> Self {
+    pub(crate) fn new(goals: VecDeque<Goal>, elsewhere: bool, now: Instant) -> Self {
         Self {
             goals,
+            elsewhere,
             goal: None,
             addresses: VecDeque::new(),
             attempts: Default::default(),
@@ -238,6 +242,9 @@ impl Dial {
         };
         self.next = way.now + STAGGER;
         let started = match way.running.would_be_a_loop(to) {
+            _ if self.elsewhere && is_own(to.ip()) => Err(io::Error::other(
+                "that is this machine itself, which no * of --to lets in",
+            )),
             true => Err(io::Error::other(
                 "it would be a loop: that is this relay itself",
             )),

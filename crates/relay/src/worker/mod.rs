@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod dial;
+mod enter;
 pub(crate) mod inbox;
 pub(crate) mod resolve;
 mod timers;

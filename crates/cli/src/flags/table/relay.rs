@@ -298,6 +298,154 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     },
     Flag {
+        short: None,
+        long: Some("to"),
+        takes: Takes::Values("HOST:PORT"),
+        help: "Let clients of socks5 and http entrances go there; may be repeated",
+        doc: "Let clients of an entrance with socks5 or http go there, and nowhere else; may be \
+              repeated. HOST is a name, *.example.com, a network or *, PORT a number or *. A * \
+              leads to no address of this machine.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.permits = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("entry-timeout"),
+        takes: Takes::Value("TIME"),
+        help: "Reset who has not said what comes before its bytes in TIME (10s)",
+        doc: "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
+              handshake, a request) in TIME, 10s if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.entry_timeout = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("cert"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: our certificates (PEM), ours first",
+        doc: "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
+              shown them if they ask.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.cert = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("key"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: the private key of our certificate (PEM)",
+        doc: "For tls: the private key of our certificate (PEM).",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.key = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("ca"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: who vouches for targets (PEM; whoever the system trusts)",
+        doc: "For tls: who vouches for the certificates of targets (PEM); whoever the system \
+              trusts, if it is not given. A target always has to prove its name.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.ca = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("client-ca"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: who vouches for clients, which need a certificate then",
+        doc: "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
+              none.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.client_ca = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("client-name"),
+        takes: Takes::Values("NAME"),
+        help: "For tls: let in clients whose certificate has NAME; may be repeated",
+        doc: "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
+              its alternative names, and no others; may be repeated.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.client_names = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("server-name"),
+        takes: Takes::Value("NAME"),
+        help: "For tls: the name that a target has to have (that of TARGET)",
+        doc: "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
+              is not given.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.server_name = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("alpn"),
+        takes: Takes::Values("NAME"),
+        help: "For tls: agree upon this protocol; may be repeated",
+        doc: "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.alpn = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("tls-min"),
+        takes: Takes::Choice("VERSION", &["1.2", "1.3"]),
+        help: "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
+        doc: "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.newest_only = given.text()? == "1.3";
+            Ok(())
+        },
+    },
+    Flag {
         short: Some('q'),
         long: Some("quiet"),
         takes: Takes::Nothing,
