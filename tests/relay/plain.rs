@@ -207,5 +207,5 @@ fn an_idle_connection_costs_little() {
     let after = processes::memory(relay.pid(), "Private_Dirty:");
     let each = after.saturating_sub(before) / MANY as u64;
     println!("{each} bytes for each idle connection");
-    assert!(each < 8 << 10, "{each}");
+    assert!((1..8 << 10).contains(&each), "{before} {after}");
 }

@@ -108,7 +108,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         allow,
         tuning: Tuning {
             dscp: args.dscp.value(),
-            keepalive: args.sockopts.keepalive.unwrap_or(probes.is_some()),
+            keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
             congestion: args.congestion.clone(),
             probes,
             notsent_lowat: args.notsent_lowat,

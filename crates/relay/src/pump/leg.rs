@@ -317,7 +317,7 @@ impl Leg {
     }
 
     /// A broken connection has no end of file: the error may have been told already.
-    fn end(&mut self) -> io::Result<Received> {
+    fn end(&self) -> io::Result<Received> {
         match &self.failed {
             None => Ok(Received::End),
             Some(why) => Err(why.kind().into()),
@@ -349,13 +349,15 @@ impl Leg {
     /// Writes what can be written, and tells how much: less than all only where the kernel takes no
     /// more now. `more` follows at once.
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
-        let takes = self.is_writable();
+        if self.tls.is_some() && !self.is_writable() {
+            self.flush()?;
+            if !self.is_writable() {
+                return Ok(0);
+            }
+        }
         let Some(tls) = &mut self.tls else {
             return self.send_raw(bytes, more);
         };
-        if !takes {
-            return Ok(0);
-        }
         tls.write(bytes)?;
         if !more {
             self.push()?;

@@ -66,22 +66,28 @@ impl SockOpts {
             Some((name, value)) => (name, Some(value)),
             None => (part, None),
         };
-        let plain = |done: ()| match value {
-            None => Ok(done),
-            Some(_) => Err(format!("has a value for {name}, which takes none here")),
-        };
+        if let (false, Some(_)) = (name == "buffsize", value) {
+            return Err(format!(
+                "has a value for {}, which takes none here",
+                name.escape_debug()
+            ));
+        }
         match name {
             "buffsize" => {
                 let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
                 self.sizes.push(BuffSize::parse(value)?);
                 Ok(())
             }
-            "keepalive" => plain(self.keepalive = Some(true)),
-            "nokeepalive" => plain(self.keepalive = Some(false)),
-            "share" => plain(self.share = true),
-            "noshare" => plain(self.share = false),
+            "keepalive" | "nokeepalive" => {
+                self.keepalive = Some(name == "keepalive");
+                Ok(())
+            }
+            "share" | "noshare" => {
+                self.share = name == "share";
+                Ok(())
+            }
             // As it is anyway.
-            "reuse" | "shut" | "connctrl" => plain(()),
+            "reuse" | "shut" | "connctrl" => Ok(()),
             "noshut" | "linger" | "nolinger" => Err(format!(
                 "has {name}: how a connection ends is the relay's to pass on, so that a broken \
                  one never looks like an end"

@@ -185,7 +185,7 @@ impl Dial {
             let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
-            let error = attempt.socket.take_error().map_or_else(Some, |error| error);
+            let error = attempt.socket.take_error().unwrap_or_else(Some);
             match (error, attempt.socket.peer_addr()) {
                 (Some(e), _) => self.failed(way, attempt.to, &e),
                 (None, Ok(_)) if is_itself(&attempt.socket) => {

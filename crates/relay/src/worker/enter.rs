@@ -163,7 +163,7 @@ impl Entering {
             Some(Asks::Socks5) => match socks::request(&self.input) {
                 Parsed::More => return Ok(Step::More),
                 Parsed::Wrong(why) => return Ok(refused(why)),
-                Parsed::Done(asked, len) => (asked.map_err(|no| socks::reply(no)), len),
+                Parsed::Done(asked, len) => (asked.map_err(socks::reply), len),
             },
             Some(Asks::Http) => match http::request(&self.input) {
                 Parsed::More => return Ok(Step::More),
