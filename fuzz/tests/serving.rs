@@ -46,7 +46,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         permissions: u.arbitrary::<bool>()?.then_some(0o700),
         times: u.arbitrary::<bool>()?.then_some((1, 2)),
     };
-    Ok(match u.int_in_range(0..=24)? {
+    Ok(match u.int_in_range(0..=27)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -91,6 +91,25 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         23 => Request::UsersGroupsById {
             users: data,
             groups: data,
+        },
+        24 => Request::Hash {
+            handle,
+            offset,
+            len: *u.choose(&[0, 1, 511, 900, 70_000, 64 << 20, u32::MAX])?,
+            block: *u.choose(&[0, 511, 512, 4096, 1 << 20, 64 << 20, u32::MAX])?,
+            kind: u.choose(&[b"rolling".as_slice(), b"blake3", b""])?,
+            key: data.get(..*u.choose(&[0, 31, 32])?).unwrap_or_default(),
+        },
+        25 => Request::WriteZstd {
+            handle,
+            offset,
+            len: *u.choose(&[0, 1, 900, 1 << 18, u32::MAX])?,
+            data,
+        },
+        26 => Request::ReadZstd {
+            handle,
+            offset,
+            len: u.arbitrary()?,
         },
         _ => Request::ExpandPath { path },
     })

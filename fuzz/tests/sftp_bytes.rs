@@ -54,6 +54,14 @@ fn requests() -> Vec<Request<'static>> {
             to: handle,
             to_offset: 1,
         },
+        Request::Hash {
+            handle,
+            offset: 9,
+            len: 4096,
+            block: 512,
+            kind: b"rolling",
+            key: &[7; 32],
+        },
     ]
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Scenario {
     pub(crate) reference_cc: Option<&'static str>,
     /// `longhaul serve` takes part, beside sshd.
     served: bool,
+    /// `longhaul dial` takes part, beside what reaches the host by itself.
+    dialed: bool,
     /// The tool that is asked for something.
     pub(crate) ours: &'static str,
     cipher: Option<&'static str>,
@@ -75,6 +77,7 @@ const PLAIN: Scenario = Scenario {
     limit: 120.0,
     reference_cc: None,
     served: false,
+    dialed: false,
     ours: "longhaul",
     cipher: None,
     plain: false,
@@ -111,6 +114,19 @@ const LOSSY: Scenario = Scenario {
     limit: 600.0,
     ..PLAIN
 };
+
+const BBR_PERMITTED: &[&str] = &[
+    "--rtt",
+    "100ms",
+    "--rate",
+    "1Gbit",
+    "--loss",
+    "1%",
+    "--cc",
+    "cubic",
+    "--allow-cc",
+    "bbr",
+];
 
 /// Our own server beside sshd, one connection: what a byte costs both ends.
 const SERVED: Scenario = Scenario {
@@ -352,6 +368,40 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..POLICED
     },
     Scenario {
+        name: "policed-uplink-dial",
+        about: "The same: OpenSSH's scp as it is, and through longhaul dial.",
+        dscp: Some("cs1"),
+        dialed: true,
+        ways: UP,
+        quick: Quick::No,
+        ours: "scp by dial",
+        asked: &[Asked::Times(10.0, "scp")],
+        ..POLICED
+    },
+    Scenario {
+        name: "policed-uplink-carried",
+        about: "The same where longhaul dial carries the bytes.",
+        dscp: Some("cs1"),
+        dialed: true,
+        ways: UP,
+        quick: Quick::No,
+        ours: "scp by dial, carried",
+        asked: &[Asked::Times(10.0, "scp")],
+        ..POLICED
+    },
+    Scenario {
+        name: "loss-dial",
+        about: "1 Gbit/s at 100 ms, one packet in a hundred lost, BBR permitted though not the \
+                default: rsync as it is, and through longhaul dial.",
+        lab: BBR_PERMITTED,
+        content: Content::File(16 << 20),
+        dialed: true,
+        ways: UP,
+        ours: "rsync by dial",
+        asked: &[Asked::Times(10.0, "rsync")],
+        ..LOSSY
+    },
+    Scenario {
         name: "loss-cubic",
         swept: true,
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
@@ -366,18 +416,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "loss-bbr-permitted",
         swept: true,
         about: "The same, where BBR is permitted though not the default; iperf3 uses it.",
-        lab: &[
-            "--rtt",
-            "100ms",
-            "--rate",
-            "1Gbit",
-            "--loss",
-            "1%",
-            "--cc",
-            "cubic",
-            "--allow-cc",
-            "bbr",
-        ],
+        lab: BBR_PERMITTED,
         content: Content::File(1 << 30),
         reference_cc: Some("bbr"),
         asked: &[Asked::Times(0.8, "iperf3 -P 8")],
@@ -457,13 +496,17 @@ const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
     (
         1,
         "Uploads crawl, downloads fly",
-        &["policed-uplink", "policed-uplink-cs1"],
+        &[
+            "policed-uplink",
+            "policed-uplink-cs1",
+            "policed-uplink-dial",
+        ],
         Some("the relay that cured it, set beside"),
     ),
     (
         2,
         "A filter slipped into ssh",
-        &["transatlantic-file"],
+        &["transatlantic-file", "policed-uplink-carried"],
         Some("the filter for a running ssh"),
     ),
     (
@@ -525,6 +568,8 @@ impl Scenario {
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
             served: self.served,
+            dialed: self.dialed,
+            through: &[],
             cipher: self.cipher,
             plain: self.plain,
         }

@@ -31,6 +31,10 @@ pub(crate) struct Ask {
     pub(crate) reference_cc: Option<&'static str>,
     /// `longhaul serve` takes part.
     pub(crate) served: bool,
+    /// `longhaul dial` takes part.
+    pub(crate) dialed: bool,
+    /// What ssh is told before all else.
+    pub(crate) through: &'static [&'static str],
     /// Instead of each tool's own choice.
     pub(crate) cipher: Option<&'static str>,
     /// Data are neither enciphered nor authenticated.
@@ -216,6 +220,36 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "scp by dial",
+        programs: &["scp", "ssh", "longhaul"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| by_dial(ask, HANDED, scp),
+        more: &[],
+    },
+    Tool {
+        name: "scp by dial, carried",
+        programs: &["scp", "ssh", "longhaul"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| by_dial(ask, CARRIED, scp),
+        more: &[],
+    },
+    Tool {
+        name: "rsync by dial",
+        programs: &["rsync", "ssh", "longhaul"],
+        version: &["--version"],
+        from: "Debian: rsync",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| by_dial(ask, HANDED, rsync),
+        more: &[],
+    },
+    Tool {
         name: "mscp",
         programs: &["mscp"],
         version: &["-h"],
@@ -327,9 +361,26 @@ fn words_of(mut command: Vec<String>, more: impl IntoIterator<Item = String>) ->
     command
 }
 
+/// As `longhaul ssh-config` has it.
+const HANDED: &[&str] = &[
+    "-oProxyCommand=longhaul\tdial\t%h\t%p",
+    "-oProxyUseFdpass=yes",
+    "-oIPQoS=none",
+];
+/// As who knows nothing of passing sockets has it.
+const CARRIED: &[&str] = &["-oProxyCommand=longhaul\tdial\t%h\t%p"];
+
+fn by_dial(ask: &Ask, through: &'static [&'static str], command: fn(&Ask) -> Words) -> Words {
+    match ask.dialed {
+        true => command(&Ask { through, ..*ask }),
+        false => Err("the race here is without a ProxyCommand"),
+    }
+}
+
 /// What ssh and its kin are told.
 fn ssh_flags(ask: &Ask) -> Vec<String> {
-    let mut flags = words(&["-F", "$CONFIG"], [""; 0]);
+    // What is said first counts.
+    let mut flags = words(ask.through, ["-F", "$CONFIG"]);
     if ask.compress {
         flags.push("-C".to_owned());
     }
@@ -583,7 +634,8 @@ mod tests {
                             let flags = text.replace("tar -C", "tar").replace("-C bbr", "");
                             let compresses = flags.contains(" -C") || flags.contains(" -z");
                             assert_eq!(ask.compress, compresses, "{}: {text}", tool.name);
-                            if ask.dscp.is_some() {
+                            let by_ssh_config = text.contains("-oIPQoS=none");
+                            if ask.dscp.is_some() && !by_ssh_config {
                                 assert!(text.to_lowercase().contains("cs1"), "{text}");
                             }
                         }

@@ -1,8 +1,11 @@
 //! The command line, as a person or a script meets it.
 
 mod accounts;
+mod both_ends;
 mod certificates;
 mod clients;
+mod delta;
+mod dialing;
 mod far;
 mod files;
 mod hindered;

@@ -10,7 +10,7 @@ use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Run, Seed};
 
 /// An sshd whose SFTP server is longhaul, with `flags`.
-fn served(flags: &str) -> Option<Scene> {
+pub(crate) fn served(flags: &str) -> Option<Scene> {
     let subsystem = format!("sftp {} serve --stdio {flags}", longhaul().display());
     let scene = Scene::with(PeerBuilder::openssh().option("Subsystem", subsystem))?;
     (!scene.client.is_scp()).then_some(scene)

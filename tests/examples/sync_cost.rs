@@ -224,6 +224,7 @@ impl Connect for Host {
             forward_agent: false,
             dscp: 0,
             congestion: None,
+            far: connect::FarUse::Stock,
             beside: None,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };

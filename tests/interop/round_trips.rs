@@ -2,7 +2,8 @@
 //! `longhaul_tests::round_trips`.
 
 use longhaul_tests::Scene;
-use longhaul_tests::round_trips::{Before, measure_to};
+use longhaul_tests::both_ends::{BothEnds, far_end};
+use longhaul_tests::round_trips::{Before, measure_to, measure_with};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 
@@ -43,4 +44,35 @@ fn a_small_file_takes_few() {
         wrong <= 6.8,
         "a known host and key took {wrong:.2} round trips, of 6.8"
     );
+}
+
+/// To find out whether there is a longhaul costs none, and neither does using it.
+#[test]
+fn a_longhaul_at_the_far_end_takes_no_more() {
+    let Some(mut ends) = BothEnds::start() else {
+        return;
+    };
+    ends.install();
+    let scene = &mut ends.scene;
+    write_file(&scene.path("file"), &[b'x'; 1024]);
+    let asks = ["--far-end=exec"];
+    let first = measure_with(scene, Before::Nothing, 11.5, &asks);
+    eprintln!("first contact, asking: {first:.2} round trips");
+    assert!(first <= 11.5, "asking took {first:.2} round trips, of 11.5");
+    // The file is there before the answer is: it is waited for once.
+    let large = scene.path("large");
+    write_file(&large, &vec![b'x'; 8_000_000]);
+    let proxy = testkit::DelayProxy::to(ends.scene.peer.addr()).start();
+    ends.behind(&proxy);
+    let found = ends.cp(&asks).arg(&large).arg(ends.scene.remote("copy"));
+    let found = found.run().expect_code(0);
+    assert_eq!(far_end(&found)["depth"], "exec", "{found}");
+    let known = measure_to(&mut ends.scene, Before::EarlierRuns, 5.8);
+    eprintln!("known host, its longhaul remembered: {known:.2} round trips");
+    assert!(known <= 5.8, "it took {known:.2} round trips, of 5.8");
+    // They were its lanes that were measured.
+    let (asked, stock) = ends.started();
+    measure_to(&mut ends.scene, Before::EarlierRuns, f64::INFINITY);
+    let (asked_since, stock_since) = ends.started();
+    assert_eq!((asked + 6, stock), (asked_since, stock_since));
 }

@@ -5,6 +5,7 @@
 //! binaries. `LONGHAUL_CLIENT=scp` runs the system's scp instead, which is how the tests
 //! themselves are tested: what scp cannot do is left out then.
 
+pub mod both_ends;
 pub mod interrupted;
 pub mod processes;
 pub mod round_trips;

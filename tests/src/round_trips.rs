@@ -40,12 +40,20 @@ pub fn measure(scene: &mut Scene, before: Before) -> f64 {
 /// # Panics
 /// If a copy fails.
 pub fn measure_to(scene: &mut Scene, before: Before, bar: f64) -> f64 {
+    measure_with(scene, before, bar, &[])
+}
+
+/// The same, with these flags.
+///
+/// # Panics
+/// If a copy fails.
+pub fn measure_with(scene: &mut Scene, before: Before, bar: f64, flags: &[&str]) -> f64 {
     let mut round_trips = f64::INFINITY;
     for rtt in [RTT, 5 * RTT] {
         let (mut near, mut far) = (Duration::MAX, Duration::MAX);
         for _ in 0..3 {
-            near = near.min(once(scene, Duration::ZERO, before));
-            far = far.min(once(scene, rtt, before));
+            near = near.min(once(scene, Duration::ZERO, before, flags));
+            far = far.min(once(scene, rtt, before, flags));
         }
         let difference = far.saturating_sub(near).as_secs_f64() / rtt.as_secs_f64();
         round_trips = difference + 1.0 + 0.5;
@@ -58,7 +66,7 @@ pub fn measure_to(scene: &mut Scene, before: Before, bar: f64) -> f64 {
 }
 
 /// From accept() to the final name; with scp, which writes under it, to the program's end.
-fn once(scene: &mut Scene, rtt: Duration, before: Before) -> Duration {
+fn once(scene: &mut Scene, rtt: Duration, before: Before, flags: &[&str]) -> Duration {
     let proxy = DelayProxy::to(scene.peer.addr())
         .rtt(rtt)
         .server_nagle()
@@ -80,7 +88,8 @@ fn once(scene: &mut Scene, rtt: Duration, before: Before) -> Duration {
     let run = scene
         .client
         .cp()
-        .args(["-o", "StrictHostKeyChecking=accept-new"]);
+        .args(["-o", "StrictHostKeyChecking=accept-new"])
+        .args(flags);
     let running = run
         .arg(scene.path("file"))
         .arg(scene.remote("copy"))

@@ -17,12 +17,17 @@ pub(crate) fn check(args: HighArgs) -> Result<HighArgs, UsageError> {
     let Some(name) = &args.flags.congestion else {
         return Ok(args);
     };
-    match sys::may_control_congestion(name) {
+    match permitted(name) {
         Ok(()) => Ok(args),
-        Err(_) => Err(UsageError(refused(name, |file| {
-            fs::read_to_string(file).ok()
-        }))),
+        Err(why) => Err(UsageError(format!("error: {why}\n"))),
     }
+}
+
+/// # Errors
+/// As those of [`check`], without what goes around them.
+pub(crate) fn permitted(name: &str) -> Result<(), String> {
+    sys::may_control_congestion(name)
+        .map_err(|_| refused(name, |file| fs::read_to_string(file).ok()))
 }
 
 fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
@@ -41,7 +46,7 @@ fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
         "" => String::new(),
         names => format!("; it permits {names}"),
     };
-    format!("error: --congestion: '{name}' cannot be had: {why}{which}\n")
+    format!("--congestion: '{name}' cannot be had: {why}{which}")
 }
 
 #[cfg(test)]
@@ -58,15 +63,14 @@ mod tests {
         };
         assert_eq!(
             refused("bbr", read),
-            "error: --congestion: 'bbr' cannot be had: this kernel keeps it to root; it permits \
-             reno, cubic\n"
+            "--congestion: 'bbr' cannot be had: this kernel keeps it to root; it permits reno, cubic"
         );
         assert_eq!(
             refused("vegas\u{1b}", read),
-            "error: --congestion: 'vegas\\u{1b}' cannot be had: this kernel has none of that \
-             name; it permits reno, cubic\n"
+            "--congestion: 'vegas\\u{1b}' cannot be had: this kernel has none of that name; it \
+             permits reno, cubic"
         );
         let nothing = refused("x", |_| None);
-        assert!(nothing.ends_with("none of that name\n"), "{nothing}");
+        assert!(nothing.ends_with("none of that name"), "{nothing}");
     }
 }

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use plan::Pack;
+use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, SharedPrompt, Surroundings};
+use transfer::connect::{self, FarUse, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, HostId};
 use transfer::memory::Memories;
 use transfer::operand::Destination;
@@ -45,6 +47,45 @@ impl Hosts {
         }
     }
 
+    /// Sends this program to the hosts that have none, where that was asked for. Where it cannot be,
+    /// that is said, and the copy does without.
+    pub(crate) fn bootstrap(&mut self, cancel: &Cancel) {
+        if !self.flags.bootstrap {
+            return;
+        }
+        for at in 0..self.hosts.len() {
+            if let Err(why) = self.send_longhaul(HostId(at), cancel)
+                && !cancel.is_cancelled()
+            {
+                let host = Connect::name(self, HostId(at));
+                self.output
+                    .warning(format!("{host}: longhaul was not sent there: {why}"));
+            }
+        }
+        // What was done for it is worth a question.
+        self.flags.far = FarUse::Exec;
+    }
+
+    /// Sends this program to a host; false where it was there already.
+    pub(crate) fn send_longhaul(&self, host: HostId, cancel: &Cancel) -> Result<bool, String> {
+        let placed = bootstrap::place(host, self, cancel)?;
+        self.remember_longhaul(host, Some(placed.sum));
+        Ok(placed.sent)
+    }
+
+    /// Which one was sent to a host, if one was.
+    pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
+        let user = LocalUser::current();
+        let memories = Memories::of_user(user.home.as_deref());
+        let destination = self.hosts.get(host.0);
+        let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
+        if let (Some(memories), Some(Ok(config))) = (memories, config)
+            && let Err(error) = connect::remember_placed(&config, &memories, sum)
+        {
+            tracing::debug!("it cannot be remembered: {error}");
+        }
+    }
+
     fn options(&self) -> SessionOptions {
         SessionOptions {
             limit: self.flags.limit(),
@@ -56,6 +97,10 @@ impl Hosts {
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
+            pack: match self.flags.compress {
+                true => Pack::Always,
+                false => Pack::Auto,
+            },
             ledger: self.ledger.clone(),
             ..SessionOptions::default()
         }
@@ -119,6 +164,7 @@ impl Hosts {
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
+            far: self.flags.far,
             beside: None,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);

@@ -31,7 +31,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     let at_once = Arc::clone(&console);
     let first = cancel.clone();
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
-    if let Err(error) = watched {
+    if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
         console.warning(&format!(
             "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
         ));
@@ -44,7 +44,8 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     let output = Arc::new(Output::new(console, json, args.flags.quiet, cancel.clone()));
     output.start(args.sources, args.target);
 
-    let hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
+    let mut hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
+    hosts.bootstrap(&cancel);
     let progress = Progress::default();
     let mut events = |event| output.copy_event(&event);
     let (running, stopped) = mpsc::channel();
@@ -62,7 +63,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
 }
 
 /// What `-v` shows. Lines carry the time since the start, so that waits can be seen.
-fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
+pub(crate) fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
     let to = Arc::clone(console);
     tracing_subscriber::fmt()
         .with_max_level(level)

@@ -48,6 +48,23 @@ pub(crate) const SERVE: &[(&str, &str)] = &[
     ),
 ];
 
+/// Those of `longhaul dial`.
+pub(crate) const DIAL: &[(&str, &str)] = &[
+    ("0", "ssh has the socket, or both ways have ended"),
+    ("2", "usage: the command line makes no sense"),
+    (
+        "255",
+        "no connection: it could not be made or handed over, or it broke; it says why",
+    ),
+];
+
+/// Those of `longhaul ssh-config`.
+pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
+    ("0", "the lines are printed, or written"),
+    ("1", "nothing was written; it says why"),
+    ("2", "usage: the command line makes no sense"),
+];
+
 /// Those of `longhaul relay`.
 pub(crate) const RELAY: &[(&str, &str)] = &[
     (

@@ -4,9 +4,11 @@
 //! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
 //! becomes a number in one place (`exit`).
 
+mod bootstrap;
 mod congestion;
 mod connect;
 mod cp;
+mod dialing;
 mod exit;
 mod flags;
 #[cfg(target_os = "linux")]
@@ -15,6 +17,7 @@ mod output;
 mod relaying;
 mod serving;
 mod signals;
+mod ssh_config;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -43,6 +46,10 @@ fn main() -> ExitCode {
                 Err(error) => usage(&error),
             }
         }
+        Ok(LowArgs::Bootstrap { args, remove }) => match HighArgs::resolve(*args, &world) {
+            Ok(args) => bootstrap::run(args, remove),
+            Err(error) => usage(&error),
+        },
         Ok(LowArgs::Lab(args)) if args.list => show(named_paths().as_bytes()),
         #[cfg(target_os = "linux")]
         Ok(LowArgs::Lab(args)) => match lab::run(*args, &words[2..]) {
@@ -52,6 +59,8 @@ fn main() -> ExitCode {
         #[cfg(not(target_os = "linux"))]
         Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
         Ok(LowArgs::Serve(args)) => serving::run(&args),
+        Ok(LowArgs::Dial(args)) => dialing::run(&args),
+        Ok(LowArgs::SshConfig(args)) => ssh_config::run(&args),
         Ok(LowArgs::Relay(args)) => match relaying::run(&args) {
             Ok(exit) => exit,
             Err(error) => usage(&error),

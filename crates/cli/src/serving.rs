@@ -32,13 +32,20 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(file) = &args.check {
         return check(file);
     }
+    if let Some(wanted) = &args.sum
+        && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
+    {
+        return failed("this program is not the one that was sent here");
+    }
     log(args);
-    let served = match args.stdio {
+    let caught =
+        signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
+    let served = caught.and_then(|()| match args.stdio {
         true => Settled::of(args)
             .and_then(|settled| settled.export())
-            .and_then(|e| stdio(&e)),
+            .and_then(|e| stdio(&e, args.marker)),
         false => listen(args),
-    };
+    });
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
@@ -70,6 +77,7 @@ fn account() -> io::Result<ExitCode> {
     let template = Template::inherited()?;
     // Those who stop the server with everything it has started mean the server, which passes it on.
     signals::leave_to_others()?;
+    signals::too_long_is_an_error()?;
     let log = Log::default();
     tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
@@ -119,10 +127,15 @@ impl io::Write for Line {
     }
 }
 
-fn stdio(export: &Export) -> Result<(), String> {
+/// With the marker where a client of ours has asked for it, in the newest version that both speak.
+fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
     hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
-    let (input, output) = streams?;
+    let (input, mut output) = streams?;
+    if let Some(theirs) = marker {
+        let told = serve::show_marker(&mut output, theirs, env!("CARGO_PKG_VERSION"));
+        told.map_err(|e| format!("standard output: {e}"))?;
+    }
     serve::stdio(input, output, export).map_err(|e| e.to_string())
 }
 

@@ -1,11 +1,12 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks the run to stop, the second ends it at once.
+//! SIGINT, SIGTERM and SIGHUP: the first asks the run to stop, the second ends it at once. SIGXFSZ
+//! ends nothing.
 
 use std::io;
 use std::process;
 use std::sync::Arc;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
@@ -36,6 +37,16 @@ pub(crate) fn watch_and_reload(
     reload: impl FnMut() + Send + 'static,
 ) -> io::Result<()> {
     handle(first, at_once, Some(Box::new(reload)))
+}
+
+/// A file that would be longer than the process's limit fails its write with a reason, as on a full
+/// disk, instead of ending the process. Programs that this process starts have it as it was.
+///
+/// # Errors
+/// The handler can't be set up.
+pub(crate) fn too_long_is_an_error() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    Ok(())
 }
 
 /// Nothing happens at any of them. Programs that this process starts are ended by them again.

@@ -1,8 +1,12 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use sftp::blocks::SumKey;
 use wire::Block;
+
+use crate::delta::{Basis, Compared, Found};
 
 use crate::{Attributes, JobId, Keep};
 
@@ -44,6 +48,59 @@ pub enum DiskRequest {
         len: usize,
         /// Empty block with room for it.
         block: Block,
+    },
+    /// The same, for a block that is to be made smaller, where it can be: [`DiskReply::Packed`].
+    ReadPacked {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How much.
+        len: usize,
+        /// Empty block with room for it.
+        block: Block,
+    },
+    /// Writes at `offset` the `len` bytes that `packed` unpacks to; fails where it does not.
+    /// Answered as a `Write`.
+    WritePacked {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// How many bytes it claims to be.
+        len: u32,
+        /// As they came.
+        packed: Bytes,
+    },
+    /// Reads up to `len` bytes of the source at `offset` and compares them, block by block, to the
+    /// sums that a basis has there ([`crate::delta::compare`]).
+    Compare {
+        /// For which job.
+        job: JobId,
+        /// The sums' key.
+        key: SumKey,
+        /// Bytes of a block.
+        block: u32,
+        /// Where from: a block's beginning.
+        offset: u64,
+        /// How much.
+        len: usize,
+        /// The sums as they came.
+        basis: Bytes,
+    },
+    /// Looks everywhere in a basis for what the source has from `from` to `to`
+    /// ([`Basis::search`]).
+    Search {
+        /// For which job.
+        job: JobId,
+        /// Where in.
+        basis: Arc<Basis>,
+        /// The first byte.
+        from: u64,
+        /// The one behind the last.
+        to: u64,
+        /// The source's size.
+        size: u64,
     },
     /// Closes the source; fine where it is closed already.
     CloseSource {
@@ -107,6 +164,29 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
     },
+    /// All of it at once: `CreateTarget` (whose fields these are), one `Write` of `pieces` and
+    /// `FinishTarget`. Nothing is left of it where it fails. For small files, each of which would
+    /// else be three turns of a disk thread.
+    StoreTarget {
+        /// For which job.
+        job: JobId,
+        /// The final name.
+        target: PathBuf,
+        /// Write under the final name.
+        inplace: bool,
+        /// Replace a symlink that stands there.
+        replace_link: bool,
+        /// The temporary's name was written down.
+        keep: Option<Box<Keep>>,
+        /// All bytes of the file, in order.
+        pieces: Vec<Bytes>,
+        /// What the source has.
+        attributes: Attributes,
+        /// Keep times and all of mode.
+        preserve: bool,
+        /// fsync file and directory.
+        fsync: bool,
+    },
     /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
     Discard {
         /// For which job.
@@ -136,6 +216,41 @@ pub enum DiskReply {
         offset: u64,
         /// What.
         block: Block,
+    },
+    /// `ReadPacked` is done.
+    Packed {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How many bytes of the source it is; fewer than asked for mean that the file ends there.
+        len: u64,
+        /// It is what they became ([`sftp::packed`]); else they are in `block` as they are.
+        smaller: bool,
+        /// What is to be sent.
+        block: Block,
+    },
+    /// `Compare` is done.
+    Compared {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How many bytes there were.
+        len: u64,
+        /// What was found.
+        compared: Compared,
+    },
+    /// `Search` is done.
+    Searched {
+        /// For which job.
+        job: JobId,
+        /// The first byte.
+        from: u64,
+        /// The one behind the last.
+        to: u64,
+        /// What the basis has of it, in order; the last may end behind it.
+        found: Vec<Found>,
     },
     /// `CreateTarget` is done.
     Created {
@@ -170,7 +285,7 @@ pub enum DiskReply {
         /// How many bytes.
         len: u64,
     },
-    /// `FinishTarget` is done: the file stands under its final name.
+    /// `FinishTarget` or `StoreTarget` is done: the file stands under its final name.
     Finished {
         /// For which job.
         job: JobId,
@@ -196,12 +311,17 @@ impl DiskRequest {
             Self::OpenSource { job, .. }
             | Self::Join { job, .. }
             | Self::Read { job, .. }
+            | Self::ReadPacked { job, .. }
+            | Self::WritePacked { job, .. }
+            | Self::Compare { job, .. }
+            | Self::Search { job, .. }
             | Self::CloseSource { job }
             | Self::CreateTarget { job, .. }
             | Self::SyncTarget { job }
             | Self::Leave { job }
             | Self::Write { job, .. }
             | Self::FinishTarget { job, .. }
+            | Self::StoreTarget { job, .. }
             | Self::Discard { job } => *job,
         }
     }
@@ -213,6 +333,9 @@ impl DiskReply {
         match self {
             Self::Opened { job, .. }
             | Self::Read { job, .. }
+            | Self::Packed { job, .. }
+            | Self::Compared { job, .. }
+            | Self::Searched { job, .. }
             | Self::Created { job, .. }
             | Self::Adopted { job }
             | Self::Synced { job, .. }

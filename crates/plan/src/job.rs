@@ -33,6 +33,20 @@ pub enum JobKind {
         /// How.
         options: PutOptions,
     },
+    /// The same for a file of which the far end may have an older form: what is the same is copied
+    /// there. Ends with [`LaneEvent::Abandoned`], and nothing left of it, where a `Put` is to be
+    /// done instead, be it that there is no older form, that it does not pay or that the server
+    /// cannot do it.
+    PutDelta {
+        /// As of a `Put`.
+        source: PathBuf,
+        /// The final name.
+        target: RemotePath,
+        /// How.
+        options: PutOptions,
+        /// Also over a path that is faster than what it takes at both ends.
+        always: bool,
+    },
     /// Copies one file from `source` to the local `target`.
     Get {
         /// The file to read.
@@ -80,6 +94,13 @@ pub enum JobKind {
     /// one flight; the first entries are told again by the lane that lists it then, as they are
     /// when a lane is lost.
     List {
+        /// Which.
+        path: RemotePath,
+    },
+    /// Lists a directory and all below it, where the server has list-tree@longhaul; what is found
+    /// comes as [`LaneEvent::Tree`], from the beginning again when a lane is lost. Symlinks are not
+    /// followed.
+    ListTree {
         /// Which.
         path: RemotePath,
     },
@@ -255,8 +276,13 @@ impl Keep {
     /// The temporary's path beside `target`, at the `tries`-th try of this attempt.
     pub fn temporary(&self, target: &[u8], tries: u8) -> Vec<u8> {
         let try_of_these = u64::from(tries) % TRIES;
-        let tag = self.tag.wrapping_add(8 * u64::from(self.again % AGAIN));
-        crate::tagged_name(target, tag.wrapping_add(try_of_these))
+        crate::tagged_name(target, self.letters().wrapping_add(try_of_these))
+    }
+
+    /// The letters of this attempt's first name; whoever finds it taken counts up, as
+    /// [`Keep::temporary`] does.
+    pub(crate) fn letters(&self) -> u64 {
+        self.tag.wrapping_add(8 * u64::from(self.again % AGAIN))
     }
 
     /// Every name that the temporary may have had.
@@ -350,9 +376,13 @@ pub enum LaneEvent {
     State(JobId, FileState),
     /// Bytes of file data that the receiving side confirmed.
     Progress(JobId, u64),
+    /// Of the bytes told by [`LaneEvent::Progress`], so many were at the receiving end already.
+    Reused(JobId, u64),
     /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
+    /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
+    Tree(JobId, Vec<TreeStep>),
     /// The answer of a Stat, or what stood there already for a MakeDir.
     Attributes(JobId, Attributes),
     /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
@@ -383,6 +413,20 @@ pub enum LaneEvent {
     Abandoned(JobId),
 }
 
+/// A step of a walk through a tree, which begins in its topmost directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeStep {
+    /// Something in the current directory that is not walked into: a directory, if it is one, has to
+    /// be listed by another job.
+    Entry(Vec<u8>, Attributes),
+    /// A directory in the current one, which is the current one from here on.
+    Enter(Vec<u8>, Attributes),
+    /// The current directory is at its end, and the one above is the current one again.
+    Leave,
+    /// The current directory cannot be listed, or not to its end.
+    Failed(String),
+}
+
 /// What the receiving end has of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
@@ -400,7 +444,9 @@ impl LaneEvent {
         match self {
             Self::State(id, _)
             | Self::Progress(id, _)
+            | Self::Reused(id, _)
             | Self::Entries(id, _)
+            | Self::Tree(id, _)
             | Self::Attributes(id, _)
             | Self::Path(id, _)
             | Self::Temp(id, _)

@@ -8,6 +8,7 @@
 //! argument.
 
 mod background;
+pub mod delta;
 mod depth;
 mod disk;
 mod growth;
@@ -25,11 +26,10 @@ pub use growth::{
 };
 pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left, PutOptions,
-    RemotePath, Span, Temp,
+    RemotePath, Span, Temp, TreeStep,
 };
-pub use lane::{
-    Lane, LaneConfig, LaneError, LaneStats, Random, Unfinished, tagged_name, temp_name,
-};
+pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Pack, Random, Unfinished};
+pub use sftp::{tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
 };

@@ -54,6 +54,7 @@ fn effect(request: &Request<'_>) -> Effect {
             (true, true)
         }
         Request::Write { .. }
+        | Request::WriteZstd { .. }
         | Request::Setstat { .. }
         | Request::Fsetstat { .. }
         | Request::Lsetstat { .. }
@@ -61,8 +62,13 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Mkdir { .. }
         | Request::Rmdir { .. }
         | Request::Rename { .. }
-        | Request::PosixRename { .. } => (true, false),
+        | Request::PosixRename { .. }
+        | Request::PutFile { .. } => (true, false),
         Request::Read { .. }
+        | Request::GetFile { .. }
+        | Request::ListTree { .. }
+        | Request::ReadZstd { .. }
+        | Request::Hash { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
         | Request::Readlink { .. } => (false, true),

@@ -11,8 +11,12 @@ use crate::answers::Answers;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
+use crate::hashes::Asked;
+use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::tree::Trees;
+use crate::whole_file::{Parent, Put};
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h).
 pub(crate) const LONGEST: u32 = 256 * 1024;
@@ -30,6 +34,10 @@ pub(crate) struct Session<'e> {
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
     pub(crate) moved: Moved,
+    /// Where the small file before lay.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) trees: Trees,
+    pub(crate) packing: Packing,
 }
 
 /// What a client has moved so far.
@@ -52,6 +60,9 @@ impl<'e> Session<'e> {
             zone: TimeZone::system(),
             own: Own::default(),
             moved: Moved::default(),
+            parent: None,
+            trees: Trees::new(),
+            packing: Packing::default(),
         }
     }
 
@@ -82,6 +93,10 @@ impl<'e> Session<'e> {
 
     fn carry_out(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
+        if !matches!(request, R::PutFile { .. } | R::GetFile { .. }) {
+            // It may move or remove that directory.
+            self.parent = None;
+        }
         match request {
             R::Open { path, flags, attrs } => self.open(path, flags, &attrs, reply),
             R::Close { handle } => self.close(handle),
@@ -140,6 +155,54 @@ impl<'e> Session<'e> {
                     handles: self.handles.most() as u64,
                 });
                 Ok(())
+            }
+            R::PutFile {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                data,
+            } => {
+                let put = Put {
+                    path,
+                    flags,
+                    tag,
+                    mode,
+                    attrs,
+                    data,
+                };
+                self.put_file(&put, reply)
+            }
+            R::GetFile { path, len } => self.get_file(path, len, reply),
+            R::ListTree { tree, flags, path } => self.list_tree(tree, flags, path, reply),
+            R::WriteZstd {
+                handle,
+                offset,
+                len,
+                data,
+            } => self.write_zstd(handle, offset, len, data),
+            R::ReadZstd {
+                handle,
+                offset,
+                len,
+            } => self.read_zstd(handle, offset, len, reply),
+            R::Hash {
+                handle,
+                offset,
+                len,
+                block,
+                kind,
+                key,
+            } => {
+                let asked = Asked {
+                    offset,
+                    len,
+                    block,
+                    kind,
+                    key,
+                };
+                self.hash(handle, &asked, reply)
             }
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,

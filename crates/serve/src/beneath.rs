@@ -149,7 +149,7 @@ fn or_here(path: &[u8]) -> &[u8] {
 }
 
 /// Directory and name; slashes at the end say nothing.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
     let path = &path[..end];
     match path.iter().rposition(|b| *b == b'/') {

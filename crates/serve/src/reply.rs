@@ -70,6 +70,20 @@ impl<'o> Reply<'o> {
         Ok(())
     }
 
+    /// STATUS of a success that has something to say.
+    pub(crate) fn status(&mut self, code: StatusCode, text: StatusText<'_>) {
+        Response::Status { code, text }.encode(self.id, self.out.bytes());
+    }
+
+    /// What get-file answers: `read` appends the data, and says whether they are all there is.
+    pub(crate) fn file<E>(
+        &mut self,
+        attrs: &Attrs,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        Response::encode_file(self.id, attrs, self.out.bytes(), read)
+    }
+
     /// ATTRS.
     pub(crate) fn attributes(&mut self, stat: &Stat) {
         let attrs = attributes(stat);

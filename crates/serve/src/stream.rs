@@ -1,9 +1,12 @@
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
-use sftp::{Init, OPENSSH_EXTENSIONS, Piece, Request, Splitter, Version, frame};
+use sftp::{
+    Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
+    frame,
+};
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
@@ -52,6 +55,7 @@ impl<'e> Server<'e> {
     /// # Errors
     /// The client does not speak SFTP. What was answered stands.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        self.session.parent = None;
         while self.answers.len() < GATHERED {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {
@@ -92,7 +96,7 @@ impl<'e> Server<'e> {
         Init::decode(message).map_err(|_| StreamError::NoInit)?;
         self.greeted = true;
         let mut pairs = Vec::new();
-        for (name, data) in OPENSSH_EXTENSIONS {
+        for (name, data) in OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS) {
             name.as_bytes().write(&mut pairs);
             data.as_bytes().write(&mut pairs);
         }
@@ -109,6 +113,17 @@ impl<'e> Server<'e> {
         self.session.answer(id, request, data, &mut self.answers);
         Ok(())
     }
+}
+
+/// Says that this is longhaul, to a client of ours that speaks version `theirs` of what follows:
+/// the newest that both speak is named.
+///
+/// # Errors
+/// Those of `output`.
+pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::Result<()> {
+    let protocol = theirs.min(MARKER_PROTOCOL);
+    output.write_all(&sftp::marker(protocol, software))?;
+    output.flush()
 }
 
 /// Serves one client until its stream ends.

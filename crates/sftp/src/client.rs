@@ -116,7 +116,9 @@ impl Client {
     /// Sends a request.
     pub fn request(&mut self, request: &Request<'_>) -> RequestId {
         let len = match request {
-            Request::Read { len, .. } => *len,
+            Request::Read { len, .. }
+            | Request::GetFile { len, .. }
+            | Request::ReadZstd { len, .. } => *len,
             _ => 0,
         };
         let id = self.expect(request.name(), request.expects(), len);
@@ -126,7 +128,7 @@ impl Client {
 
     /// Sends a WRITE of the data in `block`, whose reserve must have room for the header:
     /// [`Client::write_reserve`].
-    pub fn write(&mut self, handle: &Handle, offset: u64, mut block: Block) -> RequestId {
+    pub fn write(&mut self, handle: &Handle, offset: u64, block: Block) -> RequestId {
         let id = self.expect("WRITE", Expect::Status, 0);
         let data = block.len();
         let mut header = Vec::with_capacity(Self::write_reserve(handle.as_bytes().len()));
@@ -139,19 +141,64 @@ impl Client {
         handle.as_bytes().write(&mut header);
         offset.write(&mut header);
         u32::try_from(data).unwrap_or(u32::MAX).write(&mut header);
-        if data < COPY_BELOW {
+        self.send_block(id, &header, block);
+        id
+    }
+
+    /// Sends a request that ends in data, of which it has none itself: they are in `block`, whose
+    /// reserve must have room for the rest ([`Client::reserve_for`]).
+    pub fn request_with(&mut self, request: &Request<'_>, block: Block) -> RequestId {
+        let id = self.expect(request.name(), request.expects(), 0);
+        let header = request.encode_before(id, block.len());
+        self.send_block(id, &header, block);
+        id
+    }
+
+    /// Bytes of `request` in front of its data.
+    pub fn reserve_for(request: &Request<'_>) -> usize {
+        request.encode_before(RequestId(0), 0).len()
+    }
+
+    fn send_block(&mut self, id: RequestId, header: &[u8], mut block: Block) {
+        if block.len() < COPY_BELOW {
             self.gather(|out| {
-                out.extend_from_slice(&header);
+                out.extend_from_slice(header);
                 for packet in block.packets() {
                     out.extend_from_slice(packet.payload());
                 }
             });
         } else {
-            block.prepend(&header);
+            block.prepend(header);
             self.queued += block.len();
             self.out.push_back((Some(id), Output::Block(block)));
         }
+    }
+
+    /// Sends a WRITE of the `len` bytes that the data in `block` unpack to, whose reserve must have
+    /// room for the header: [`Client::write_zstd_reserve`].
+    pub fn write_zstd(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        len: u32,
+        mut block: Block,
+    ) -> RequestId {
+        let request = Request::WriteZstd {
+            handle: handle.as_bytes(),
+            offset,
+            len,
+            data: &[],
+        };
+        let id = self.expect(request.name(), request.expects(), 0);
+        block.prepend(&request.encode_before(id, block.len()));
+        self.queued += block.len();
+        self.out.push_back((Some(id), Output::Block(block)));
         id
+    }
+
+    /// Bytes of such a WRITE in front of its data, for a handle of `handle` bytes.
+    pub fn write_zstd_reserve(handle: usize) -> usize {
+        4 + 1 + 4 + (4 + "write-zstd@longhaul".len()) + 4 + handle + 8 + 4 + 4
     }
 
     /// Bytes of a WRITE in front of its data, for a handle of `handle` bytes.
@@ -308,7 +355,7 @@ impl Client {
 
     fn data(&mut self, id: u32, total: u32, at: u32, bytes: Bytes) -> Result<(), Error> {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
-        if pending.expects != Expect::Data {
+        if !matches!(pending.expects, Expect::Data | Expect::Packed) {
             return Err(Error::WrongReply {
                 request: pending.name,
                 reply: 103,
@@ -329,14 +376,14 @@ impl Client {
         Ok(())
     }
 
-    fn message(&mut self, message: &[u8]) -> Result<(), Error> {
+    fn message(&mut self, message: &Bytes) -> Result<(), Error> {
         let malformed = |cause| Error::Malformed {
             message: Response::name_of(message.first().copied().unwrap_or(0)),
             cause,
         };
         let (id, response) = Response::decode(message).map_err(malformed)?;
         let pending = self.pending.remove(&id.0).ok_or(Error::UnknownId(id.0))?;
-        let reply = fit(&pending, response, malformed)?;
+        let reply = fit(&pending, message, response, malformed)?;
         if let (Reply::Limits(limits), Some(info)) = (&reply, &mut self.info) {
             info.limits = Some(*limits);
         }

@@ -7,22 +7,30 @@
 //! replies must fit their requests, names are handed on as bytes for the caller to check.
 
 mod attrs;
+pub mod blocks;
 mod client;
 mod error;
 mod ids;
+mod marker;
 mod message;
+pub mod packed;
 mod pending;
 mod reply;
 mod server_info;
 mod splitter;
 mod status;
+mod temp_name;
+mod tree;
 
 pub use attrs::Attrs;
 pub use client::{Client, INIT, MAX_MESSAGE, Options, Output, SymlinkOrder};
 pub use error::Error;
-pub use ids::{OpenFlags, RequestId};
+pub use ids::{OpenFlags, PutFlags, RequestId};
+pub use marker::{Greeting, MARKER_PROTOCOL, NotOurs, Preamble, marker};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
-pub use reply::{Handle, Name, Reply, Status, Statvfs, printable};
-pub use server_info::{Limits, OPENSSH_EXTENSIONS, ServerInfo};
+pub use reply::{Handle, Name, Reply, Status, Statvfs, WholeFile, printable};
+pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
 pub use splitter::{Piece, Splitter};
 pub use status::{StatusCode, StatusText};
+pub use temp_name::{tagged_name, temp_name};
+pub use tree::{TreeFlags, TreeStep};

@@ -2,7 +2,7 @@
 
 use wire::{Field, Reader, Rest, WireError};
 
-use crate::{Attrs, OpenFlags, RequestId, StatusCode, StatusText};
+use crate::{Attrs, OpenFlags, PutFlags, RequestId, StatusCode, StatusText, TreeFlags};
 
 wire::message! {
     /// The client's first message (draft section 4); no request id.
@@ -236,6 +236,43 @@ requests! {
         UsersGroupsById = "users-groups-by-id@openssh.com" -> UsersGroups {
             users: &'a [u8], groups: &'a [u8]
         }
+        /// A whole file at once: created beside its name with `mode`, written, given `attrs`,
+        /// renamed. `tag` names the temporary ([`crate::tagged_name`]).
+        PutFile = "put-file@longhaul" -> Status {
+            path: &'a [u8], flags: PutFlags, tag: u64, mode: u32, attrs: Attrs, data: &'a [u8]
+        }
+        /// A whole file of at most `len` bytes at once; of another only its attributes.
+        GetFile = "get-file@longhaul" -> File { path: &'a [u8], len: u32 }
+        /// The next part of the tree that this client calls `tree`.
+        ListTree = "list-tree@longhaul" -> Tree { tree: u32, flags: TreeFlags, path: &'a [u8] }
+        /// WRITE of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        WriteZstd = "write-zstd@longhaul" -> Status {
+            handle: &'a [u8], offset: u64, len: u32, data: &'a [u8]
+        }
+        /// READ whose answer may be packed: its length, then itself. Where it cannot be made
+        /// smaller it is a DATA.
+        ReadZstd = "read-zstd@longhaul" -> Packed { handle: &'a [u8], offset: u64, len: u32 }
+        /// Sums of the blocks of a range of an open file ([`crate::blocks`]).
+        Hash = "hash@longhaul" -> Sums {
+            handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
+        }
+    }
+}
+
+impl Request<'_> {
+    /// What stands in front of `data` bytes that are the end of this request, in which they are
+    /// empty.
+    pub(crate) fn encode_before(&self, id: RequestId, data: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(id, &mut out);
+        let behind = out.len().saturating_sub(4);
+        for (at, len) in [(0, behind + data), (behind, data)] {
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            if let Some(place) = out.get_mut(at..at + 4) {
+                place.copy_from_slice(&len.to_be_bytes());
+            }
+        }
+        out
     }
 }
 
@@ -250,6 +287,10 @@ pub(crate) enum Expect {
     Statvfs,
     Limits,
     UsersGroups,
+    File,
+    Tree,
+    Sums,
+    Packed,
 }
 
 macro_rules! responses {
@@ -353,6 +394,37 @@ impl Response<'_> {
         let length = out.len() - 4;
         read(out)?;
         set_length(out, length);
+        set_length(out, start);
+        Ok(())
+    }
+}
+
+impl Response<'_> {
+    /// Appends what get-file@longhaul answers of a file with `attrs`, whose data `read` appends;
+    /// where it says false they are taken out again, and are not all there was.
+    ///
+    /// # Errors
+    /// Those of `read`; what `out` has gained by then is for nothing.
+    pub fn encode_file<E>(
+        id: RequestId,
+        attrs: &Attrs,
+        out: &mut Vec<u8>,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let start = out.len();
+        let body = Rest(&[]);
+        Response::ExtendedReply { body }.encode(id, out);
+        attrs.write(out);
+        let there = out.len();
+        true.write(out);
+        0u32.write(out);
+        match read(out)? {
+            true => set_length(out, there + 1),
+            false => {
+                out.truncate(there);
+                false.write(out);
+            }
+        }
         set_length(out, start);
         Ok(())
     }

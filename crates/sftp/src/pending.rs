@@ -3,20 +3,23 @@ use wire::{Field, Reader};
 
 use crate::message::Expect;
 use crate::reply::strings;
-use crate::{Error, Handle, Limits, Name, Reply, Response, Status, Statvfs, printable};
+use crate::{
+    Attrs, Error, Handle, Limits, Name, Reply, Response, Status, Statvfs, WholeFile, printable,
+};
 
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) name: &'static str,
     pub(crate) expects: Expect,
-    /// For READ: how much may come.
+    /// For READ and get-file: how much may come.
     pub(crate) len: u32,
 }
 
-/// The reply in the shape its request expects.
+/// The reply in the shape its request expects. `message` is what `response` was read from.
 pub(crate) fn fit(
     pending: &Pending,
+    message: &Bytes,
     response: Response<'_>,
     malformed: impl Fn(wire::WireError) -> Error,
 ) -> Result<Reply, Error> {
@@ -27,7 +30,8 @@ pub(crate) fn fit(
                 code,
                 message: printable(text.message, 256),
             };
-            if status.is_ok() && expects != Expect::Status {
+            // A tree that is to be forgotten has nothing else to tell.
+            if status.is_ok() && !matches!(expects, Expect::Status | Expect::Tree) {
                 return Err(wrong(pending, number));
             }
             Reply::Status(status)
@@ -62,8 +66,57 @@ pub(crate) fn fit(
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
+        (Expect::File, Response::ExtendedReply { body }) => {
+            let (attrs, data) = whole::<(Attrs, Contents<'_>)>(body.0).map_err(malformed)?;
+            if let Some(data) = data.0.filter(|data| data.len() > pending.len as usize) {
+                return Err(Error::TooMuchData {
+                    asked: pending.len,
+                    got: u32::try_from(data.len()).unwrap_or(u32::MAX),
+                });
+            }
+            let data = data.0.map(|data| message.slice_ref(data));
+            Reply::File(WholeFile { attrs, data })
+        }
+        (Expect::Tree, Response::ExtendedReply { body }) => {
+            Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
+        }
+        (Expect::Packed, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let len = r.u32().map_err(malformed)?;
+            if len > pending.len {
+                return Err(Error::TooMuchData {
+                    asked: pending.len,
+                    got: len,
+                });
+            }
+            Reply::Packed {
+                len,
+                bytes: Bytes::copy_from_slice(r.rest()),
+            }
+        }
+        (Expect::Sums, Response::ExtendedReply { body }) => {
+            Reply::Sums(Bytes::copy_from_slice(body.0))
+        }
         _ => return Err(wrong(pending, number)),
     })
+}
+
+/// A file's contents behind the word that they are there.
+pub(crate) struct Contents<'a>(Option<&'a [u8]>);
+
+impl<'a> Field<'a> for Contents<'a> {
+    fn read(r: &mut Reader<'a>) -> Result<Self, wire::WireError> {
+        Ok(Self(match bool::read(r)? {
+            true => Some(r.string()?),
+            false => None,
+        }))
+    }
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.is_some().write(out);
+        if let Some(data) = self.0 {
+            data.write(out);
+        }
+    }
 }
 
 fn wrong(pending: &Pending, reply: u8) -> Error {

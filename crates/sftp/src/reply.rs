@@ -3,7 +3,7 @@ use std::fmt;
 use bytes::Bytes;
 use wire::{Field, Reader, WireError};
 
-use crate::{Attrs, Limits, StatusCode};
+use crate::{Attrs, Limits, StatusCode, TreeStep};
 
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,29 @@ pub enum Reply {
         /// Of the groups.
         groups: Vec<Vec<u8>>,
     },
+    /// get-file.
+    File(WholeFile),
+    /// list-tree.
+    Tree(Vec<TreeStep>),
+    /// READ, packed; what it unpacks to is no longer than what was asked for.
+    Packed {
+        /// Bytes that it claims to be.
+        len: u32,
+        /// As they came.
+        bytes: Bytes,
+    },
+    /// hash@longhaul: the sums one behind the other, unchecked.
+    Sums(Bytes),
+}
+
+/// What get-file@longhaul answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeFile {
+    /// Of the open file.
+    pub attrs: Attrs,
+    /// All that it held, a slice of the receive segment; `None` where it is not a regular file or
+    /// longer than was asked for.
+    pub data: Option<Bytes>,
 }
 
 /// A STATUS.

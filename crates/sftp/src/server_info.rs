@@ -42,6 +42,18 @@ pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
 ];
 const OPENSSH_SINCE_7_0: usize = 5;
 
+/// What `longhaul serve` announces behind OpenSSH's eleven (docs/PROTOCOL.md).
+pub const OUR_EXTENSIONS: [(&str, &str); 6] = [
+    ("put-file@longhaul", "1"),
+    ("get-file@longhaul", "1"),
+    ("list-tree@longhaul", "1"),
+    ("hash@longhaul", "1"),
+    ("write-zstd@longhaul", "1"),
+    ("read-zstd@longhaul", "1"),
+];
+/// How the names of all of them end, those of versions to come as well.
+const OURS: &[u8] = b"@longhaul";
+
 /// More would be no server of this world; each pair costs at least eight bytes on the wire.
 const MAX_EXTENSIONS: usize = 256;
 
@@ -69,7 +81,8 @@ impl ServerInfo {
 
     /// Whether extension `name` is announced in the version this crate speaks.
     pub fn has(&self, name: &str) -> bool {
-        let known = OPENSSH_EXTENSIONS.iter().find(|(n, _)| *n == name);
+        let mut known = OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS);
+        let known = known.find(|(n, _)| *n == name);
         match (known, self.extension(name)) {
             (Some((_, version)), Some(data)) => data == version.as_bytes(),
             _ => false,
@@ -80,20 +93,39 @@ impl ServerInfo {
     /// order from the start, cut where an older version ends; after the whole list a newer one
     /// may have more of its own.
     pub fn is_openssh_set(&self) -> bool {
-        let known = OPENSSH_EXTENSIONS.iter();
-        let same = self
-            .extensions
-            .iter()
-            .zip(known)
-            .all(|((n, d), (name, data))| n == name.as_bytes() && d == data.as_bytes());
-        let newer = self.extensions.get(OPENSSH_EXTENSIONS.len()..);
-        self.version == 3
-            && same
+        self.begins_as_openssh()
             && self.extensions.len() >= OPENSSH_SINCE_7_0
-            && newer
-                .unwrap_or_default()
+            && self
+                .newer()
                 .iter()
                 .all(|(n, _)| n.ends_with(b"@openssh.com"))
+    }
+
+    /// Whether this is `longhaul serve`, of any version: OpenSSH's whole list, then ours alone.
+    pub fn is_ours(&self) -> bool {
+        let newer = self.newer();
+        self.begins_as_openssh()
+            && !newer.is_empty()
+            && newer.iter().all(|(n, _)| n.ends_with(OURS))
+    }
+
+    /// Whether the extensions are those of a server that carries out one request after the other
+    /// and answers in that order: sftp-server.c does, and ours.
+    pub fn answers_in_order(&self) -> bool {
+        self.is_openssh_set() || self.is_ours()
+    }
+
+    fn begins_as_openssh(&self) -> bool {
+        let known = OPENSSH_EXTENSIONS.iter();
+        let mut pairs = self.extensions.iter().zip(known);
+        self.version == 3
+            && pairs.all(|((n, d), (name, data))| n == name.as_bytes() && d == data.as_bytes())
+    }
+
+    /// What is announced behind OpenSSH's list.
+    fn newer(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        let newer = self.extensions.get(OPENSSH_EXTENSIONS.len()..);
+        newer.unwrap_or_default()
     }
 
     /// Whether version and extensions are the same; limits are not looked at.
@@ -128,6 +160,28 @@ mod tests {
             .extensions
             .push((b"new@openssh.com".to_vec(), b"1".to_vec()));
         assert!(newer.is_openssh_set());
+    }
+
+    #[test]
+    fn ours_is_known_in_any_version_and_taken_for_no_openssh() {
+        let mut ours = openssh(11);
+        assert!(!ours.is_ours() && ours.answers_in_order());
+        for (name, data) in OUR_EXTENSIONS {
+            let pair = (name.as_bytes().to_vec(), data.as_bytes().to_vec());
+            ours.extensions.push(pair);
+            assert!(ours.is_ours() && !ours.is_openssh_set() && ours.answers_in_order());
+            assert!(ours.has(name));
+        }
+        ours.extensions
+            .push((b"later@longhaul".to_vec(), b"7".to_vec()));
+        assert!(ours.is_ours() && !ours.has("later@longhaul"));
+        ours.extensions.push((b"x@example".to_vec(), b"1".to_vec()));
+        assert!(!ours.is_ours() && !ours.answers_in_order());
+        let mut other = openssh(10);
+        other
+            .extensions
+            .push((b"put-file@longhaul".to_vec(), b"1".to_vec()));
+        assert!(!other.is_ours(), "OpenSSH's list is cut short");
     }
 
     #[test]

@@ -46,6 +46,25 @@ pub struct HostMemory {
     /// How many connections and channels paid, at most one record for each direction.
     #[serde(default)]
     pub learned: Vec<Learned>,
+    /// Whether there is a longhaul.
+    #[serde(default)]
+    pub far: Option<FarMemory>,
+}
+
+/// What was found of a longhaul at the far end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FarMemory {
+    /// When, in seconds of UNIX.
+    pub at: u64,
+    /// The version of the one that answered, if one did.
+    pub software: Option<String>,
+    /// The SFTP extensions that it announced, with their versions and in its order.
+    #[serde(default)]
+    pub extensions: Vec<(String, String)>,
+    /// The SHA-256 of the one that was sent there.
+    #[serde(default)]
+    pub placed: Option<String>,
 }
 
 impl HostMemory {
@@ -269,6 +288,26 @@ mod tests {
             serde_json::from_str::<HostMemory>(&before).unwrap(),
             memory()
         );
+    }
+
+    #[test]
+    fn a_memory_from_before_there_were_two_ends_is_one() {
+        let text = serde_json::to_string(&memory()).unwrap();
+        let before = text.replace(r#","far":null"#, "");
+        assert_ne!(text, before);
+        assert_eq!(
+            serde_json::from_str::<HostMemory>(&before).unwrap(),
+            memory()
+        );
+        let mut found = memory();
+        found.far = Some(FarMemory {
+            at: 5,
+            software: Some("0.1.0".into()),
+            extensions: vec![("a@longhaul".into(), "1".into())],
+            ..FarMemory::default()
+        });
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), found);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use plan::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use session::SessionReport;
+pub use session::{Depth, FarEnd, SessionReport};
 
 use crate::sums::Algorithm;
 
@@ -200,6 +200,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of files that earlier runs of the same copy had sent, beside `bytes`.
     pub taken_over: u64,
+    /// Of `bytes`, so many were at the receiving end already, in older forms of the files.
+    pub reused: u64,
     /// The journal by which the same command goes on; absent when the copy is whole or too small
     /// to have one.
     pub journal: Option<Name>,
@@ -218,6 +220,8 @@ pub struct Summary {
     pub elapsed: Duration,
     /// How the bytes went, for each session in which files were copied long enough to measure.
     pub sessions: Vec<SessionReport>,
+    /// What served at each far end.
+    pub far_ends: Vec<FarEnd>,
 }
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -233,6 +237,7 @@ impl Default for Summary {
             symlinks: 0,
             bytes: 0,
             taken_over: 0,
+            reused: 0,
             journal: None,
             failed: 0,
             failures: Vec::new(),
@@ -241,6 +246,7 @@ impl Default for Summary {
             verified: None,
             elapsed: Duration::ZERO,
             sessions: Vec::new(),
+            far_ends: Vec::new(),
         }
     }
 }

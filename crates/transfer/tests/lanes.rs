@@ -52,6 +52,7 @@ impl Link for Channels {
         Some(Peer {
             openssh: true,
             remembered: None,
+            ..Peer::default()
         })
     }
 

@@ -5,10 +5,14 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::{lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{
+    bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
+/// Under which clap keeps whether to remove.
+pub(crate) const REMOVE: &str = "remove";
 /// Under which clap keeps the words of a lab's command.
 pub(crate) const COMMAND: &str = "COMMAND";
 
@@ -27,8 +31,11 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .infer_subcommands(false)
         .subcommand(cp())
+        .subcommand(bootstrap())
         .subcommand(lab())
         .subcommand(serve())
+        .subcommand(dial())
+        .subcommand(ssh_config())
         .subcommand(relay())
         .subcommand(
             Command::new("completions")
@@ -86,6 +93,35 @@ fn cp() -> Command {
                 .value_parser(ValueParser::os_string()),
         );
     rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn bootstrap() -> Command {
+    let command = Command::new("bootstrap")
+        .about("Sends this program to a host, so that copies use it there")
+        .long_about(
+            "Sends this program to a host of the same platform, into a folder of the account's own \
+             (~/.cache/longhaul/bin, mode 0700), so that copies from this machine use it there in \
+             place of the server's SFTP server. Its sum is made again each time before it is \
+             started. --remove takes it away.",
+        )
+        .override_usage("longhaul bootstrap [flags] HOST\n       longhaul bootstrap --remove HOST")
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new(REMOVE)
+                .long("remove")
+                .action(ArgAction::SetTrue)
+                .help("Remove what was sent there"),
+        )
+        .arg(
+            Arg::new(OPERANDS)
+                .value_name("HOST")
+                .required(true)
+                .help("[user@]host, or scp://[user@]host[:port]")
+                .value_hint(clap::ValueHint::Hostname)
+                .value_parser(ValueParser::os_string()),
+        );
+    bootstrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn lab() -> Command {
@@ -185,6 +221,56 @@ fn relay() -> Command {
 
 fn serve_after_help() -> String {
     codes("Exit codes:\n", exit::SERVE)
+}
+
+fn dial() -> Command {
+    let command = Command::new("dial")
+        .about("Connects for ssh and hands it a tuned socket: ProxyCommand longhaul dial %h %p")
+        .long_about(
+            "Connects to HOST and sets on the socket what helps on a long path: no mark on the \
+             packets, a congestion control that bears losses where the kernel permits it and the \
+             host is far, little unsent data in the kernel, pacing. With ProxyUseFdpass ssh gets \
+             the socket itself and this program is gone: nothing is carried, and it works for \
+             every program that uses ssh, since nothing is put into it. Without ProxyUseFdpass \
+             the bytes are carried.\n\n\
+             longhaul ssh-config prints the lines for ssh_config. With ProxyJump there is no \
+             place for a ProxyCommand.",
+        )
+        .override_usage("longhaul dial [flags] HOST PORT")
+        .after_help("More: longhaul dial --help, or man longhaul-dial")
+        .after_long_help(codes("Exit codes:\n", exit::DIAL))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands("HOST PORT", "Where to", clap::ValueHint::Hostname));
+    dial_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn ssh_config() -> Command {
+    let command = Command::new("ssh-config")
+        .about("Prints what has ssh reach hosts by longhaul dial, or writes it")
+        .long_about(
+            "Prints the lines of ssh_config that have ssh, scp, sftp, rsync, git and whatever \
+             else uses ssh reach the hosts by longhaul dial, or appends them to ~/.ssh/config \
+             after asking. HOST is a pattern of ssh_config; without one it is every host. IPQoS \
+             none is among them, since ssh would mark packets again.",
+        )
+        .override_usage("longhaul ssh-config [flags] [HOST...]")
+        .after_help("More: longhaul ssh-config --help, or man longhaul-ssh-config")
+        .after_long_help(codes("Exit codes:\n", exit::SSH_CONFIG))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands("HOST", "Which hosts", clap::ValueHint::Hostname));
+    ssh_config_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+/// What is no flag.
+fn operands(name: &'static str, help: &'static str, hint: clap::ValueHint) -> Arg {
+    Arg::new(OPERANDS)
+        .value_names([name])
+        .num_args(0..)
+        .help(help)
+        .value_hint(hint)
+        .value_parser(ValueParser::os_string())
 }
 
 fn codes(heading: &str, codes: &[(&str, &str)]) -> String {

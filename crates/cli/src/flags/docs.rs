@@ -13,10 +13,18 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::{lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp", "lab", "relay", "serve"];
+const PAGES: &[&str] = &[
+    "cp",
+    "bootstrap",
+    "lab",
+    "relay",
+    "serve",
+    "dial",
+    "ssh-config",
+];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -79,6 +87,24 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 "longhaul(1), longhaul-serve.conf(5), sftp-server(8), sshd_config(5)",
             );
         }
+        Some("dial") => {
+            examples_section(&mut rest, DIAL_EXAMPLES);
+            codes_section(&mut rest, exit::DIAL);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-ssh-config(1), ssh_config(5)",
+            );
+        }
+        Some("ssh-config") => {
+            examples_section(&mut rest, SSH_CONFIG_EXAMPLES);
+            codes_section(&mut rest, exit::SSH_CONFIG);
+            see_also_section(&mut rest, "longhaul(1), longhaul-dial(1), ssh_config(5)");
+        }
+        Some("bootstrap") => {
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1)");
+        }
         Some(_) => {
             scp_section(&mut rest);
             examples_section(&mut rest, CP_EXAMPLES);
@@ -92,8 +118,8 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), scp(1), \
-                 ssh(1), ssh_config(5)",
+                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
+                 longhaul-dial(1), longhaul-ssh-config(1), scp(1), ssh(1), ssh_config(5)",
             );
         }
     }
@@ -171,6 +197,28 @@ const SERVE_EXAMPLES: Examples = &[
     (
         "sftp -D \"longhaul serve --stdio --root /srv --read-only\"",
         "Look at it without a network.",
+    ),
+];
+
+const DIAL_EXAMPLES: Examples = &[
+    (
+        "scp -o ProxyUseFdpass=yes -o ProxyCommand='longhaul dial %h %p' -o IPQoS=none big host:",
+        "Upload with a socket that is tuned for the path.",
+    ),
+    (
+        "ssh -o ProxyCommand='longhaul dial --congestion bbr %h %p' host",
+        "Without ProxyUseFdpass the bytes are carried.",
+    ),
+];
+
+const SSH_CONFIG_EXAMPLES: Examples = &[
+    (
+        "longhaul ssh-config 'hpc*' backup",
+        "The lines for these hosts, to look at.",
+    ),
+    (
+        "longhaul ssh-config --write backup",
+        "Append them to ~/.ssh/config, after asking.",
     ),
 ];
 
@@ -338,6 +386,12 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul serve`\n");
     groups_markdown(&mut text, serve_rows);
     codes_markdown(&mut text, exit::SERVE);
+    text.push_str("\n# Flags of `longhaul dial`\n");
+    groups_markdown(&mut text, dial_rows);
+    codes_markdown(&mut text, exit::DIAL);
+    text.push_str("\n# Flags of `longhaul ssh-config`\n");
+    groups_markdown(&mut text, ssh_config_rows);
+    codes_markdown(&mut text, exit::SSH_CONFIG);
     text.push_str("\n# Flags of `longhaul relay`\n");
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);

@@ -134,6 +134,7 @@ fn options(args: &CopyArgs) -> CopyOptions {
         fsync: args.fsync,
         journal: true,
         afresh: args.no_resume,
+        delta: args.delta,
         verify: args.verify,
         manifest: args.manifest.clone(),
     }

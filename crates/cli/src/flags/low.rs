@@ -1,5 +1,7 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod dialing;
+
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,22 +11,36 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
+use transfer::copy::Delta;
 use transfer::sums::Wants;
 
-use crate::flags::command::{COMMAND, OPERANDS, command};
+pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
+use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum LowArgs {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
+    /// `longhaul bootstrap`.
+    Bootstrap {
+        /// How the host is reached.
+        args: Box<CopyArgs>,
+        /// Remove it there.
+        remove: bool,
+    },
     /// `longhaul lab`.
     Lab(Box<LabArgs>),
     /// `longhaul serve`.
     Serve(ServeArgs),
+    /// `longhaul dial`.
+    Dial(Box<DialArgs>),
+    /// `longhaul ssh-config`.
+    SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
     /// `longhaul completions SHELL`.
@@ -49,6 +65,7 @@ pub(crate) struct CopyArgs {
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
     pub(crate) no_resume: bool,
+    pub(crate) delta: Delta,
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,
@@ -72,6 +89,9 @@ pub(crate) struct CopyArgs {
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: Renounced,
     pub(crate) no_window_poll: bool,
+    pub(crate) far: FarUse,
+    /// Send this program to hosts that have none.
+    pub(crate) bootstrap: bool,
     pub(crate) background: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -105,6 +125,10 @@ pub(crate) struct LabArgs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
+    /// The protocol of the longhaul that asked for the marker.
+    pub(crate) marker: Option<u32>,
+    /// What this program's sum has to be.
+    pub(crate) sum: Option<String>,
     pub(crate) listen: Option<String>,
     /// A configuration file, to be obeyed.
     pub(crate) config: Option<PathBuf>,
@@ -221,8 +245,13 @@ pub(crate) fn parse(
     };
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
+        Some(("bootstrap", matches)) => bootstrap_args(matches),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
+        Some(("dial", matches)) => Ok(LowArgs::Dial(Box::new(dialing::dial(matches)?))),
+        Some(("ssh-config", matches)) => {
+            Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
+        }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
@@ -267,6 +296,29 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     }
 }
 
+fn bootstrap_args(matches: &ArgMatches) -> Result<LowArgs, UsageError> {
+    let wrong = |what: &str| usage_of("bootstrap", "[flags] HOST", what);
+    let args = from_rows(bootstrap_rows(), matches);
+    let mut args: CopyArgs = args.map_err(|what| wrong(&what))?;
+    let host = matches.get_one::<OsString>(OPERANDS).cloned();
+    let mut host = host.unwrap_or_default();
+    if !host.as_encoded_bytes().windows(3).any(|w| w == b"://") {
+        host.push(":");
+    }
+    if args.program.is_some() || args.sftp_server.is_some() {
+        return Err(wrong(
+            "-S and -D lead to a program of their own: leave them out",
+        ));
+    }
+    args.sources = vec![host];
+    args.destination = ".".into();
+    let remove = matches.get_flag(REMOVE);
+    Ok(LowArgs::Bootstrap {
+        args: Box::new(args),
+        remove,
+    })
+}
+
 /// Flags that can't be obeyed together.
 fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     let several = |n: Option<u32>| n.is_some_and(|n| n > 1);
@@ -291,6 +343,15 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
             "a program of -S or -D has a cipher of its own: leave --insecure-none-cipher and \
              --insecure-none-mac out",
         );
+    }
+    if foreign && args.far == FarUse::Exec {
+        return Some(
+            "a program of -S or -D is the far end itself, or leads to one that nothing can be \
+             asked of: leave --far-end out",
+        );
+    }
+    if foreign && args.bootstrap {
+        return Some("a program of -S or -D is none to be sent ahead to: leave --bootstrap out");
     }
     if foreign && args.background {
         return Some(
@@ -372,6 +433,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         (false, false) => Err(serve_usage(
             "how clients come is to be said: --stdio, --listen or --config",
         )),
+        (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
         (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
         )),

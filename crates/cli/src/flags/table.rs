@@ -3,6 +3,7 @@
 
 mod connection;
 mod copying;
+mod dial;
 mod lab;
 mod output;
 mod refused;
@@ -10,13 +11,23 @@ mod relay;
 mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{LabArgs, RelayArgs, ServeArgs};
+use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
         .into_iter()
         .flatten()
+}
+
+/// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.
+pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
+    let of_login = ["F", "i", "J", "o", "P", "4", "6", "B", "q", "v"];
+    let all = [connection::ROWS, output::ROWS].into_iter().flatten();
+    all.filter(move |flag| {
+        let letter = flag.short.map(String::from).unwrap_or_default();
+        of_login.contains(&letter.as_str())
+    })
 }
 
 /// The rows of `longhaul lab`.
@@ -29,6 +40,16 @@ pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
 /// The rows of `longhaul serve`.
 pub(crate) fn serve_rows() -> impl Iterator<Item = &'static Flag<ServeArgs>> {
     serve::ROWS.iter()
+}
+
+/// The rows of `longhaul dial`.
+pub(crate) fn dial_rows() -> impl Iterator<Item = &'static Flag<DialArgs>> {
+    dial::ROWS.iter()
+}
+
+/// The rows of `longhaul ssh-config`.
+pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigArgs>> {
+    dial::SSH_CONFIG.iter()
 }
 
 pub(crate) use relay::time as relay_time;
@@ -55,6 +76,8 @@ mod tests {
         unique(rows());
         unique(lab_rows());
         unique(serve_rows());
+        unique(dial_rows());
+        unique(ssh_config_rows());
         unique(relay_rows());
     }
 
@@ -83,6 +106,8 @@ mod tests {
         documented(rows());
         documented(lab_rows());
         documented(serve_rows());
+        documented(dial_rows());
+        documented(ssh_config_rows());
         documented(relay_rows());
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{Outcome, Summary, Verified};
+use transfer::report::{Depth, Outcome, Summary, Verified};
 
 use crate::output::units;
 use plan::FileState;
@@ -32,6 +32,12 @@ pub(crate) fn line(summary: &Summary) -> String {
     if let Some(rate) = units::rate(summary.bytes, summary.elapsed).filter(|_| summary.bytes > 0) {
         text.push_str(&format!(" ({rate})"));
     }
+    if summary.reused > 0 {
+        text.push_str(&format!(
+            ", {} of it from what was there",
+            units::size(summary.reused)
+        ));
+    }
     if let Some(claim) = claim(summary) {
         text.push_str(&format!(", {claim}"));
     }
@@ -41,7 +47,31 @@ pub(crate) fn line(summary: &Summary) -> String {
     if summary.failed > 0 {
         text.push_str(&format!(", {} failed", summary.failed));
     }
+    if let Some(far) = far(summary) {
+        text.push_str(&format!("; {far}"));
+    }
     text
+}
+
+/// What served at the far ends, where that is more than the usual, or less than was to be expected.
+fn far(summary: &Summary) -> Option<String> {
+    let several = summary.far_ends.len() > 1;
+    let said = summary.far_ends.iter().filter_map(|far| {
+        let software = far.software.as_deref().unwrap_or_default();
+        let what = match (far.depth, &far.reason) {
+            (Depth::Exec, _) => format!("by longhaul {software} at the far end"),
+            (Depth::Stock, Some(reason)) if far.less => {
+                format!("by the server's own SFTP server, since {reason}")
+            }
+            _ => return None,
+        };
+        Some(match several {
+            true => format!("{}: {what}", far.host),
+            false => what,
+        })
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// What is taken over of an interrupted run.
@@ -156,7 +186,7 @@ pub(crate) fn failures(summary: &Summary) -> Vec<String> {
 mod tests {
     use std::time::Duration;
 
-    use transfer::report::{Failure, Name};
+    use transfer::report::{Failure, FarEnd, Name};
     use transfer::sums::Algorithm;
 
     use super::*;
@@ -238,6 +268,40 @@ mod tests {
             ..three()
         };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
+    }
+
+    #[test]
+    fn what_served_is_said_where_it_is_not_the_usual() {
+        let with = |far: FarEnd| {
+            line(&Summary {
+                far_ends: vec![far],
+                ..three()
+            })
+        };
+        let stock = FarEnd {
+            reason: Some("there is no longhaul at the far end".to_owned()),
+            ..FarEnd::default()
+        };
+        assert!(with(stock.clone()).ends_with("renamed"));
+        let less = FarEnd {
+            less: true,
+            ..stock.clone()
+        };
+        let said =
+            "renamed; by the server's own SFTP server, since there is no longhaul at the far end";
+        assert!(with(less).ends_with(said));
+        let exec = FarEnd {
+            host: Name(b"h".to_vec()),
+            depth: Depth::Exec,
+            software: Some("0.1.0".to_owned()),
+            ..FarEnd::default()
+        };
+        assert!(with(exec.clone()).ends_with("renamed; by longhaul 0.1.0 at the far end"));
+        let two = Summary {
+            far_ends: vec![stock, exec],
+            ..three()
+        };
+        assert!(line(&two).ends_with("renamed; h: by longhaul 0.1.0 at the far end"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plan::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
-use transfer::report::{Event, Failure, Outcome, SessionReport, Verified};
+use transfer::report::{Event, Failure, FarEnd, Outcome, SessionReport, Verified};
 
 use super::*;
 
@@ -157,6 +157,10 @@ fn examples() -> Vec<String> {
             evidence: LimiterEvidence::default(),
             tried: None,
         }],
+        far_ends: vec![FarEnd {
+            host: name(),
+            ..FarEnd::default()
+        }],
         state: Some(FileState::Closed),
         ..Summary::default()
     };
@@ -220,6 +224,10 @@ fn every_event_is_as_documented_and_every_documented_event_exists() {
             check_object("Verified", &event["verified"], &documented);
             seen.push("Verified".to_owned());
         }
+        for far in event["far_ends"].as_array().into_iter().flatten() {
+            check_object("A far end", far, &documented);
+            seen.push("A far end".to_owned());
+        }
         for session in event["sessions"].as_array().into_iter().flatten() {
             check_object("A session", session, &documented);
             check_object("Evidence", &session["evidence"], &documented);
@@ -251,7 +259,7 @@ fn lines_look_as_they_did() {
     for wanted in [
         r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","synced":false,"verified":true}"#,
         r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
-        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"taken_over":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0}}]}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"taken_over":0,"reused":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0}}],"far_ends":[{"host":{"base64":"Yf8="},"depth":"stock","software":null,"reason":null}]}"#,
     ] {
         assert!(
             lines.iter().any(|line| line == wanted),

@@ -14,6 +14,9 @@ pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 pub struct LaneConfig {
     /// The SSH banner says OpenSSH.
     pub openssh: bool,
+    /// The server is a longhaul that a command starts, whose marker comes before anything else: it
+    /// numbers handles and answers in order as OpenSSH's does.
+    pub ours: bool,
     /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
     /// leave right behind INIT, before VERSION has come.
     pub remembered: Option<ServerInfo>,
@@ -37,6 +40,20 @@ pub struct LaneConfig {
     pub open_files: usize,
     /// How the server reads SYMLINK.
     pub symlink_order: SymlinkOrder,
+    /// Make data smaller for the way, where the server can.
+    pub pack: Pack,
+}
+
+/// Whether data are made smaller for the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pack {
+    /// On paths that are slower than it takes.
+    #[default]
+    Auto,
+    /// Wherever the data allow it.
+    Always,
+    /// They are not.
+    Never,
 }
 
 impl LaneConfig {
@@ -45,6 +62,7 @@ impl LaneConfig {
         const MIB: u64 = 1 << 20;
         Self {
             openssh: false,
+            ours: false,
             remembered: None,
             predict: false,
             slot: pool.slot(),
@@ -65,16 +83,20 @@ impl LaneConfig {
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
+            pack: Pack::default(),
         }
     }
 
     /// Whether all may leave before VERSION comes.
     pub(super) fn early(&self) -> bool {
-        self.openssh
-            && self
-                .remembered
-                .as_ref()
-                .is_some_and(ServerInfo::is_openssh_set)
+        let remembered = self.remembered.as_ref();
+        remembered.is_some_and(|info| self.answers_in_order(info))
+    }
+
+    /// Whether it does, and numbers its handles as OpenSSH's does. What is ours says so itself,
+    /// whatever SSH server stands before it.
+    fn answers_in_order(&self, info: &ServerInfo) -> bool {
+        self.ours || info.is_ours() || self.openssh && info.is_openssh_set()
     }
 }
 
@@ -82,6 +104,7 @@ impl fmt::Debug for LaneConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneConfig")
             .field("openssh", &self.openssh)
+            .field("ours", &self.ours)
             .field("predict", &self.predict)
             .finish_non_exhaustive()
     }
@@ -95,6 +118,12 @@ pub(super) struct Server {
     pub(super) lsetstat: bool,
     pub(super) limits: bool,
     pub(super) expand_path: bool,
+    pub(super) put_file: bool,
+    pub(super) get_file: bool,
+    /// It makes sums of blocks, and copies between open files.
+    pub(super) sums: bool,
+    /// It packs and unpacks.
+    pub(super) zstd: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -117,7 +146,7 @@ const PAGE: u32 = 4096;
 
 impl Server {
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
-        let openssh = config.openssh && info.is_openssh_set();
+        let openssh = config.answers_in_order(info);
         let limits = info.has("limits@openssh.com");
         let mut server = Self {
             posix_rename: info.has("posix-rename@openssh.com"),
@@ -125,6 +154,10 @@ impl Server {
             lsetstat: info.has("lsetstat@openssh.com"),
             limits,
             expand_path: info.has("expand-path@openssh.com"),
+            put_file: info.has("put-file@longhaul"),
+            get_file: info.has("get-file@longhaul"),
+            zstd: info.has("write-zstd@longhaul") && info.has("read-zstd@longhaul"),
+            sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,
             in_order: openssh,
             read: match (openssh, limits) {

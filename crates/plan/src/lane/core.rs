@@ -5,6 +5,7 @@ use sftp::{Client, Handle, Request, RequestId};
 use wire::Block;
 
 use super::config::{LaneConfig, Server};
+use super::packing::Packing;
 use crate::depth::Stamp;
 use crate::{Depth, DiskRequest, JobId, LaneEvent};
 
@@ -36,8 +37,14 @@ pub(super) struct Core {
     pub(super) opens_succeed: bool,
     /// Jobs that want to open.
     pub(super) openers: VecDeque<JobId>,
+    /// Jobs that are one request, for which no handle is opened.
+    pub(super) wholes: VecDeque<JobId>,
     /// Jobs with data to read or write; the first is served until it has none.
     pub(super) streams: VecDeque<JobId>,
+    /// What the next tree is called.
+    pub(super) next_tree: u32,
+    /// Nothing more is asked for of trees.
+    pub(super) lists_held: bool,
     pub(super) stalls_depth: u64,
     pub(super) stalls_disk: u64,
     /// Bytes that may still be asked for or sent, where somebody else says how fast.
@@ -46,6 +53,7 @@ pub(super) struct Core {
     pub(super) paced: u64,
     /// The lowest time to the answer of a READ or WRITE since it was last taken.
     pub(super) answer_time: Option<Duration>,
+    pub(super) packing: Packing,
 }
 
 /// A request on its way.
@@ -73,10 +81,21 @@ pub(super) enum What {
         offset: u64,
         len: u32,
     },
+    /// A READ that may be answered packed.
+    ReadPacked {
+        offset: u64,
+        len: u32,
+    },
     Write {
         offset: u64,
         len: u64,
     },
+    /// All of a file there.
+    PutFile {
+        len: u64,
+    },
+    /// All of a file from there.
+    GetFile,
     Attributes,
     Mode,
     Sync,
@@ -85,6 +104,17 @@ pub(super) enum What {
     Rename,
     RemoveTemp,
     Readdir,
+    /// A part of a tree.
+    Tree,
+    /// hash@longhaul.
+    Sums {
+        offset: u64,
+        len: u64,
+    },
+    /// copy-data.
+    Copied {
+        len: u64,
+    },
     /// The request that is the job, or its n-th step.
     Step(u8),
 }
@@ -101,6 +131,11 @@ const SMALL_AHEAD: u64 = 640 << 10;
 const LONG: Duration = Duration::from_millis(10);
 /// Files are small when a request moves less than this.
 const SMALL: u64 = 16 << 10;
+/// What a file that is there in an older form costs at both ends: hashed, copied and hashed again,
+/// about 300 MB of it a second (docs/design/0009-delta.md).
+const REBUILT: f64 = 300e6;
+/// The rate of a lane is known when it has moved so much.
+const MEASURED: u64 = 64 << 20;
 /// The disk may read this far ahead of what may be in flight.
 const READ_AHEAD: u64 = 1 << 20;
 
@@ -126,12 +161,16 @@ impl Core {
             open: 0,
             opens_succeed: false,
             openers: VecDeque::new(),
+            wholes: VecDeque::new(),
             streams: VecDeque::new(),
+            next_tree: 0,
+            lists_held: false,
             stalls_depth: 0,
             stalls_disk: 0,
             pace: None,
             paced: 0,
             answer_time: None,
+            packing: Packing::default(),
             config,
         }
     }
@@ -166,6 +205,19 @@ impl Core {
         self.sent(id, Some(job), What::Write { offset, len }, len);
     }
 
+    /// Sends a whole file, whose data are in `block`.
+    pub(super) fn send_put_file(&mut self, job: JobId, request: &Request<'_>, block: Block) {
+        let len = block.len() as u64;
+        let id = self.client.request_with(request, block);
+        self.sent(id, Some(job), What::PutFile { len }, len);
+    }
+
+    /// Asks for a whole file, which is expected to have `expected` bytes.
+    pub(super) fn send_get_file(&mut self, job: JobId, path: &[u8], len: u32, expected: u64) {
+        let id = self.client.request(&Request::GetFile { path, len });
+        self.sent(id, Some(job), What::GetFile, expected);
+    }
+
     /// Sends a SYMLINK in the server's order.
     pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
         let id = self.client.symlink(link, points_to);
@@ -178,7 +230,7 @@ impl Core {
         self.sent(id, None, What::Limits, 0);
     }
 
-    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+    pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = Sent {
@@ -197,7 +249,14 @@ impl Core {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
-        if matches!(sent.what, What::Read { .. } | What::Write { .. }) {
+        let moves = |what| {
+            use What as W;
+            matches!(
+                what,
+                W::Read { .. } | W::ReadPacked { .. } | W::Write { .. }
+            )
+        };
+        if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile) {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
         }
@@ -230,6 +289,14 @@ impl Core {
     /// Whether the pace that was set leaves room for more.
     fn is_in_pace(&self) -> bool {
         self.pace.is_none_or(|left| left > self.reading)
+    }
+
+    /// Whether sending a file takes longer than finding out what of it is there: over a long path,
+    /// or one that was seen to be slow.
+    pub(super) fn sends_slower_than_hashing(&self) -> bool {
+        let measured = self.paced >= MEASURED;
+        let slow = measured && self.bytes.rate().is_some_and(|rate| rate < REBUILT);
+        slow || self.bytes.latency().is_some_and(|latency| latency >= LONG)
     }
 
     /// Whether a small request may leave.
@@ -330,7 +397,11 @@ impl Core {
 
     /// An empty block for `len` bytes of file data behind a WRITE header.
     pub(super) fn block(&self, handle: usize, len: usize) -> Block {
-        let reserve = Client::write_reserve(handle);
+        self.block_behind(Client::write_reserve(handle), len)
+    }
+
+    /// The same behind `reserve` bytes.
+    pub(super) fn block_behind(&self, reserve: usize, len: usize) -> Block {
         Block::new(&self.config.pool, self.config.slot, reserve, len)
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Get {
     pub(super) fault: Option<Fault>,
     /// Another lane has done it.
     pub(super) abandoned: bool,
+    /// Several requests are needed: the server has said so, or the file is not small.
+    pub(super) plain: bool,
     /// A part whose end was told; what the server still owes for it nobody waits for.
     pub(super) told: bool,
 }
@@ -83,6 +85,7 @@ impl Get {
             disk_pending: 0,
             fault: None,
             abandoned: false,
+            plain: false,
             told: false,
         }
     }
@@ -109,7 +112,9 @@ impl Get {
 
     /// What is no regular file is never opened: OPEN of a FIFO would hold the server for good.
     pub(super) fn start(&mut self, core: &mut Core) {
-        if self.attrs.is_some() {
+        if self.may_go_whole(core) {
+            core.wholes.push_back(self.id);
+        } else if self.attrs.is_some() {
             core.openers.push_back(self.id);
         } else {
             let path = self.source.clone();
@@ -174,6 +179,15 @@ impl Get {
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
+            What::GetFile => self.on_get_file(core, reply),
+            What::ReadPacked { offset, len } => {
+                match &reply {
+                    Reply::Packed { .. } => core.packed(true),
+                    Reply::Data { last: true, .. } => core.packed(false),
+                    _ => {}
+                }
+                self.on_read(core, offset, len, reply);
+            }
             // All data are here; what a read handle's CLOSE says changes nothing.
             What::Close => self.closed = true,
             _ => {}
@@ -183,22 +197,24 @@ impl Get {
 
     fn on_look(&mut self, core: &mut Core, reply: &Reply) {
         match reply {
-            Reply::Attrs(attrs) => {
-                let attrs = attributes(attrs);
-                let kind = attrs.kind();
-                if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && kind != EntryKind::File {
-                    let what = match kind {
-                        EntryKind::Directory => "it is a directory",
-                        _ => "not a regular file",
-                    };
-                    self.fail(remote(what));
-                } else {
-                    self.attrs = Some(attrs);
-                    core.openers.push_back(self.id);
-                }
-            }
+            Reply::Attrs(attrs) => self.open_if_regular(core, attributes(attrs)),
             Reply::Status(status) => self.fail(remote(status.to_string())),
             _ => {}
+        }
+    }
+
+    /// Nothing but a regular file is read.
+    pub(super) fn open_if_regular(&mut self, core: &mut Core, attrs: Attributes) {
+        let kind = attrs.kind();
+        if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && kind != EntryKind::File {
+            let what = match kind {
+                EntryKind::Directory => "it is a directory",
+                _ => "not a regular file",
+            };
+            self.fail(remote(what));
+        } else {
+            self.attrs = Some(attrs);
+            core.openers.push_back(self.id);
         }
     }
 
@@ -263,6 +279,7 @@ impl Get {
             }
             DiskReply::Finished { .. } => {
                 self.finished = true;
+                self.stored(core);
                 core.event(LaneEvent::State(self.id, FileState::Written));
                 core.event(LaneEvent::State(self.id, FileState::Closed));
                 if self.options.fsync {
@@ -323,10 +340,7 @@ impl Get {
             return;
         };
         self.finishing = true;
-        if size < self.size() {
-            let text = "the file shrank while it was read".to_owned();
-            core.event(LaneEvent::Warning(self.id, text));
-        }
+        self.warn_if_shrunk(core, size);
         let attributes = self.options.kept(self.attrs.unwrap_or_default());
         self.ask_disk(
             core,
@@ -338,6 +352,13 @@ impl Get {
                 fsync: self.options.fsync,
             },
         );
+    }
+
+    pub(super) fn warn_if_shrunk(&self, core: &mut Core, end: u64) {
+        if end < self.size() {
+            let text = "the file shrank while it was read".to_owned();
+            core.event(LaneEvent::Warning(self.id, text));
+        }
     }
 
     /// Its bytes are on their way to the disk: lets go of the target that others still fill.

@@ -43,7 +43,10 @@ impl Get {
         self.reads += 1;
         self.pending += 1;
         let expected = u64::from(len).min(self.size().saturating_sub(offset));
-        core.send_read(self.id, handle, offset, len, expected);
+        match core.packs() {
+            true => core.send_read_packed(self.id, handle, offset, len, expected),
+            false => core.send_read(self.id, handle, offset, len, expected),
+        }
     }
 
     pub(super) fn close(&mut self, core: &mut Core) {
@@ -70,6 +73,25 @@ impl Get {
                     self.reads -= 1;
                     self.arrived(core, offset, len, got);
                 }
+            }
+            Reply::Packed {
+                len: unpacked,
+                bytes,
+            } => {
+                self.reads -= 1;
+                if !self.given_up() && unpacked > 0 {
+                    let n = u64::from(unpacked);
+                    self.unwritten += n;
+                    core.unwritten += n;
+                    let request = DiskRequest::WritePacked {
+                        job: self.id,
+                        offset,
+                        len: unpacked,
+                        packed: bytes,
+                    };
+                    self.ask_disk(core, request);
+                }
+                self.arrived(core, offset, len, unpacked);
             }
             Reply::Status(status) => {
                 self.reads -= 1;

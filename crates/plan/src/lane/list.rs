@@ -172,6 +172,6 @@ impl List {
 }
 
 /// Whether `name` can stand in a directory: anything else could lead out of it (CVE-2019-6111).
-fn is_safe(name: &[u8]) -> bool {
+pub(super) fn is_safe(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|b| matches!(b, b'/' | 0))
 }

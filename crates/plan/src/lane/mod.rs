@@ -2,17 +2,21 @@
 
 mod config;
 mod core;
+mod delta;
 mod ending;
 mod get;
 mod get_data;
+mod get_whole;
 mod list;
+mod list_tree;
+mod packing;
 mod put;
 mod put_data;
 mod put_part;
 mod put_target;
+mod put_whole;
 mod single;
 mod task;
-mod temp_name;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,9 +25,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sftp::{Output, Reply, ServerInfo};
 
-pub use config::{LaneConfig, LaneStats, Random};
+pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
-pub use temp_name::{tagged_name, temp_name};
 
 use self::config::Server;
 use self::core::{Core, What};
@@ -93,7 +96,7 @@ impl Lane {
     pub fn push(&mut self, now: Instant, job: Job) {
         self.core.now = now;
         match job.kind {
-            JobKind::List { .. } => self.waiting.push_front(job),
+            JobKind::List { .. } | JobKind::ListTree { .. } => self.waiting.push_front(job),
             _ => self.waiting.push_back(job),
         }
         self.pump();
@@ -143,6 +146,21 @@ impl Lane {
         self.core.now = now;
         self.core.pace = Some(bytes);
         self.pump();
+    }
+
+    /// Asks for no more of the trees that are being listed, or goes on: what they have told is for
+    /// the owner to hold.
+    pub fn hold_lists(&mut self, now: Instant, hold: bool) {
+        self.core.now = now;
+        if std::mem::replace(&mut self.core.lists_held, hold) && !hold {
+            let ids: Vec<JobId> = self.tasks.keys().copied().collect();
+            for id in ids {
+                if let Some(task) = self.tasks.get_mut(&id) {
+                    let step = task.list_on(&mut self.core);
+                    self.after(id, step);
+                }
+            }
+        }
     }
 
     /// Bytes of file data asked for and sent so far, and a little for each request.
@@ -200,7 +218,8 @@ impl Lane {
         }
         let enough = self.core.requests.target().clamp(64, 4096) as usize;
         // What has not been opened another lane could do sooner.
-        let unopened = self.waiting.len() + self.core.prefetched.max(self.core.openers.len());
+        let unsent = self.core.openers.len() + self.core.wholes.len();
+        let unopened = self.waiting.len() + self.core.prefetched.max(unsent);
         let enough = enough.saturating_sub(self.jobs());
         enough.min((2 * PREFETCH).saturating_sub(unopened))
     }
@@ -214,7 +233,7 @@ impl Lane {
     pub fn predicts(&self) -> bool {
         match self.ready {
             true => self.core.server.predict,
-            false => self.core.config.predict,
+            false => self.core.config.predict && self.core.config.openssh,
         }
     }
 
@@ -227,6 +246,11 @@ impl Lane {
     /// What the server said, to be remembered; `None` before VERSION.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.core.client.info()
+    }
+
+    /// What the server was expected to say.
+    pub fn remembered(&self) -> Option<&ServerInfo> {
+        self.core.config.remembered.as_ref()
     }
 
     /// Fails every job with `reason`, cleaning up behind each; go on driving until
@@ -378,12 +402,18 @@ impl Lane {
             return self.pump_questions();
         }
         loop {
-            let before = (self.core.openers.len(), self.waiting.len());
+            let queued = |lane: &Self| {
+                let core = &lane.core;
+                let unsent = (core.openers.len(), core.wholes.len());
+                (unsent, lane.waiting.len())
+            };
+            let before = queued(self);
             self.pump_streams();
+            self.pump_wholes();
             self.pump_openers();
             self.pump_streams();
             self.pump_waiting();
-            if before == (self.core.openers.len(), self.waiting.len()) {
+            if before == queued(self) {
                 return;
             }
         }
@@ -393,7 +423,7 @@ impl Lane {
     /// rest after it, and whether a target is a directory is known a round trip sooner.
     fn pump_questions(&mut self) {
         let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
-        while self.core.config.openssh
+        while (self.core.config.openssh || self.core.config.ours)
             && let Some(at) = self.waiting.iter().position(|job| !lists(job))
         {
             let question = match &self.waiting[at].kind {
@@ -427,6 +457,22 @@ impl Lane {
             if !task.stream(&mut self.core) {
                 self.core.streams.pop_front();
             }
+        }
+    }
+
+    /// Files that are one request.
+    fn pump_wholes(&mut self) {
+        while let Some(id) = self.core.wholes.front().copied() {
+            let Some(task) = self.tasks.get_mut(&id) else {
+                self.core.wholes.pop_front();
+                continue;
+            };
+            let disk = !task.receives() || self.core.may_read_remote();
+            if !disk || !self.core.has_room() {
+                return;
+            }
+            self.core.wholes.pop_front();
+            task.go_whole(&mut self.core);
         }
     }
 

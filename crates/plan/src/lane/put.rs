@@ -29,6 +29,8 @@ pub(super) struct Put {
     pub(super) tries: u8,
     pub(super) hops: u8,
     pub(super) attempt: Attempt,
+    /// Several requests are needed: the server has said so, or the file is not small.
+    pub(super) plain: bool,
     /// The first cause of failure.
     pub(super) fault: Option<Fault>,
     /// Another lane has done it.
@@ -92,6 +94,8 @@ pub(super) enum Redo {
     Follow,
     /// Write in place.
     Direct(OpenFlags),
+    /// With stock SFTP's requests.
+    Plainly,
 }
 
 /// One go at sending the file.
@@ -141,6 +145,7 @@ impl Put {
             tries: 0,
             hops: 0,
             attempt: Attempt::default(),
+            plain: false,
             fault: None,
             abandoned: false,
             redo: None,
@@ -156,14 +161,9 @@ impl Put {
             Part::Sync => return self.start_sync(core),
             _ => {}
         }
-        if self.target == Target::Unknown {
-            self.send(
-                core,
-                What::Look,
-                &Request::Lstat {
-                    path: &self.path.clone(),
-                },
-            );
+        let whole = self.may_go_whole(core);
+        if !whole {
+            self.look(core);
         }
         let handle = if core.server.predict { 4 } else { Handle::MAX };
         self.attempt.prefetched = true;
@@ -173,7 +173,10 @@ impl Put {
             Part::Whole { source } => DiskRequest::OpenSource {
                 job,
                 path: source.clone(),
-                first: core.block(handle, FIRST),
+                first: match whole {
+                    true => self.whole_block(core, handle),
+                    false => core.block(handle, FIRST),
+                },
             },
             Part::Head { file, .. } | Part::Range { file, .. } => {
                 DiskRequest::Join { job, file: *file }
@@ -183,6 +186,15 @@ impl Put {
         self.ask_disk(core, request);
     }
 
+    /// Asks what stands at the target, where that is not known.
+    pub(super) fn look(&mut self, core: &mut Core) {
+        if self.target == Target::Unknown {
+            let path = std::mem::take(&mut self.path);
+            self.send(core, What::Look, &Request::Lstat { path: &path });
+            self.path = path;
+        }
+    }
+
     pub(super) fn on_reply(
         &mut self,
         core: &mut Core,
@@ -190,6 +202,9 @@ impl Put {
         reply: &Reply,
     ) -> Result<Step, Surprise> {
         self.pending -= 1;
+        if let What::PutFile { len } = what {
+            return Ok(self.on_put_file(core, len, reply));
+        }
         match what {
             What::Open => self.on_open(core, reply)?,
             What::Write { .. } | What::Attributes | What::Sync | What::Close
@@ -280,11 +295,21 @@ impl Put {
                 a.first = Some(first);
                 a.source_open = !eof;
                 if !self.given_up() {
-                    core.openers.push_back(self.id);
+                    self.wait_to_open(core, eof);
                 }
             }
             DiskReply::Joined { .. } => self.on_joined(core),
-            DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block),
+            DiskReply::Read { offset, block, .. } => self.on_read(core, offset, block, None),
+            DiskReply::Packed {
+                offset,
+                len,
+                smaller,
+                block,
+                ..
+            } => {
+                core.packed(smaller);
+                self.on_read(core, offset, block, smaller.then_some(len));
+            }
             DiskReply::Failed { fault, .. } => self.fail(fault),
             _ => {}
         }

@@ -1,11 +1,10 @@
 //! An upload's way from the source into the open file.
 
-use sftp::{Attrs, OpenFlags, Request};
+use sftp::{Attrs, OpenFlags, Request, temp_name};
 use wire::Block;
 
 use super::core::{Core, What};
 use super::put::{FIRST, Part, Put, Target};
-use super::temp_name::temp_name;
 use crate::DiskRequest;
 
 impl Put {
@@ -54,7 +53,7 @@ impl Put {
             return;
         }
         if let Some(first) = self.attempt.first.take() {
-            self.write(core, 0, first);
+            self.write(core, 0, first, None);
         }
         if self.attempt.end.is_none() {
             core.stream(self.id);
@@ -94,34 +93,52 @@ impl Put {
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let most = if risky { FIRST as u64 } else { u64::MAX };
         let len = u64::from(core.server.write).min(left).min(most);
-        let block = core.block(handle.as_bytes().len(), len as usize);
+        let packs = core.packs();
+        let block = match packs {
+            true => core.block_to_pack(handle.as_bytes().len(), len as usize),
+            false => core.block(handle.as_bytes().len(), len as usize),
+        };
         a.next_read += len;
         a.reads.insert(offset, len);
         if left == len {
             a.end = limit;
         }
         core.reading += len;
-        let request = DiskRequest::Read {
-            job: self.id,
-            offset,
-            len: len as usize,
-            block,
+        let (job, len) = (self.id, len as usize);
+        let request = match packs {
+            true => DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                block,
+            },
+            false => DiskRequest::Read {
+                job,
+                offset,
+                len,
+                block,
+            },
         };
         self.ask_disk(core, request);
         true
     }
 
-    fn write(&mut self, core: &mut Core, offset: u64, block: Block) {
+    /// `packed` is how many bytes `block` unpacks to.
+    fn write(&mut self, core: &mut Core, offset: u64, block: Block, packed: Option<u64>) {
         let Some(handle) = self.attempt.handle.clone() else {
             return;
         };
         if block.is_empty() {
             return;
         }
-        self.attempt.written_to = self.attempt.written_to.max(offset + block.len() as u64);
+        let len = packed.unwrap_or(block.len() as u64);
+        self.attempt.written_to = self.attempt.written_to.max(offset + len);
         self.attempt.writes += 1;
         self.pending += 1;
-        core.send_write(self.id, &handle, offset, block);
+        match packed {
+            Some(len) => core.send_write_packed(self.id, &handle, offset, len, block),
+            None => core.send_write(self.id, &handle, offset, block),
+        }
     }
 
     /// Attributes, fsync and CLOSE, once all data have left.
@@ -154,10 +171,14 @@ impl Put {
         self.close(core);
         self.tell_end(core, end);
         // Of a file in parts nobody but who divides it knows.
-        if !matches!(self.part, Part::Whole { .. }) {
-            return;
+        if matches!(self.part, Part::Whole { .. }) {
+            self.warn_if_shrunk(core, end);
         }
-        if end < self.attempt.meta.attributes.size.unwrap_or(0) && !self.attempt.meta.stream {
+    }
+
+    pub(super) fn warn_if_shrunk(&self, core: &mut Core, end: u64) {
+        let meta = &self.attempt.meta;
+        if end < meta.attributes.size.unwrap_or(0) && !meta.stream {
             self.warn(core, "the file shrank while it was read");
         }
     }
@@ -203,20 +224,27 @@ impl Put {
         }
     }
 
-    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, block: Block) {
+    pub(super) fn on_read(
+        &mut self,
+        core: &mut Core,
+        offset: u64,
+        block: Block,
+        packed: Option<u64>,
+    ) {
         let Some(asked) = self.attempt.reads.remove(&offset) else {
             return;
         };
+        let len = packed.unwrap_or(block.len() as u64);
         core.reading = core.reading.saturating_sub(asked);
         if self.given_up() {
             return;
         }
-        let end = offset + block.len() as u64;
-        if (block.len() as u64) < asked {
+        let end = offset + len;
+        if len < asked {
             self.attempt.end = Some(self.attempt.end.map_or(end, |e| e.min(end)));
         }
         if self.attempt.end.is_none_or(|e| offset < e) {
-            self.write(core, offset, block);
+            self.write(core, offset, block, packed);
         }
         if self.attempt.end.is_none() {
             core.stream(self.id);

@@ -1,8 +1,7 @@
-use sftp::{Attrs, Reply, Request, StatusCode};
+use sftp::{Attrs, Reply, Request, StatusCode, temp_name};
 
 use super::core::{Core, What};
 use super::task::{Step, attributes};
-use super::temp_name::temp_name;
 use super::words::{self, refused, remote};
 use crate::journal::Seen;
 use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
@@ -86,8 +85,10 @@ impl Single {
             }
             // Those have their own machines.
             JobKind::Put { .. }
+            | JobKind::PutDelta { .. }
             | JobKind::Get { .. }
             | JobKind::List { .. }
+            | JobKind::ListTree { .. }
             | JobKind::CreateTemp { .. }
             | JobKind::PutRange { .. }
             | JobKind::FinishTemp { .. }

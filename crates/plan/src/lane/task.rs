@@ -1,8 +1,10 @@
 use sftp::{Attrs, Reply};
 
 use super::core::{Core, What};
+use super::delta::Delta;
 use super::get::Get;
 use super::list::List;
+use super::list_tree::ListTree;
 use super::put::{Part, Put};
 use super::single::Single;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
@@ -17,8 +19,10 @@ pub(super) struct Task {
 #[derive(Debug)]
 enum Machine {
     Put(Box<Put>),
+    Delta(Box<Delta>),
     Get(Box<Get>),
     List(List),
+    Tree(ListTree),
     Single(Single),
 }
 
@@ -48,6 +52,15 @@ impl Task {
             } => {
                 let part = Part::Whole { source };
                 Machine::Put(Box::new(Put::new(id, part, target.0, options)))
+            }
+            JobKind::PutDelta {
+                source,
+                target,
+                options,
+                always,
+            } => {
+                let delta = Delta::new(id, source, target.0, options, always);
+                Machine::Delta(Box::new(delta))
             }
             JobKind::CreateTemp {
                 file,
@@ -85,6 +98,7 @@ impl Task {
                 options,
             } => Machine::Get(Box::new(Get::new(id, source.0, target, known, options))),
             JobKind::List { path } => Machine::List(List::new(id, path.0)),
+            JobKind::ListTree { path } => Machine::Tree(ListTree::new(id, path.0)),
             kind => Machine::Single(Single::new(id, kind)),
         };
         Self { job, machine }
@@ -93,9 +107,11 @@ impl Task {
     pub(super) fn start(&mut self, core: &mut Core) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.start(core),
+            Machine::Delta(delta) => return delta.start(core),
             Machine::Get(get) => get.start(core),
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
+            Machine::Tree(tree) => return tree.start(core),
             Machine::Single(single) => return single.start(core),
         }
         Step::Goes
@@ -104,9 +120,27 @@ impl Task {
     pub(super) fn open(&mut self, core: &mut Core) {
         match &mut self.machine {
             Machine::Put(put) => put.open(core),
+            Machine::Delta(delta) => delta.open(core),
             Machine::Get(get) => get.open(core),
             Machine::List(list) => list.open(core),
-            Machine::Single(_) => {}
+            Machine::Tree(_) | Machine::Single(_) => {}
+        }
+    }
+
+    /// Its turn to be sent, or asked for, in one request has come.
+    pub(super) fn go_whole(&mut self, core: &mut Core) {
+        match &mut self.machine {
+            Machine::Put(put) => put.go_whole(core),
+            Machine::Get(get) => get.go_whole(core),
+            Machine::Delta(_) | Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => {}
+        }
+    }
+
+    /// Listings may go on.
+    pub(super) fn list_on(&mut self, core: &mut Core) -> Step {
+        match &mut self.machine {
+            Machine::Tree(tree) => tree.settle(core),
+            _ => Step::Goes,
         }
     }
 
@@ -118,8 +152,9 @@ impl Task {
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
         match &mut self.machine {
             Machine::Put(put) => put.stream(core),
+            Machine::Delta(delta) => delta.stream(core),
             Machine::Get(get) => get.stream(core),
-            Machine::List(_) | Machine::Single(_) => false,
+            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => false,
         }
     }
 
@@ -131,8 +166,10 @@ impl Task {
     ) -> Result<Step, Surprise> {
         match &mut self.machine {
             Machine::Put(put) => put.on_reply(core, what, &reply),
+            Machine::Delta(delta) => delta.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
+            Machine::Tree(tree) => Ok(tree.on_reply(core, reply)),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
         }
     }
@@ -140,8 +177,9 @@ impl Task {
     pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.on_disk(core, reply),
+            Machine::Delta(delta) => delta.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
-            Machine::List(_) | Machine::Single(_) => Step::Goes,
+            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => Step::Goes,
         }
     }
 
@@ -152,6 +190,7 @@ impl Task {
                 put.cancel(fault, leaving);
                 put.settle(core)
             }
+            Machine::Delta(delta) => delta.cancel(core, fault, leaving),
             Machine::Get(get) => {
                 get.fail(fault);
                 get.settle(core)
@@ -159,6 +198,10 @@ impl Task {
             Machine::List(list) => {
                 list.fail(fault);
                 list.settle(core)
+            }
+            Machine::Tree(tree) => {
+                tree.fail(fault);
+                tree.settle(core)
             }
             // One round trip, and done.
             Machine::Single(_) => Step::Goes,
@@ -184,8 +227,9 @@ impl Task {
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
+            Machine::Delta(delta) => delta.temporary(),
             Machine::Single(single) => single.temporary(),
-            Machine::Get(_) | Machine::List(_) => None,
+            Machine::Get(_) | Machine::List(_) | Machine::Tree(_) => None,
         }
     }
 
@@ -194,6 +238,7 @@ impl Task {
         let job = self.job.id;
         match &self.machine {
             Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
+            Machine::Delta(delta) if delta.holds_source() => Some(DiskRequest::CloseSource { job }),
             Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
             _ => None,
         }

@@ -49,7 +49,9 @@ fn trimmed(mut path: &[u8]) -> &[u8] {
 /// Where a job puts something.
 pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
     match kind {
-        JobKind::Put { target, .. } | JobKind::CreateTemp { target, .. } => Some(&target.0),
+        JobKind::Put { target, .. }
+        | JobKind::PutDelta { target, .. }
+        | JobKind::CreateTemp { target, .. } => Some(&target.0),
         JobKind::MakeDir { path, .. }
         | JobKind::SetAttributes { path, .. }
         | JobKind::MakeSymlink { path, .. } => Some(&path.0),

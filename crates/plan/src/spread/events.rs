@@ -66,6 +66,12 @@ impl Spread {
         }
         match of {
             Of::Whole => match (&event, over) {
+                // It cannot be rebuilt from what is there, or that does not pay.
+                (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
+                    if matches!(queued.job.kind, JobKind::PutDelta { .. }) =>
+                {
+                    self.put_plainly(queued);
+                }
                 // Too long for a lane that predicts handles.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
                     queued.whole = true;
@@ -160,14 +166,36 @@ impl Spread {
             if self.cancelled.is_none() {
                 self.events.push_back(SpreadEvent::Restarted(id));
             }
-            if let JobKind::Put { options, .. } | JobKind::Get { options, .. } =
-                &mut queued.job.kind
+            if let JobKind::Put { options, .. }
+            | JobKind::PutDelta { options, .. }
+            | JobKind::Get { options, .. } = &mut queued.job.kind
                 && let Some(keep) = &mut options.keep
             {
                 keep.again = keep.again.wrapping_add(1);
             }
             self.queue(queued, true);
         }
+    }
+
+    fn put_plainly(&mut self, mut queued: Queued) {
+        let id = queued.job.id;
+        if let JobKind::PutDelta {
+            source,
+            target,
+            options,
+            ..
+        } = queued.job.kind
+        {
+            queued.job.kind = JobKind::Put {
+                source,
+                target,
+                options,
+            };
+        }
+        if self.cancelled.is_none() {
+            self.events.push_back(SpreadEvent::Restarted(id));
+        }
+        self.queue(queued, true);
     }
 
     fn part_lost(&mut self, id: JobId, part: JobId, why: &str) {

@@ -514,7 +514,9 @@ impl Spread {
             _ if split => &mut self.large,
             _ => &mut self.waiting,
         };
-        match again {
+        // Everything in a tree waits for its listing, which holds no handle and suits any lane.
+        let first = again || matches!(queued.job.kind, JobKind::ListTree { .. });
+        match first {
             true => queue.push_front(queued),
             false => queue.push_back(queued),
         }

@@ -195,7 +195,10 @@ impl Spread {
                     patience = NAMING;
                 }
                 Some((_, Assigned::Whole(queued))) => {
-                    if matches!(&queued.job.kind, JobKind::Put { options, .. } if options.fsync) {
+                    let kind = &queued.job.kind;
+                    let syncs = matches!(kind, JobKind::Put { options, .. } if options.fsync);
+                    // A cold disk takes long for what is asked at once.
+                    if syncs || matches!(kind, JobKind::PutDelta { .. }) {
                         return SYNCING;
                     }
                 }

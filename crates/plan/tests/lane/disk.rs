@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use plan::delta::compare;
 use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use sftp::packed::{Packer, Unpacker};
 use testkit::sftp_model::Rng;
 
 pub(crate) struct Disk {
@@ -149,8 +151,11 @@ impl Disk {
             .map(|(rng, most)| Duration::from_nanos(rng.below(most.as_nanos() as u64 + 1)));
         let at = now + self.latency + late.unwrap_or_default();
         let kind = match request {
-            DiskRequest::Read { .. } => Some(false),
-            DiskRequest::Write { .. } => Some(true),
+            DiskRequest::Read { .. }
+            | DiskRequest::ReadPacked { .. }
+            | DiskRequest::Compare { .. }
+            | DiskRequest::Search { .. } => Some(false),
+            DiskRequest::Write { .. } | DiskRequest::WritePacked { .. } => Some(true),
             _ => None,
         };
         let order = self.order.entry(request.job()).or_insert(Order {
@@ -214,6 +219,85 @@ impl Disk {
                 block.truncate(taken);
                 DiskReply::Read { job, offset, block }
             }
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                mut block,
+            } => {
+                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                    return failed(job, "read of a source that is not open");
+                };
+                let data = source.data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(..len).unwrap_or(data);
+                let mut packed = Vec::new();
+                let smaller = Packer::new().expect("memory").pack(data, &mut packed);
+                let taken = block.append(if smaller { &packed } else { data });
+                block.truncate(taken);
+                DiskReply::Packed {
+                    job,
+                    offset,
+                    len: data.len() as u64,
+                    smaller,
+                    block,
+                }
+            }
+            DiskRequest::WritePacked {
+                job,
+                offset,
+                len,
+                packed,
+            } => match Unpacker::new().expect("memory").unpack(&packed, len) {
+                Some(bytes) => self.write(job, offset, &[bytes.into()]),
+                None => {
+                    let file = self.joined.get(&job).copied().unwrap_or(job);
+                    if let Some(target) = self.targets.get_mut(&file) {
+                        target.incomplete = true;
+                    }
+                    failed(job, "it does not unpack")
+                }
+            },
+            DiskRequest::Compare {
+                job,
+                key,
+                block,
+                offset,
+                len,
+                basis,
+            } => {
+                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                    return failed(job, "comparison of a source that is not open");
+                };
+                let data = source.data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(..len).unwrap_or(data);
+                DiskReply::Compared {
+                    job,
+                    offset,
+                    len: data.len() as u64,
+                    compared: compare(&key, block, offset, data, &basis),
+                }
+            }
+            DiskRequest::Search {
+                job,
+                basis,
+                from,
+                to,
+                size,
+            } => {
+                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                    return failed(job, "search for a source that is not open");
+                };
+                let seen = size.min(to + basis.ahead() as u64);
+                let data = source.data.get(from as usize..seen as usize);
+                let data = data.unwrap_or_default();
+                let found = basis.search(from, data, (to - from) as usize, seen == size);
+                DiskReply::Searched {
+                    job,
+                    from,
+                    to,
+                    found,
+                }
+            }
             DiskRequest::Join { job, file } => {
                 if let Some(path) = self.open.get(&file).cloned() {
                     self.open.insert(job, path);
@@ -261,6 +345,24 @@ impl Disk {
                 }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));
+                DiskReply::Finished { job }
+            }
+            DiskRequest::StoreTarget {
+                job,
+                target,
+                pieces,
+                attributes,
+                ..
+            } => {
+                let data: Vec<u8> = pieces.concat();
+                if self
+                    .full_at
+                    .is_some_and(|n| self.written + data.len() as u64 > n)
+                {
+                    return failed(job, "no space left on device");
+                }
+                self.written += data.len() as u64;
+                self.files.insert(target, (data, attributes));
                 DiskReply::Finished { job }
             }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },

@@ -3,9 +3,7 @@ use std::time::Duration;
 use plan::Attributes;
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
-use crate::world::{Mode, World, bytes, config, link};
-
-const MODES: [Mode; 3] = [Mode::Remembered, Mode::Predicting, Mode::Plain];
+use crate::world::{MODES, Mode, World, bytes, config, link};
 
 fn known(size: u64) -> Option<Attributes> {
     Some(Attributes {

@@ -1,10 +1,13 @@
 //! Lanes against a model of the server, in virtual time.
 
+mod delta;
 mod disk;
 mod gets;
 mod injected;
 mod lists;
+mod packing;
 mod puts;
 mod round_trips;
 mod surprises;
+mod whole;
 mod world;

@@ -4,9 +4,7 @@ use plan::{JobKind, PutOptions};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
-use crate::world::{Mode, World, bytes, config, link, remote};
-
-const MODES: [Mode; 3] = [Mode::Remembered, Mode::Predicting, Mode::Plain];
+use crate::world::{MODES, Mode, World, bytes, config, link, remote};
 
 fn plain_put(w: &mut World, data: &[u8], target: &str) -> plan::JobId {
     w.put(data.to_vec(), target, PutOptions::default())

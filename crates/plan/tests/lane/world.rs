@@ -47,12 +47,20 @@ pub(crate) enum Mode {
     Predicting,
     /// Nothing predicted.
     Plain,
+    /// The server is ours, behind OpenSSH's sshd.
+    Ours,
 }
 
+pub(crate) const MODES: [Mode; 4] = [Mode::Remembered, Mode::Predicting, Mode::Plain, Mode::Ours];
+
 pub(crate) fn info() -> ServerInfo {
+    info_of(&Personality::openssh())
+}
+
+pub(crate) fn info_of(server: &Personality) -> ServerInfo {
     ServerInfo {
         version: 3,
-        extensions: Personality::openssh().extensions,
+        extensions: server.extensions.clone(),
         limits: None,
     }
 }
@@ -69,7 +77,11 @@ pub(crate) fn config(mode: Mode, seed: u64) -> LaneConfig {
 
 impl World {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self::with(config(mode, 1), Personality::openssh(), link(), 1)
+        let server = match mode {
+            Mode::Ours => Personality::ours(),
+            _ => Personality::openssh(),
+        };
+        Self::with(config(mode, 1), server, link(), 1)
     }
 
     pub(crate) fn with(

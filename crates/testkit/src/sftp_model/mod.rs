@@ -2,10 +2,12 @@
 //! its table of handles, its limits, extensions and error codes; and, where a test asks for it,
 //! as other servers do, or as none should.
 
+mod blocks;
 mod faults;
 mod fs;
 mod handles;
 mod link;
+mod ours;
 mod serve;
 mod server;
 mod witness;

@@ -91,6 +91,23 @@ impl SftpModel {
                 self.say(id, &Response::ExtendedReply { body });
                 Ok(())
             }
+            Request::PutFile {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                data,
+            } if self.has(&request) => self.put_file(id, (path, flags), (tag, mode), &attrs, data),
+            Request::GetFile { path, len } if self.has(&request) => self.get_file(id, path, len),
+            Request::Hash { .. }
+            | Request::CopyData { .. }
+            | Request::WriteZstd { .. }
+            | Request::ReadZstd { .. }
+                if self.has(&request) =>
+            {
+                self.serve_blocks(id, request)
+            }
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }
     }
@@ -133,7 +150,7 @@ impl SftpModel {
     }
 
     /// The file a handle is open on.
-    fn inode(&mut self, handle: &[u8], writing: bool) -> Result<u64, StatusCode> {
+    pub(super) fn inode(&mut self, handle: &[u8], writing: bool) -> Result<u64, StatusCode> {
         match self.handles.get_mut(handle) {
             Some(Open::File {
                 inode,

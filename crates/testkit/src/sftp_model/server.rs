@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, Piece, Request, RequestId, Response, Splitter, StatusCode,
-    StatusText, Version, frame,
+    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
+    StatusCode, StatusText, Version, frame,
 };
 use wire::{Field, Rest};
 
@@ -41,6 +41,15 @@ impl Personality {
         }
     }
 
+    /// `longhaul serve`, which answers as OpenSSH does and has extensions of its own.
+    pub fn ours() -> Self {
+        let own = OUR_EXTENSIONS.iter();
+        let own = own.map(|(n, d)| (n.as_bytes().to_vec(), d.as_bytes().to_vec()));
+        let mut ours = Self::openssh();
+        ours.extensions.extend(own);
+        ours
+    }
+
     /// A server without extensions, with long random handles, that answers READs with at most
     /// 64 KiB.
     pub fn other() -> Self {
@@ -62,6 +71,14 @@ type Change = Box<dyn FnOnce(&mut Fs) + Send>;
 pub struct SftpModel {
     /// What it serves.
     pub fs: Fs,
+    /// Its sums are those of other blocks.
+    pub lies_about_sums: bool,
+    /// What it has packed unpacks to less than it says.
+    pub lies_about_lengths: bool,
+    /// Bytes that copy-data has copied.
+    pub copied: u64,
+    /// Bytes of files that came or went packed.
+    pub packed: u64,
     pub(super) personality: Personality,
     splitter: Splitter,
     greeted: bool,
@@ -70,6 +87,8 @@ pub struct SftpModel {
     injects: Vec<(Inject, usize)>,
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
+    /// Bytes that get-file answers more than it was asked for.
+    pub excess: u64,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
     rng: Rng,
@@ -80,6 +99,10 @@ impl SftpModel {
     pub fn new(fs: Fs, personality: Personality) -> Self {
         Self {
             fs,
+            lies_about_sums: false,
+            lies_about_lengths: false,
+            copied: 0,
+            packed: 0,
             splitter: Splitter::new(256 * 1024),
             greeted: false,
             handles: Handles::new(personality.handles),
@@ -88,6 +111,7 @@ impl SftpModel {
             injects: Vec::new(),
             changes: Vec::new(),
             hostile: Vec::new(),
+            excess: 0,
             log: Vec::new(),
             most_open: 0,
             rng: Rng::new(5),

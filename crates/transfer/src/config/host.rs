@@ -21,6 +21,8 @@ pub struct HostConfig {
     pub user: String,
     /// ProxyJump and ProxyCommand.
     pub proxy: Proxy,
+    /// ProxyUseFdpass: ProxyCommand hands over a connected socket and ends.
+    pub proxy_passes_socket: bool,
     /// AddressFamily.
     pub family: AddressFamily,
     /// BindAddress.

@@ -33,6 +33,7 @@ const SETTINGS: &[Setting] = settings! {
     "user" => |c, v| c.user = one(v)?.into();
     "proxyjump" => |c, v| if let Some(hops) = jump(one(v)?)? { c.proxy = Proxy::Jump(hops) };
     "proxycommand" => |c, v| if one(v)? != "none" { c.proxy = Proxy::Command(one(v)?.into()) };
+    "proxyusefdpass" => |c, v| c.proxy_passes_socket = boolean(one(v)?)?;
     "addressfamily" => |c, v| c.family = family(one(v)?)?;
     "bindaddress" => |c, v| c.bind_address = Some(one(v)?.into());
     "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?;
@@ -155,6 +156,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         port: query.port.unwrap_or(22),
         user: query.user.clone().unwrap_or_else(|| user.name.clone()),
         proxy: Proxy::Direct,
+        proxy_passes_socket: false,
         family: query.family,
         bind_address: None,
         connect_timeout: None,

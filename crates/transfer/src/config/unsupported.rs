@@ -38,8 +38,6 @@ const TABLE: &[Unsupported] = table! {
         ssh-agent (ssh-add -s)");
     "bindinterface" OFF => Warn("BindInterface is not supported: the system chooses the \
         interface; BindAddress is");
-    "proxyusefdpass" OFF => Warn("ProxyUseFdpass is not supported: the ProxyCommand has to pass \
-        the data on itself");
     "tunnel" OFF => Warn("Tunnel is not supported: no tunnel device is opened");
     "permitlocalcommand" OFF => Warn("PermitLocalCommand is not supported: LocalCommand is not \
         run");

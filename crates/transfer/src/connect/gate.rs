@@ -4,6 +4,8 @@ use sftp::ServerInfo;
 use ssh::auth::{AuthConfig, Identity, Method, Prompt};
 use zeroize::Zeroizing;
 
+use crate::session::Seen;
+
 /// What a connection is bound to: for the agent (session-bind@openssh.com).
 #[derive(Clone, Copy, Debug)]
 pub struct Binding<'a> {
@@ -61,6 +63,9 @@ pub trait Gate: Send {
 
     /// The SFTP server has said what it is.
     fn server(&mut self, info: &ServerInfo);
+
+    /// Whether there is a longhaul at the far end was found out.
+    fn far(&mut self, _: &Seen) {}
 
     /// What was sent early was refused, and the connection begins again step by step.
     fn forget(&mut self);

@@ -1,13 +1,15 @@
 //! A host as ssh_config and the command line describe it, reached and ready for a session.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sftp::ServerInfo;
+use socket2::SockRef;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, preferred_order};
@@ -17,8 +19,10 @@ use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
+use super::far::{self, FarUse};
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
+use super::passing::passed_socket;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
@@ -27,6 +31,7 @@ use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
 use crate::operand::Destination;
+use crate::session::Known;
 
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
@@ -57,6 +62,8 @@ pub struct Surroundings {
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
+    /// Whether a longhaul at the far end is used.
+    pub far: FarUse,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -151,6 +158,11 @@ pub(super) fn start(
             alive_count: config.alive_count_max,
         },
         remembered: memory.as_ref().and_then(remembered),
+        far: match hops {
+            0 => far::known(around.far, memory.as_ref(), SystemTime::now()),
+            _ => Known::default(),
+        },
+        served_by: far::command(far::placed(memory.as_ref())),
         env: environment(&config),
         timeout: config.connect_timeout,
         renounced: match hops {
@@ -225,12 +237,15 @@ fn propose(
         }
         None => Guess::ByVersion,
     };
+    let info = memory.and_then(remembered);
+    let is_ours = info.is_some_and(|(_, info)| info.is_ours());
     let proposal = Proposal {
         kex,
         host_key,
         ciphers: config.ciphers.within(&ciphers).map_err(text)?,
         macs: config.macs.within(&macs).map_err(text)?,
-        compress: config.compression,
+        // Its data come packed, and once is enough.
+        compress: config.compression && !is_ours,
     };
     Ok((proposal, guess))
 }
@@ -323,7 +338,22 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                     .map_err(|e| format!("cannot connect to {name} port {port}: {e}"))
             }))
         }
-        Proxy::Command(command) => Ok(Box::new(move || run_proxy(&name, &command))),
+        Proxy::Command(command) if config.proxy_passes_socket => {
+            let tuning = Tuning {
+                dscp: around.dscp,
+                keepalive: config.tcp_keep_alive,
+                congestion: around.congestion.clone(),
+                ..Tuning::default()
+            };
+            let patience = config.connect_timeout;
+            Ok(Box::new(move || {
+                passed_by(&name, &command, patience, &tuning)
+            }))
+        }
+        Proxy::Command(command) => Ok(Box::new(move || {
+            let (ours, child) = run_proxy(&name, &command)?;
+            Ok(Stream::Command(ours, child))
+        })),
         Proxy::Jump(through) => {
             let around = around.clone();
             Ok(Box::new(move || {
@@ -334,8 +364,8 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
 }
 
 /// ProxyCommand: a shell runs it, with a socket as its standard input and output.
-fn run_proxy(name: &str, command: &str) -> Result<Stream, String> {
-    let fail = |e: std::io::Error| format!("{name}: ProxyCommand cannot be run: {e}");
+fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, Child), String> {
+    let fail = |e: io::Error| format!("{name}: ProxyCommand cannot be run: {e}");
     let (ours, theirs) = UnixStream::pair().map_err(fail)?;
     let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
     let output = OwnedFd::from(theirs.try_clone().map_err(fail)?);
@@ -346,7 +376,40 @@ fn run_proxy(name: &str, command: &str) -> Result<Stream, String> {
         .stdout(Stdio::from(output))
         .spawn()
         .map_err(fail)?;
-    Ok(Stream::Command(ours, child))
+    Ok((ours, child))
+}
+
+/// ProxyCommand with ProxyUseFdpass: it has connected a socket, hands it over and ends.
+fn passed_by(
+    name: &str,
+    command: &str,
+    patience: Option<Duration>,
+    tuning: &Tuning,
+) -> Result<Stream, String> {
+    let (ours, mut child) = run_proxy(name, command)?;
+    let socket = passed_socket(&ours, patience).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the ProxyCommand has ended without".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
+            io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
+            _ => error.to_string(),
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
+    })?;
+    // ssh waits for it as well; here nothing else has to.
+    std::thread::spawn(move || child.wait());
+    let address = SockRef::from(&socket).local_addr();
+    match address.map(|address| address.as_socket()) {
+        Ok(Some(_)) => {
+            let stream = TcpStream::from(socket);
+            // Whoever made it may have tuned it already, and it may be gone, which shows soon.
+            let _ = tuning.accepted(&stream);
+            Ok(Stream::Tcp(stream))
+        }
+        _ => Ok(Stream::Jump(UnixStream::from(socket), None)),
+    }
 }
 
 /// ProxyJump: each hop carries the connection to the next.

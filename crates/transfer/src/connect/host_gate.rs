@@ -9,13 +9,15 @@ use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::far;
 use super::gate::{Binding, Credentials, Gate, Visit};
 use crate::config::HostConfig;
 use crate::escape;
 use crate::identity::Identities;
 use crate::known_hosts::{self, HostName, KnownHosts};
-use crate::memory::{AcceptedKey, HostMemory, Memories};
+use crate::memory::{AcceptedKey, FarMemory, HostMemory, Memories};
 use crate::prompt::{Kind, Prompt};
+use crate::session::Seen;
 
 /// A prompt that several hosts of a run share: one question at a time.
 pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
@@ -133,6 +135,15 @@ impl HostGate {
             .as_ref()
             .filter(|m| m.host_key == self.fingerprint);
         same.map(|m| m.learned.clone()).unwrap_or_default()
+    }
+
+    /// The same of a longhaul there.
+    fn known_of_the_far_end(&self) -> Option<FarMemory> {
+        let same = self
+            .memory
+            .as_ref()
+            .filter(|m| m.host_key == self.fingerprint);
+        same.and_then(|m| m.far.clone())
     }
 
     fn save(&self, memory: &HostMemory) {
@@ -378,6 +389,7 @@ impl Gate for HostGate {
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
             // Of the path, which is the same whatever the server was updated to.
             learned: self.known_of_the_path(),
+            far: self.known_of_the_far_end(),
             ..HostMemory::default()
         };
         if self.memory.as_ref() != Some(&memory) {
@@ -399,6 +411,17 @@ impl Gate for HostGate {
         let Some(extensions) = extensions else { return };
         if memory.sftp_extensions != extensions {
             memory.sftp_extensions = extensions;
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn far(&mut self, seen: &Seen) {
+        let Some(mut memory) = self.memory.clone() else {
+            return;
+        };
+        memory.far = far::memory(seen, memory.far.as_ref(), SystemTime::now());
+        if self.memory.as_ref() != Some(&memory) {
             self.save(&memory);
             self.memory = Some(memory);
         }

@@ -90,8 +90,12 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
                     debug!("jump: {}", why.unwrap_or_default());
                     over = true;
                 }
+                LinkEvent::Refused(_, why) => {
+                    debug!("jump: {why}");
+                    over = true;
+                }
                 LinkEvent::Says(text) => debug!("jump: {text}"),
-                LinkEvent::Exited(..) | LinkEvent::Over(_) => {}
+                LinkEvent::Exited(..) | LinkEvent::Over(_) | LinkEvent::Restarted => {}
             }
         }
         if !write_held(local, &mut held) || over {

@@ -2,18 +2,22 @@
 
 mod again;
 mod agent_channels;
+mod far;
 mod gate;
 mod host;
 mod host_gate;
 mod jump;
+mod passing;
 mod ssh_link;
 mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
+pub use far::{FarUse, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
+pub use passing::{pass_socket, passed_socket};
 pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};
 pub use stream::Stream;
 pub use tcp::{Dial, DialError, Family};

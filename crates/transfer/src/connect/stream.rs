@@ -18,7 +18,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// To the child (ProxyCommand), which is ended with it.
     Command(UnixStream, Child),
-    /// To a thread that carries it through another connection (ProxyJump).
+    /// To a thread that carries it through another connection (ProxyJump), or to whoever passed
+    /// the socket.
     Jump(UnixStream, Option<JoinHandle<()>>),
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
-use plan::{Attributes, Direction, EntryKind};
+use plan::{Attributes, Direction, EntryKind, TreeStep};
 
 use super::engine::{End, Engine};
 use crate::walk::local_path;
@@ -58,12 +58,22 @@ impl Engine<'_> {
 
     /// Tells the session at the source what a listing has brought.
     pub(super) fn announce_listed(&self, entries: &[(Vec<u8>, Attributes)]) {
+        self.announce_found(entries.iter().map(|(_, attributes)| attributes));
+    }
+
+    /// The same of a part of a tree.
+    pub(super) fn announce_tree(&self, steps: &[TreeStep]) {
+        self.announce_found(steps.iter().filter_map(|step| match step {
+            TreeStep::Entry(_, attributes) => Some(attributes),
+            _ => None,
+        }));
+    }
+
+    fn announce_found<'a>(&self, found: impl Iterator<Item = &'a Attributes>) {
         let mut count = Count::default();
-        for (_, attributes) in entries {
-            if attributes.kind() == EntryKind::File {
-                count.files += 1;
-                count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
-            }
+        for attributes in found.filter(|a| a.kind() == EntryKind::File) {
+            count.files += 1;
+            count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
         }
         self.expect(End::Source, Direction::Down, count);
     }

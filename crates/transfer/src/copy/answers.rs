@@ -20,6 +20,13 @@ impl Engine<'_> {
                     self.on_progress(file, role, n);
                 }
             }
+            LaneEvent::Reused(id, n) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.reused += n;
+                }
+            }
             LaneEvent::State(id, state) => {
                 if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
                     && *role != Role::RelayGet
@@ -46,6 +53,13 @@ impl Engine<'_> {
                     }
                 }
             },
+            LaneEvent::Tree(id, steps) => {
+                if let Some((_, Purpose::Walk(walk, tag))) = self.jobs.get(&id) {
+                    let (walk, tag) = (*walk, *tag);
+                    self.announce_tree(&steps);
+                    self.walks.handle(walk, tag, Answer::Tree(steps));
+                }
+            }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
@@ -182,8 +196,13 @@ impl Engine<'_> {
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
-        if let Some((_, Purpose::Boot(_))) = self.jobs.get(&id) {
-            self.keeper.boot_lost = true;
+        match self.jobs.get(&id) {
+            Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.walks.handle(walk, tag, Answer::Restarted);
+            }
+            _ => {}
         }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
@@ -191,6 +210,7 @@ impl Engine<'_> {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
             task.taken = 0;
+            task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {
                 let target = task.target.clone();
                 let target = self.shown(End::Target, &target);

@@ -14,8 +14,8 @@ use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
 use super::{Connect, CopyOptions};
 use crate::cancel::Cancel;
-use crate::report::{Event, FAILURES_KEPT, Failure, Name, Outcome, Progress, Summary};
-use crate::session::{Session, SessionEvent};
+use crate::report::{Event, FAILURES_KEPT, Failure, FarEnd, Name, Outcome, Progress, Summary};
+use crate::session::{Ended, Session, SessionEvent};
 use crate::walk::DirId;
 
 /// Jobs and held items under way before sources are asked for more. The path of a gigabit at 114 ms
@@ -220,10 +220,13 @@ impl<'a> Engine<'a> {
             return;
         };
         self.verify.end();
-        if let Some(mut report) = session.finish() {
-            report.host = Name(name.into_bytes());
+        let host = Name(name.into_bytes());
+        let Ended { report, far } = session.finish();
+        if let Some(mut report) = report {
+            report.host = host.clone();
             self.summary.sessions.push(report);
         }
+        self.summary.far_ends.push(FarEnd { host, ..far });
     }
 
     fn has_room(&self) -> bool {

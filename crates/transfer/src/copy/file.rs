@@ -4,6 +4,7 @@ use std::sync::Arc;
 use plan::journal::Seen;
 use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
 
+use super::Delta;
 use super::engine::{End, Engine, Purpose};
 use super::guess::{Guess, TargetIs, Verdict};
 use super::keep::Start;
@@ -48,6 +49,8 @@ pub(super) struct FileTask {
     pub(super) keep: Option<Box<Keep>>,
     /// Bytes that an earlier run has sent.
     pub(super) taken: u64,
+    /// Bytes that an older form of it had, at the receiving end.
+    pub(super) reused: u64,
     /// What stands at its target, when that was asked.
     pub(super) seen: Option<Seen>,
     /// Where an earlier run may have left it.
@@ -159,6 +162,7 @@ impl Engine<'_> {
             entry: None,
             keep: None,
             taken: 0,
+            reused: 0,
             seen: None,
             looking: Looking::default(),
             relay: None,
@@ -218,11 +222,8 @@ impl Engine<'_> {
         match (self.source.is_some(), self.target.is_some()) {
             (false, false) => self.copy_here(id),
             (false, true) => {
-                let kind = JobKind::Put {
-                    source: local_path(&source),
-                    target: RemotePath(target),
-                    options,
-                };
+                let size = task.size.unwrap_or(0);
+                let kind = put(self.options.delta, size, (source, target), options);
                 self.submit_file(End::Target, kind, id);
             }
             (true, false) => {
@@ -449,6 +450,7 @@ impl Engine<'_> {
         let taken = task.taken.min(task.confirmed);
         self.summary.bytes += task.confirmed - taken;
         self.summary.taken_over += taken;
+        self.summary.reused += task.reused;
         self.note_done(&task);
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         if let Some(attributes) = task.attributes {
@@ -479,6 +481,34 @@ impl FileTask {
         self.sums = None;
         // The source may be another by now.
         self.attributes = None;
+    }
+}
+
+/// An upload: of what may be there in an older form, the difference is sent.
+fn put(
+    delta: Delta,
+    size: u64,
+    (source, target): (Vec<u8>, Vec<u8>),
+    options: PutOptions,
+) -> JobKind {
+    let (source, target) = (local_path(&source), RemotePath(target));
+    let left = options
+        .keep
+        .as_ref()
+        .is_some_and(|keep| keep.left.is_some());
+    let whole = options.inplace || options.fresh || left || size < plan::delta::LEAST;
+    match delta {
+        Delta::Auto | Delta::Always if !whole => JobKind::PutDelta {
+            source,
+            target,
+            options,
+            always: delta == Delta::Always,
+        },
+        _ => JobKind::Put {
+            source,
+            target,
+            options,
+        },
     }
 }
 

@@ -67,10 +67,24 @@ pub struct CopyOptions {
     pub journal: bool,
     /// Take nothing over of what an earlier run wrote down, and remove what it left.
     pub afresh: bool,
+    /// Send only what the far end does not have in an older form of a file.
+    pub delta: Delta,
     /// Compare each file with its source when it is there; needs [`Connect::ledger`].
     pub verify: bool,
     /// Write the sums of all files here; needs [`Connect::ledger`].
     pub manifest: Option<PathBuf>,
+}
+
+/// Whether what a server of ours has in an older form of a file is copied there instead of sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delta {
+    /// Where that takes less time.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    Always,
+    /// Files are sent.
+    Never,
 }
 
 /// What to copy where.

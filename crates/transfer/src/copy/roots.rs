@@ -171,7 +171,8 @@ impl Engine<'_> {
                     self.walks.forget_listing(id);
                 }
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                self.walks.begin_walk(id, walk, target);
+                let trees = self.source_lists_trees();
+                self.walks.begin_walk(id, walk, target, trees);
             }
             EntryKind::Directory => {}
             EntryKind::File => self.begin_root_file(root, attributes),

@@ -52,6 +52,8 @@ pub(super) struct Walks {
     pub(super) remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were asked for together with what the root is.
     ahead: BTreeMap<WalkId, Ahead>,
+    /// The source was told to list no more for now.
+    holds: bool,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
 }
@@ -140,11 +142,21 @@ impl Walks {
     }
 
     /// The root is a directory, which `walk` begins with: what was asked before is not asked again.
-    pub(super) fn begin_walk(&mut self, id: WalkId, mut walk: RemoteWalk, target: Vec<u8>) {
+    /// The rest is listed in `trees` where the server can.
+    pub(super) fn begin_walk(
+        &mut self,
+        id: WalkId,
+        mut walk: RemoteWalk,
+        target: Vec<u8>,
+        trees: bool,
+    ) {
         let held = match self.ahead.remove(&id) {
             Some(Ahead::Held(answers)) => walk.poll_request().map(|asks| (asks.tag, answers)),
             _ => None,
         };
+        if trees {
+            walk.list_in_trees();
+        }
         let walking = Remote::Walking(Box::new(walk), target);
         self.remote.insert(id, walking);
         if let Some((tag, answers)) = held {
@@ -227,15 +239,28 @@ impl Engine<'_> {
         None
     }
 
+    pub(super) fn source_lists_trees(&self) -> bool {
+        let server = self.source.as_ref().and_then(|s| s.session.server_info());
+        server.is_some_and(|info| info.has("list-tree@longhaul"))
+    }
+
     /// Lets walks ask what they want to know.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
+        let mut holds = false;
         for (id, remote) in &mut self.walks.remote {
             if let Remote::Walking(walk, _) = remote {
+                holds |= walk.holds();
                 while let Some(request) = walk.poll_request() {
                     questions.push((*id, request));
                 }
             }
+        }
+        if holds != self.walks.holds
+            && let Some(side) = &self.source
+        {
+            self.walks.holds = holds;
+            side.session.hold_lists(holds);
         }
         for (id, request) in questions {
             self.submit(End::Source, request.kind, Purpose::Walk(id, request.tag));
@@ -354,7 +379,7 @@ mod tests {
             for answer in answers {
                 walks.listed_ahead(id, answer);
             }
-            walks.begin_walk(id, walk(), b"to".to_vec());
+            walks.begin_walk(id, walk(), b"to".to_vec(), false);
             for answer in late {
                 walks.listed_ahead(id, answer);
             }
@@ -373,7 +398,7 @@ mod tests {
         walks.forget_listing(id);
         walks.listed_ahead(id, Answer::Failed("no directory".to_owned()));
         assert!(walks.ahead.is_empty());
-        walks.begin_walk(id, walk(), b"to".to_vec());
+        walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }
 }

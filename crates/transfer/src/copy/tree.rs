@@ -226,13 +226,13 @@ impl Engine<'_> {
             .is_some_and(|d| d.state != DirState::Failed)
     }
 
-    /// OpenSSH's server answers one request after the other: a directory may be made in one
+    /// OpenSSH's server and ours answer one request after the other: a directory may be made in one
     /// whose own making is not answered yet.
     fn server_works_in_order(&self) -> bool {
         self.target
             .as_ref()
             .and_then(|side| side.session.server_info())
-            .is_some_and(sftp::ServerInfo::is_openssh_set)
+            .is_some_and(sftp::ServerInfo::answers_in_order)
     }
 
     fn make_dir(&mut self, key: DirKey) {

@@ -49,31 +49,37 @@ impl Check {
                 job,
                 seekable: true,
             },
-            DiskRequest::Write { offset, pieces, .. } => {
-                let len = pieces.iter().map(|p| p.len() as u64).sum();
-                let mut state = self.lock();
-                state.early.insert(offset, pieces);
-                while let Some(pieces) = {
-                    let next = state.next;
-                    state.early.remove(&next)
-                } {
-                    for piece in pieces {
-                        self.feed(&mut state, &piece);
-                    }
-                }
-                match state.next > self.size {
-                    true => DiskReply::Failed {
-                        job,
-                        fault: Fault {
-                            what: "it is longer than what was copied".to_owned(),
-                            remote: true,
-                        },
-                    },
-                    false => DiskReply::Written { job, offset, len },
-                }
-            }
+            DiskRequest::Write { offset, pieces, .. } => match self.write(offset, pieces) {
+                Ok(len) => DiskReply::Written { job, offset, len },
+                Err(fault) => DiskReply::Failed { job, fault },
+            },
+            DiskRequest::StoreTarget { pieces, .. } => match self.write(0, pieces) {
+                Ok(_) => DiskReply::Finished { job },
+                Err(fault) => DiskReply::Failed { job, fault },
+            },
             DiskRequest::FinishTarget { .. } => DiskReply::Finished { job },
             _ => DiskReply::Released { job },
+        }
+    }
+
+    fn write(&self, offset: u64, pieces: Vec<Bytes>) -> Result<u64, Fault> {
+        let len = pieces.iter().map(|p| p.len() as u64).sum();
+        let mut state = self.lock();
+        state.early.insert(offset, pieces);
+        while let Some(pieces) = {
+            let next = state.next;
+            state.early.remove(&next)
+        } {
+            for piece in pieces {
+                self.feed(&mut state, &piece);
+            }
+        }
+        match state.next > self.size {
+            true => Err(Fault {
+                what: "it is longer than what was copied".to_owned(),
+                remote: true,
+            }),
+            false => Ok(len),
         }
     }
 

@@ -7,7 +7,7 @@ use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
-use super::{Finish, adopt_target, create_target, local_fault, open_source};
+use super::{Finish, adopt_target, create_target, delta, local_fault, open_source, packed};
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
@@ -67,6 +67,22 @@ pub(super) fn execute_on_files(
             Err(e) => Err(failed(e)),
         },
         (
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                block,
+            },
+            Some(JobFile::Source(source)),
+        ) => {
+            let reply = packed::read(&source, job, (offset, len), block, ticket);
+            Ok((reply.map_err(failed)?, None))
+        }
+        (request @ (DiskRequest::Compare { .. } | DiskRequest::Search { .. }), file) => {
+            let reply = delta::execute(request, file.as_ref()).map_err(failed)?;
+            Ok((reply, None))
+        }
+        (
             DiskRequest::CreateTarget {
                 job,
                 target,
@@ -124,6 +140,33 @@ pub(super) fn execute_on_files(
             target.finish(finish).map_err(failed)?;
             Ok((DiskReply::Finished { job }, None))
         }
+        (
+            DiskRequest::StoreTarget {
+                job,
+                target,
+                inplace,
+                replace_link,
+                keep,
+                pieces,
+                attributes,
+                preserve,
+                fsync,
+            },
+            _,
+        ) => {
+            let kept = keep.map(|keep| (*keep, false));
+            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            target.sums = ledger.map(|ledger| ledger.open(job));
+            let size = target.write(0, pieces).map_err(failed)?;
+            let finish = Finish {
+                size,
+                attributes,
+                preserve,
+                fsync,
+            };
+            target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job }, None))
+        }
         (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
             let mtime = target.sync().map_err(failed)?;
             Ok((DiskReply::Synced { job, mtime }, None))
@@ -148,7 +191,9 @@ pub(super) fn execute_on_files(
         }
         (request, _) => {
             let what = match request {
-                DiskRequest::Read { .. } => "it was not open for reading",
+                DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
+                    "it was not open for reading"
+                }
                 _ => "it was not open for writing",
             };
             Err(failed(io::Error::other(what)))

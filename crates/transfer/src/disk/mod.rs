@@ -5,8 +5,10 @@
 
 mod adopt;
 mod check;
+mod delta;
 mod error;
 mod execute;
+mod packed;
 mod pool;
 mod relay;
 mod source;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plan::{DiskReply, DiskRequest, JobId};
 
 use super::execute::execute_on_files;
-use super::{Check, Relay, Source, Target, local_fault};
+use super::{Check, Relay, Source, Target, local_fault, packed};
 use crate::sums::{Ledger, Ticket};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
@@ -268,7 +268,13 @@ impl Shared {
         let shared = shares(slot.queue.front()?);
         // Writes to one file wait for its lock in the kernel, spinning, and sums want them in
         // order: one thread does them all.
-        let writes = matches!(slot.queue.front(), Some(DiskRequest::Write { .. }));
+        let front = slot.queue.front();
+        let writes = front.is_some_and(|r| {
+            matches!(
+                r,
+                DiskRequest::Write { .. } | DiskRequest::WritePacked { .. }
+            )
+        });
         if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
             return None;
         }
@@ -282,8 +288,11 @@ impl Shared {
         };
         // In the order in which they are handed out, so that the thread before is waited for.
         let ticket = match (&request, &file) {
-            (DiskRequest::Read { offset, len, .. }, Some(JobFile::Source(source))) => {
-                let sums = source.sums.as_ref();
+            (
+                DiskRequest::Read { offset, len, .. } | DiskRequest::ReadPacked { offset, len, .. },
+                Some(JobFile::Source(source)),
+            ) => {
+                let sums = source.sums.as_ref().filter(|_| !source.is_summed());
                 sums.map(|sums| sums.promise(*offset, *len as u64))
             }
             _ => None,
@@ -326,6 +335,20 @@ impl Shared {
             file,
             ticket,
         } = next;
+        let job = request.job();
+        let request = match packed::unpacked(request) {
+            Ok(request) => request,
+            Err(e) => {
+                if let Some(JobFile::Target(target)) = &file {
+                    target.spoil();
+                }
+                let fault = plan::Fault {
+                    what: e.to_string(),
+                    remote: true,
+                };
+                return (Some(DiskReply::Failed { job, fault }), None);
+            }
+        };
         if let Some(JobFile::Check(check)) = file {
             let reply = check.handle(request);
             return (Some(reply), Some(JobFile::Check(check)));
@@ -334,7 +357,6 @@ impl Shared {
             relay.handle(request, self);
             return (None, Some(JobFile::Relay(relay)));
         }
-        let job = request.job();
         if let DiskRequest::Join { file, .. } = request {
             return match self.file_of(file) {
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
@@ -362,7 +384,13 @@ impl Shared {
 fn shares(request: &DiskRequest) -> bool {
     matches!(
         request,
-        DiskRequest::Read { .. } | DiskRequest::Write { .. } | DiskRequest::SyncTarget { .. }
+        DiskRequest::Read { .. }
+            | DiskRequest::Compare { .. }
+            | DiskRequest::Search { .. }
+            | DiskRequest::ReadPacked { .. }
+            | DiskRequest::WritePacked { .. }
+            | DiskRequest::Write { .. }
+            | DiskRequest::SyncTarget { .. }
     )
 }
 

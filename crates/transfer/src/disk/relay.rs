@@ -91,8 +91,13 @@ impl Relay {
 
     /// Takes a request; answers now or once there are data or room.
     pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
-        if let (Some(sums), DiskRequest::Write { offset, pieces, .. }) = (&self.sums, &request) {
-            sums.add(*offset, pieces.iter().map(AsRef::as_ref));
+        let writes = match &request {
+            DiskRequest::Write { offset, pieces, .. } => Some((*offset, pieces)),
+            DiskRequest::StoreTarget { pieces, .. } => Some((0, pieces)),
+            _ => None,
+        };
+        if let (Some(sums), Some((offset, pieces))) = (&self.sums, writes) {
+            sums.add(offset, pieces.iter().map(AsRef::as_ref));
         }
         let mut state = self.lock();
         match request {
@@ -115,6 +120,19 @@ impl Relay {
                 len,
                 block,
             } => state.read(shared, job, offset, len, block, false),
+            // What is passed on is not packed, and was unpacked.
+            DiskRequest::ReadPacked {
+                job,
+                offset,
+                len,
+                block,
+            } => state.read(shared, job, offset, len, block, false),
+            // Nobody rebuilds what is passed on.
+            DiskRequest::Compare { job, .. }
+            | DiskRequest::Search { job, .. }
+            | DiskRequest::WritePacked { job, .. } => {
+                shared.reply(DiskReply::Released { job });
+            }
             DiskRequest::CloseSource { job } => {
                 state.abandon();
                 shared.reply(DiskReply::Released { job });
@@ -129,7 +147,16 @@ impl Relay {
                 job,
                 offset,
                 pieces,
-            } => state.write(shared, job, offset, pieces),
+            } => {
+                let len = pieces.iter().map(|p| p.len() as u64).sum();
+                let written = DiskReply::Written { job, offset, len };
+                state.write(shared, written, job, offset, pieces);
+            }
+            DiskRequest::StoreTarget { job, pieces, .. } => {
+                let finished = DiskReply::Finished { job };
+                state.end = Some(pieces.iter().map(|p| p.len() as u64).sum());
+                state.write(shared, finished, job, 0, pieces);
+            }
             DiskRequest::FinishTarget { job, size, .. } => {
                 state.end = Some(size);
                 state.settle();
@@ -151,7 +178,15 @@ impl Relay {
 }
 
 impl State {
-    fn write(&mut self, shared: &Arc<Shared>, job: JobId, offset: u64, pieces: Vec<Bytes>) {
+    /// Takes bytes of `job`, which is told `done` when there is room for more.
+    fn write(
+        &mut self,
+        shared: &Arc<Shared>,
+        done: DiskReply,
+        job: JobId,
+        offset: u64,
+        pieces: Vec<Bytes>,
+    ) {
         let mut at = offset;
         for piece in pieces {
             let len = piece.len() as u64;
@@ -161,8 +196,6 @@ impl State {
             }
             at += len;
         }
-        let len = at - offset;
-        let written = DiskReply::Written { job, offset, len };
         if self.abandoned {
             let fault = Fault {
                 what: "the other host failed".to_owned(),
@@ -170,7 +203,8 @@ impl State {
             };
             shared.reply(DiskReply::Failed { job, fault });
         } else {
-            self.withheld.push_back((Arc::clone(shared), written, len));
+            let len = at - offset;
+            self.withheld.push_back((Arc::clone(shared), done, len));
         }
         self.settle();
     }

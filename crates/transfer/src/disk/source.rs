@@ -24,6 +24,8 @@ pub(crate) struct Source {
     file: File,
     /// Of what is read, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// All of it is summed as it is compared: what is read of it once more is not.
+    summed: AtomicBool,
     /// What was asked for at once was not in memory: the rest is not looked for there.
     cold: AtomicBool,
     /// It is known to be on a file system that is memory.
@@ -52,6 +54,7 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
     let source = Source {
         file,
         sums: None,
+        summed: AtomicBool::new(false),
         cold: AtomicBool::new(false),
         in_memory: false,
     };
@@ -93,6 +96,32 @@ impl Source {
             block.clear();
         }
         all
+    }
+
+    /// Appends `len` bytes at `offset` to `out`, or what of them the file has.
+    pub(super) fn append(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let end = out.len() + len;
+        let start = out.len();
+        while out.len() < end {
+            let at = offset + (out.len() - start) as u64;
+            if sys::append_at(&self.file, out, end - out.len(), at)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums what was read of it to be compared.
+    pub(super) fn sum(&self, offset: u64, bytes: &[u8]) {
+        if let Some(sums) = &self.sums {
+            self.summed.store(true, Ordering::Relaxed);
+            sums.add(offset, std::iter::once(bytes));
+        }
+    }
+
+    /// Whether it is compared as a whole.
+    pub(super) fn is_summed(&self) -> bool {
+        self.summed.load(Ordering::Relaxed)
     }
 
     /// There is more to read than the first block: lets the kernel read further ahead, and looks

@@ -280,6 +280,11 @@ impl Target {
         written
     }
 
+    /// What was to be written of it is not there.
+    pub(super) fn spoil(&self) {
+        self.incomplete.store(true, Ordering::Relaxed);
+    }
+
     fn write_pieces(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
         let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
         if let Form::Stream(stream) = &self.form {

@@ -33,6 +33,35 @@ pub struct SessionReport {
     pub tried: Option<Tried>,
 }
 
+/// What served at the far end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FarEnd {
+    /// As the user wrote it.
+    pub host: Name,
+    /// How deep longhaul was there.
+    pub depth: Depth,
+    /// The version of the longhaul there, where one served.
+    pub software: Option<String>,
+    /// Why it was not more, one clause.
+    pub reason: Option<String>,
+    /// There should have been more: the reason is worth telling.
+    #[serde(skip)]
+    pub less: bool,
+}
+
+/// What serves at the far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// The SSH server's own SFTP server.
+    #[default]
+    Stock,
+    /// A longhaul that was started through the SSH server, in its place.
+    Exec,
+    /// longhaul is the SSH server, or the SFTP server that it has.
+    Server,
+}
+
 /// Times in seconds, as everywhere in the events.
 fn figures<S: Serializer>(e: &LimiterEvidence, serializer: S) -> Result<S::Ok, S::Error> {
     let LimiterEvidence {

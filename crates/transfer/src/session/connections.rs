@@ -153,6 +153,8 @@ impl Driver {
         id: ConnectionId,
         why: &str,
     ) -> Option<(Connection, Vec<LaneId>)> {
+        // First: whether the server ended it for the question is noted on it.
+        self.asked_lost(id);
         let at = self.connections.iter().position(|on| on.id == id)?;
         let gone = self.connections.remove(at);
         self.execs_lost(id, why);
@@ -204,12 +206,12 @@ impl Driver {
             }
         }
         let lanes = &self.lanes;
-        let execs = &self.execs;
+        let (execs, far) = (&self.execs, &self.far);
         let closed = &self.closed;
         let unused = |on: &Connection| {
             let lanes = lanes.iter().any(|lane| lane.id.connection == on.id);
             let ending = closed.keys().any(|(of, _)| *of == on.id);
-            on.retiring && !lanes && !ending && !execs.any_on(on.id)
+            on.retiring && !lanes && !ending && !execs.any_on(on.id) && !far.any_on(on.id)
         };
         if let Some(at) = self.connections.iter().position(unused) {
             self.connections.remove(at).link.finish();

@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::far::FarSide;
 use super::flight::Flying;
 use super::growing::Growing;
 use super::lanes::LaneOnChannel;
@@ -19,9 +20,8 @@ use super::reconnect::Reconnecting;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
-use super::{Bell, ChannelId, Command, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, ChannelId, Command, Ended, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
-use crate::report::SessionReport;
 
 /// Why a lane is closed at this end.
 pub(super) const STALLED: &str = "it stood still while others moved";
@@ -52,6 +52,7 @@ pub(super) struct Driver {
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: Execs,
+    pub(super) far: FarSide,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
@@ -85,6 +86,8 @@ pub(super) struct Driver {
     pub(super) heard: Instant,
     /// The run ends: nobody waits for what is not done.
     pub(super) leaving: bool,
+    /// Nothing more is asked for of trees.
+    pub(super) lists_held: bool,
 }
 
 impl Driver {
@@ -107,6 +110,7 @@ impl Driver {
             )?,
             lanes: Vec::new(),
             execs: Execs::default(),
+            far: FarSide::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),
             owed: Owed::default(),
@@ -129,11 +133,12 @@ impl Driver {
             reconnecting: Reconnecting::default(),
             heard: now,
             leaving: false,
+            lists_held: false,
             options,
         })
     }
 
-    pub(super) fn run(mut self) -> Option<SessionReport> {
+    pub(super) fn run(mut self) -> Ended {
         let mut events = Events::with_capacity(64);
         let mut at_once = true;
         while !self.over {
@@ -164,7 +169,10 @@ impl Driver {
             }
         }
         self.learn();
-        let account = self.account();
+        let account = Ended {
+            report: self.account(),
+            far: self.far.account(),
+        };
         drop(self.lanes);
         for on in self.connections {
             on.link.finish();
@@ -203,6 +211,7 @@ impl Driver {
             .chain(self.spread.poll_timeout())
             .chain(self.next_look())
             .chain(self.next_reconnect())
+            .chain(self.far_deadline())
             .min()
     }
 
@@ -220,6 +229,8 @@ impl Driver {
         }
         self.reconnect(now);
         self.open_lanes(now);
+        self.ask_far(now);
+        self.hurry_far(now);
         self.run_execs();
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
@@ -228,6 +239,8 @@ impl Driver {
         self.obey(now);
         self.pace(now);
         self.drain_lanes(now);
+        self.take_over(now);
+        self.drain_asked(now);
         // What is given out now is begun in the next turn, which nothing else may announce.
         more |= self.obey(now);
         self.close_what_is_free(now);
@@ -274,6 +287,12 @@ impl Driver {
                 }
                 Ok(Command::Expect(direction, files, bytes)) => {
                     self.growing.expect(direction, files, bytes);
+                }
+                Ok(Command::HoldLists(hold)) => {
+                    self.lists_held = hold;
+                    for on in &mut self.lanes {
+                        on.lane.hold_lists(now, hold);
+                    }
                 }
                 Ok(Command::Joined(link)) => self.joined(now, link),
                 Err(TryRecvError::Empty) => return,
@@ -346,19 +365,33 @@ impl Driver {
                         throttle.spend(bytes.len());
                     }
                     let Some(at) = self.lane_on(connection, channel) else {
-                        self.exec_said(connection, channel, bytes);
+                        if !self.asked_said(now, connection, channel, &bytes) {
+                            self.exec_said(connection, channel, bytes);
+                        }
                         continue;
                     };
-                    if let Err(e) = self.lanes[at].lane.handle_input(now, bytes) {
-                        self.lane_ended(now, at, e);
+                    let heard = self.lanes[at].hear(now, bytes);
+                    let (greeting, error) = match heard {
+                        Ok(greeting) => (greeting, None),
+                        Err(error) => (None, Some(error)),
+                    };
+                    self.far_heard(at, greeting);
+                    if let Some(error) = error {
+                        self.lane_ended(now, at, error);
                     }
-                    self.note_server();
                 }
-                LinkEvent::Closed(channel, why) => {
-                    let Some(at) = self.lane_on(connection, channel) else {
-                        continue;
+                LinkEvent::Closed(..) | LinkEvent::Refused(..) => {
+                    let refused = matches!(event, LinkEvent::Refused(..));
+                    let (channel, why) = match event {
+                        LinkEvent::Closed(channel, why) => (channel, why),
+                        LinkEvent::Refused(channel, why) => (channel, Some(why)),
+                        _ => continue,
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
+                    let Some(at) = self.lane_on(connection, channel) else {
+                        self.asked_closed(now, (connection, channel), &why, refused);
+                        continue;
+                    };
                     self.spread.lane_is_over(now, self.lanes[at].id);
                     self.lanes[at].lane.handle_closed(&why);
                     self.lane_ended(now, at, LaneError::Closed(why));
@@ -368,20 +401,10 @@ impl Driver {
                         self.spread.lane_is_over(now, lane);
                     }
                 }
+                LinkEvent::Restarted => self.far.begin_again(),
                 LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
                 LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
             }
-        }
-    }
-
-    fn note_server(&mut self) {
-        if self.ends.server.get().is_none()
-            && let Some(info) = self.lanes.iter().find_map(|on| on.lane.server_info())
-        {
-            if let Some(on) = self.connections.first_mut() {
-                on.link.server_seen(info);
-            }
-            let _ = self.ends.server.set(info.clone());
         }
     }
 

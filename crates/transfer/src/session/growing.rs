@@ -40,7 +40,7 @@ impl Growing {
     /// A job was pushed.
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
-            JobKind::Put { .. } => Direction::Up,
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => Direction::Up,
             JobKind::Get { .. } => Direction::Down,
             _ => return,
         };

@@ -1,9 +1,12 @@
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use plan::{ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport};
+use sftp::{Greeting, Preamble};
 
 use super::ChannelId;
 use super::driver::Driver;
+use super::far::{STARTS, check, not_ours};
 use super::flight::{Flying, level};
 use super::yielding::LENGTH;
 
@@ -27,6 +30,12 @@ pub(super) struct LaneOnChannel {
     pub(super) listing: bool,
     /// Gets nothing more, and is closed when it has nothing left.
     pub(super) retiring: bool,
+    /// To a longhaul that a command has started.
+    pub(super) served: bool,
+    /// Until that one has shown itself.
+    pub(super) preamble: Option<Preamble>,
+    /// Since when it could have.
+    pub(super) awaited: Option<Instant>,
     /// Bytes that receivers confirmed.
     pub(super) bytes: u64,
     /// Time that data waited for the channel's window, and since when they do.
@@ -39,6 +48,25 @@ pub(super) struct LaneOnChannel {
 }
 
 impl LaneOnChannel {
+    /// Takes what comes on its channel; with the greeting of a longhaul, once.
+    pub(super) fn hear(
+        &mut self,
+        now: Instant,
+        mut bytes: Bytes,
+    ) -> Result<Option<Greeting>, LaneError> {
+        let mut greeting = None;
+        if let Some(preamble) = &mut self.preamble {
+            let taken = preamble.take(&mut bytes);
+            let taken = taken.map_err(|what| LaneError::Closed(not_ours(what)))?;
+            let Some(ours) = taken else { return Ok(None) };
+            check(&ours).map_err(LaneError::Closed)?;
+            self.preamble = None;
+            greeting = Some(ours);
+        }
+        self.lane.handle_input(now, bytes)?;
+        Ok(greeting)
+    }
+
     /// Gives it a job, which the spreader has taken off what it may still want.
     pub(super) fn give(&mut self, now: Instant, job: Job) {
         self.lane.push(now, job);
@@ -57,6 +85,7 @@ impl Driver {
         if self.spread.is_idle() || self.over {
             return;
         }
+        self.learn_far();
         if !self.lanes.iter().any(|on| !on.listing && !on.retiring) {
             self.open_data_lane(now);
         }
@@ -131,9 +160,35 @@ impl Driver {
         predict: bool,
         listing: bool,
     ) -> Option<LaneId> {
+        let served = self.far.serves().is_some();
+        let on = self.new_lane(now, connection, predict, listing, served);
+        let on = match on {
+            None if served => self.new_lane(now, connection, predict, listing, false)?,
+            on => on?,
+        };
+        let (id, report) = (on.id, LaneReport::of(&on.lane));
+        self.spread.lane_opened(now, id, listing, report);
+        self.changed = true;
+        self.lanes.push(on);
+        Some(id)
+    }
+
+    /// A lane that the spreader does not know yet; `served` by a longhaul that a command starts, or
+    /// by the stock server.
+    pub(super) fn new_lane(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        predict: bool,
+        listing: bool,
+        served: bool,
+    ) -> Option<LaneOnChannel> {
         let on = self.connection(connection)?;
         let peer = on.link.peer()?;
-        let channel = on.link.open_channel()?;
+        let channel = match served {
+            true => on.link.open_served()?,
+            false => on.link.open_channel()?,
+        };
         let id = LaneId {
             connection,
             channel: on.opened,
@@ -145,10 +200,16 @@ impl Driver {
         });
         let mut config = LaneConfig::new(on.link.pool(), random);
         config.openssh = peer.openssh;
+        config.ours = served;
+        config.pack = self.options.pack;
         // What the first lane heard holds for the others: their requests need not wait for it.
-        let heard = self.ends.server.get().filter(|_| peer.openssh);
-        config.remembered = peer.remembered.or_else(|| heard.cloned());
-        config.predict = predict && peer.openssh;
+        let heard = self.far.stock();
+        let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
+        config.remembered = match served {
+            true => self.far.serves().cloned(),
+            false => peer.remembered.or(heard),
+        };
+        config.predict = predict;
         let background = self.yielding.is_some();
         if background {
             config.length = LENGTH;
@@ -158,23 +219,24 @@ impl Driver {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);
         }
+        lane.hold_lists(now, self.lists_held);
         let report = LaneReport::of(&lane);
-        self.spread.lane_opened(now, id, listing, report);
-        self.changed = true;
-        self.lanes.push(LaneOnChannel {
+        Some(LaneOnChannel {
             id,
             channel,
             lane,
             listing,
             retiring: false,
+            served,
+            preamble: served.then(Preamble::default),
+            awaited: None,
             bytes: 0,
             blocked: Duration::ZERO,
             blocked_since: None,
             reported: Some(report),
             paced: 0,
             answered: 0,
-        });
-        Some(id)
+        })
     }
 
     /// Tells the spreader what lanes can take, where that has changed.
@@ -296,6 +358,10 @@ impl Driver {
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {
         let on = &mut self.lanes[at];
         while let Some(event) = on.lane.poll_event() {
+            if event.job() == STARTS {
+                self.far.note_starts(event);
+                continue;
+            }
             if let LaneEvent::Progress(_, n) = event {
                 on.bytes += n;
             }

@@ -19,6 +19,44 @@ pub struct Peer {
     pub openssh: bool,
     /// What its SFTP server said the last time.
     pub remembered: Option<ServerInfo>,
+    /// Whether there is a longhaul.
+    pub far: Known,
+}
+
+/// What is known of a longhaul at the far end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is not asked for, and why.
+    Never(&'static str),
+    /// The SSH server itself is one.
+    Server,
+    /// Nothing. What is copied may be too little to ask, unless the user insists.
+    Unknown {
+        /// The user does.
+        insists: bool,
+    },
+    /// It answered the last time, and this is what it announced.
+    Serves(ServerInfo),
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self::Never("the server is a program of this machine's")
+    }
+}
+
+/// What was found out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// One answered.
+    Serves {
+        /// Its version.
+        software: String,
+        /// What it announced.
+        info: ServerInfo,
+    },
+    /// None did.
+    Absent,
 }
 
 /// A way to a server that carries one or more channels.
@@ -37,12 +75,21 @@ pub trait Link: Send {
     /// The SFTP server has said what it is; worth remembering for the next visit.
     fn server_seen(&mut self, _: &ServerInfo) {}
 
+    /// Whether there is a longhaul was found out.
+    fn far_seen(&mut self, _: &Seen) {}
+
     /// Memory for what is sent; its slot is the payload of one packet.
     fn pool(&self) -> Pool;
 
     /// Opens one more channel; what is sent on it before it is confirmed waits. `None` when the
     /// link carries no more.
     fn open_channel(&mut self) -> Option<ChannelId>;
+
+    /// The same, with a longhaul that a command starts in place of the stock SFTP server. `None`
+    /// also where there is no way to run a command.
+    fn open_served(&mut self) -> Option<ChannelId> {
+        None
+    }
 
     /// Opens a channel on which the server runs `command`; what it writes comes as data of the
     /// channel, and its end as [`LinkEvent::Exited`]. `None` where no command can be run.
@@ -190,8 +237,13 @@ pub struct SendWindow {
 pub enum LinkEvent {
     /// Bytes of a channel.
     Data(ChannelId, Bytes),
-    /// A channel ended or was refused; why, when that is known.
+    /// A channel ended, or what it was to be for was refused; why, when that is known.
     Closed(ChannelId, Option<String>),
+    /// The server has no further channel, and why.
+    Refused(ChannelId, String),
+    /// All channels are gone: the connection begins again without predictions. A `Closed` for each
+    /// follows.
+    Restarted,
     /// The other side has ended a channel that this one had closed before: what was at work on it
     /// there is over.
     Over(ChannelId),

@@ -22,7 +22,14 @@ pub(super) struct Ending {
 /// What the loop does when a lane or a whole connection is lost.
 impl Driver {
     /// A lane's channel is gone: what it had to do is done on another.
-    pub(super) fn lane_ended(&mut self, now: Instant, at: usize, error: LaneError) {
+    pub(super) fn lane_ended(&mut self, now: Instant, at: usize, mut error: LaneError) {
+        let ours = matches!(&error, LaneError::Closed(why) if why == STALLED);
+        let falls_back = self.lanes[at].served && !ours && self.served_ended(at, &error);
+        if falls_back {
+            error = LaneError::Closed(error.to_string());
+        }
+        let announced = self.lanes[at].lane.server_info();
+        let other = self.lanes[at].served && announced != self.lanes[at].lane.remembered();
         let (id, channel) = (self.lanes[at].id, self.lanes[at].channel);
         let on = &self.lanes[at];
         let (listing, greeted) = (on.listing, on.lane.server_info().is_some());
@@ -31,11 +38,11 @@ impl Driver {
             on.one_channel |= listing && matches!(error, LaneError::Closed(_));
         }
         self.closed.insert((id.connection, channel), id);
-        if matches!(error, LaneError::Surprise(_)) {
+        if matches!(error, LaneError::Surprise(_)) && !other {
             self.predict = false;
         }
         let last = self.lanes.iter().filter(|on| !on.listing).count() <= 1;
-        let refused = !greeted && !listing && matches!(error, LaneError::Closed(_));
+        let refused = !greeted && !listing && !falls_back && matches!(error, LaneError::Closed(_));
         self.lane_gone(now, at, error.clone());
         self.restarts += u32::from(last);
         if refused && !last {
@@ -52,15 +59,21 @@ impl Driver {
                 .iter()
                 .any(|on| on.id.connection == id.connection)
         {
-            self.without_lanes(now, id.connection, &error);
+            self.without_lanes(now, id.connection, &error, falls_back);
         }
         self.ended = Some(error);
         self.recover(now);
     }
 
     /// The last lane of one connection of several has ended.
-    fn without_lanes(&mut self, now: Instant, id: ConnectionId, error: &LaneError) {
-        let again = matches!(error, LaneError::Surprise(_));
+    fn without_lanes(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        error: &LaneError,
+        falls_back: bool,
+    ) {
+        let again = falls_back || matches!(error, LaneError::Surprise(_));
         let opened = again && self.open_lane(now, id, self.predict, false).is_some();
         let others = self.connections.iter().any(|on| on.id != id);
         let ours = matches!(error, LaneError::Closed(why) if why == STALLED);

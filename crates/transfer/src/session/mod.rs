@@ -7,6 +7,7 @@ mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod far;
 mod flight;
 mod growing;
 mod lanes;
@@ -29,17 +30,17 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent};
+use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::SessionReport;
+use crate::report::{FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
 pub use link::{
-    ChannelId, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, SendWindow,
+    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen, SendWindow,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
@@ -66,6 +67,8 @@ pub struct SessionOptions {
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
+    /// Make data smaller for the way.
+    pub pack: Pack,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
 }
@@ -92,6 +95,7 @@ impl Default for SessionOptions {
             channels: None,
             bear_losses: true,
             background: false,
+            pack: Pack::default(),
             ledger: None,
         }
     }
@@ -115,6 +119,15 @@ pub enum SessionEvent {
     Lost(String),
 }
 
+/// How a session went.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// How the bytes went, where files were copied long enough to measure.
+    pub report: Option<SessionReport>,
+    /// What served at the far end.
+    pub far: FarEnd,
+}
+
 enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
@@ -128,6 +141,8 @@ enum Command {
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),
     Leave(String),
+    /// Nothing more is asked for of trees, or again.
+    HoldLists(bool),
     /// The handle is gone.
     End,
 }
@@ -139,7 +154,7 @@ pub struct Session {
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
-    thread: Option<JoinHandle<Option<SessionReport>>>,
+    thread: Option<JoinHandle<Ended>>,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
@@ -253,6 +268,12 @@ impl Session {
         self.command(Command::Expect(direction, files, bytes));
     }
 
+    /// Asks for no more of the trees that are being listed, or goes on: what they bring is for the
+    /// caller to hold.
+    pub fn hold_lists(&self, hold: bool) {
+        self.command(Command::HoldLists(hold));
+    }
+
     /// Fails every job with `reason`, removing temporaries at both ends; each is told.
     pub fn cancel(&self, reason: &str) {
         self.command(Command::Cancel(reason.to_owned()));
@@ -273,16 +294,15 @@ impl Session {
         self.server.get()
     }
 
-    /// Ends it, as dropping does, and tells how the bytes went, where files were copied long
-    /// enough to measure. The host's name is left to the caller.
-    pub fn finish(mut self) -> Option<SessionReport> {
-        self.end()
+    /// Ends it, as dropping does, and tells how it went. The host's name is left to the caller.
+    pub fn finish(mut self) -> Ended {
+        self.end().unwrap_or_default()
     }
 
-    fn end(&mut self) -> Option<SessionReport> {
+    fn end(&mut self) -> Option<Ended> {
         let thread = self.thread.take()?;
         self.command(Command::End);
-        thread.join().ok().flatten()
+        thread.join().ok()
     }
 
     fn command(&self, command: Command) {

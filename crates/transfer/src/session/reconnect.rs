@@ -59,6 +59,10 @@ fn jitter() -> u8 {
 impl Driver {
     /// The last connection is gone: connects again where that may help.
     pub(super) fn last_connection_lost(&mut self, now: Instant, why: String) {
+        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
+        for id in &ids {
+            self.asked_lost(*id);
+        }
         let moved = self.spread.stats().moved;
         let reach = self.options.reach.as_ref();
         let open = reach.is_some_and(|r| r.is_open() || r.asks());
@@ -74,7 +78,6 @@ impl Driver {
         self.reconnecting.fruitless = fruitless;
         let text = format!("the connection was lost ({why}); connecting again");
         self.telling.tell(SessionEvent::Says(text));
-        let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
         for id in ids {
             self.cut_lanes(now, id);
         }

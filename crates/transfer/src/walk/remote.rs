@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use plan::{Attributes, EntryKind, JobKind, RemotePath};
+use plan::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
+use super::tree::Tree;
 use super::{DirId, Entry, Found, NOT_REGULAR, join};
 use crate::report::Name;
 
@@ -13,6 +14,9 @@ const LISTS: usize = 16;
 const STATS: usize = 256;
 /// No further listing is begun while this many entries wait to be taken.
 const WAITING: usize = 2048;
+/// Trees are held while there are more, and go on when there are half as many: a round trip of
+/// entries at the pace at which small files are copied.
+const HELD: usize = 4 * WAITING;
 /// Names of a listing that are remembered while it goes on: more than come in one flight, after
 /// which a longer directory is listed anew.
 const NAMES: usize = 4096;
@@ -25,41 +29,47 @@ const MAX_SYMLINKS: u32 = 40;
 #[derive(Debug)]
 pub struct RemoteWalk {
     follow: bool,
+    /// The server lists whole trees.
+    trees: bool,
     next_tag: u64,
     next_dir: u64,
     /// Directories to be listed, deepest first: breadth would hold the whole tree.
     to_list: Vec<Arc<Dir>>,
     to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
-    asked: BTreeMap<u64, Asked>,
-    lists: usize,
+    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) lists: usize,
     /// Listings that are over but whose symlinks are still being looked at.
-    closing: BTreeMap<DirId, (bool, usize)>,
-    found: VecDeque<Found>,
+    pub(super) closing: BTreeMap<DirId, (bool, usize)>,
+    pub(super) found: VecDeque<Found>,
+    /// Directories of trees of which nothing more is wanted.
+    pub(super) skipped: BTreeSet<DirId>,
+    holds: bool,
     avoid: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Dir {
-    id: DirId,
-    path: Vec<u8>,
+pub(super) struct Dir {
+    pub(super) id: DirId,
+    pub(super) path: Vec<u8>,
     parent: Option<Arc<Self>>,
     /// The canonical path, where a symlink was on the way.
-    real: Option<Vec<u8>>,
-    symlinks: u32,
+    pub(super) real: Option<Vec<u8>>,
+    pub(super) symlinks: u32,
 }
 
 #[derive(Debug)]
-enum Asked {
+pub(super) enum Asked {
     List(Arc<Dir>, Names),
+    Tree(Tree),
     Look(Look, Arc<Dir>, Vec<u8>, Attributes),
 }
 
 /// The names that a listing has brought: one that was begun anew brings some again.
 #[derive(Debug, Default)]
-struct Names(BTreeSet<Vec<u8>>);
+pub(super) struct Names(BTreeSet<Vec<u8>>);
 
 impl Names {
-    fn is_new(&mut self, name: &[u8]) -> bool {
+    pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
         match self.0.len() < NAMES {
             true => self.0.insert(name.to_vec()),
             false => !self.0.contains(name),
@@ -69,7 +79,7 @@ impl Names {
 
 /// What is asked about a symlink: first what it leads to, then, if that is a directory, where.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+pub(super) enum Look {
     Stat,
     Real,
 }
@@ -79,7 +89,7 @@ enum Look {
 pub struct Request {
     /// For [`RemoteWalk::handle`].
     pub tag: u64,
-    /// A List, Stat or RealPath.
+    /// A List, ListTree, Stat or RealPath.
     pub kind: JobKind,
 }
 
@@ -89,6 +99,10 @@ pub struct Request {
 pub enum Answer {
     /// Part of a listing.
     Entries(Vec<(Vec<u8>, Attributes)>),
+    /// Part of a tree.
+    Tree(Vec<TreeStep>),
+    /// It is done again from its beginning.
+    Restarted,
     /// Of a Stat; `Done` follows.
     Attributes(Attributes),
     /// Of a RealPath; `Done` follows.
@@ -121,6 +135,7 @@ impl RemoteWalk {
     ) -> Self {
         let mut walk = Self {
             follow,
+            trees: false,
             next_tag: 0,
             next_dir: 0,
             to_list: Vec::new(),
@@ -129,10 +144,27 @@ impl RemoteWalk {
             lists: 0,
             closing: BTreeMap::new(),
             found: VecDeque::new(),
+            skipped: BTreeSet::new(),
+            holds: false,
             avoid,
         };
-        walk.enter(None, Vec::new(), root, real, 0, attributes);
+        if let Some(root) = walk.enter(None, Vec::new(), root, real, 0, attributes) {
+            walk.to_list.push(root);
+        }
         walk
+    }
+
+    /// Asks for whole trees, which the server must be able to list. Not where a directory is to be
+    /// avoided, which the server would walk into.
+    pub fn list_in_trees(&mut self) {
+        self.trees = self.avoid.is_none();
+    }
+
+    /// Whether so much waits to be taken that nothing more shall be told of trees for now.
+    pub fn holds(&mut self) -> bool {
+        let bound = if self.holds { HELD / 2 } else { HELD };
+        self.holds = self.found.len() > bound;
+        self.holds
     }
 
     /// Whether nothing will be found any more.
@@ -145,7 +177,11 @@ impl RemoteWalk {
 
     /// Leaves out what is in directory `id`, if its listing has not begun.
     pub fn skip(&mut self, id: DirId) {
+        let before = self.to_list.len();
         self.to_list.retain(|dir| dir.id != id);
+        if self.trees && self.to_list.len() == before {
+            self.skipped.insert(id);
+        }
     }
 
     /// What was found.
@@ -169,7 +205,10 @@ impl RemoteWalk {
             let dir = self.to_list.pop()?;
             self.lists += 1;
             let path = RemotePath(dir.path.clone());
-            return Some(self.ask(JobKind::List { path }, Asked::List(dir, Names::default())));
+            return Some(match self.trees {
+                true => self.ask(JobKind::ListTree { path }, Asked::Tree(Tree::new(dir))),
+                false => self.ask(JobKind::List { path }, Asked::List(dir, Names::default())),
+            });
         }
         None
     }
@@ -188,6 +227,7 @@ impl RemoteWalk {
         };
         match asked {
             Asked::List(dir, names) => self.handle_list(tag, dir, names, answer),
+            Asked::Tree(tree) => self.handle_tree(tag, tree, answer),
             Asked::Look(look, dir, name, attributes) => {
                 self.handle_look(tag, look, dir, name, attributes, answer);
             }
@@ -205,6 +245,11 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
+            // The first entries come once more.
+            Answer::Restarted => {
+                self.asked.insert(tag, Asked::List(dir, names));
+                return;
+            }
             Answer::Failed(what) => self.found.push_back(Found::Problem {
                 path: dir.path.clone(),
                 what,
@@ -216,7 +261,7 @@ impl RemoteWalk {
         self.close(dir.id);
     }
 
-    fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+    pub(super) fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
         let path = join(&dir.path, &name);
         let entry = |name, path| Entry {
             parent: Some(dir.id),
@@ -228,7 +273,8 @@ impl RemoteWalk {
             EntryKind::File => Found::File(entry(name, path)),
             EntryKind::Directory => {
                 let real = dir.real.as_ref().map(|real| join(real, &name));
-                self.enter(Some(dir), name, path, real, dir.symlinks, attributes);
+                let below = self.enter(Some(dir), name, path, real, dir.symlinks, attributes);
+                self.to_list.extend(below);
                 return;
             }
             EntryKind::Symlink if !self.follow => Found::Symlink(entry(name, path)),
@@ -262,7 +308,11 @@ impl RemoteWalk {
     ) {
         let path = join(&dir.path, &name);
         match (look, answer) {
-            (_, Answer::Entries(_)) => {}
+            (_, Answer::Entries(_) | Answer::Tree(_)) => {}
+            (_, Answer::Restarted) => {
+                self.asked.insert(tag, Asked::Look(look, dir, name, old));
+                return;
+            }
             (Look::Stat, Answer::Attributes(attributes)) => {
                 // `Done` follows with the attributes of what the link leads to.
                 self.asked
@@ -285,7 +335,9 @@ impl RemoteWalk {
                     Some(what) => self.found.push_back(Found::Problem { path, what }),
                     None => {
                         let symlinks = dir.symlinks + 1;
-                        self.enter(Some(&dir), name.clone(), path, Some(real), symlinks, old);
+                        let (name, real) = (name.clone(), Some(real));
+                        let below = self.enter(Some(&dir), name, path, real, symlinks, old);
+                        self.to_list.extend(below);
                     }
                 }
                 // Its `Done` finds nothing to do.
@@ -317,7 +369,8 @@ impl RemoteWalk {
         None
     }
 
-    fn enter(
+    /// Tells of a directory, which is to be listed unless it is to be avoided.
+    pub(super) fn enter(
         &mut self,
         parent: Option<&Arc<Dir>>,
         name: Vec<u8>,
@@ -325,22 +378,22 @@ impl RemoteWalk {
         real: Option<Vec<u8>>,
         symlinks: u32,
         attributes: Attributes,
-    ) {
+    ) -> Option<Arc<Dir>> {
         if real.is_some() && real == self.avoid {
             let what = "this is where the copy goes: a directory cannot be copied into itself";
             let what = what.to_owned();
             self.found.push_back(Found::Problem { path, what });
-            return;
+            return None;
         }
         let id = DirId(self.next_dir);
         self.next_dir += 1;
-        self.to_list.push(Arc::new(Dir {
+        let dir = Arc::new(Dir {
             id,
             path: path.clone(),
             parent: parent.cloned(),
             real,
             symlinks,
-        }));
+        });
         let parent = parent.map(|p| p.id);
         let at = Entry {
             parent,
@@ -349,9 +402,10 @@ impl RemoteWalk {
             attributes,
         };
         self.found.push_back(Found::Directory { id, at });
+        Some(dir)
     }
 
-    fn close(&mut self, id: DirId) {
+    pub(super) fn close(&mut self, id: DirId) {
         if let Some((true, 0)) = self.closing.get(&id) {
             self.closing.remove(&id);
             self.found.push_back(Found::Listed(id));

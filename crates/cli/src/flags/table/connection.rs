@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use lab::path::Dscp;
 use ssh::transport::Renounced;
+use transfer::connect::FarUse;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Family;
@@ -116,7 +117,10 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Compress on the wire (zlib)",
         doc: "Compress on the wire with zlib. It helps on slow links and with data that compress \
-              well; on fast links it slows the copy down.",
+              well; on fast links it slows the copy down. Where the far end is longhaul, data are \
+              packed with zstd, block by block and only where they become smaller: with this flag \
+              over any path, without it where the path is slow. On a host that is known to be \
+              longhaul that takes zlib's place.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -359,6 +363,47 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far-end"),
+        takes: Takes::Choice("WHICH", &["auto", "stock", "exec"]),
+        help: "What serves at the far end: its own SFTP server, or a longhaul there",
+        doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
+              PATH of the account there is found and used by itself, started by a command through \
+              the SSH server in place of its SFTP server; where there is none, the server's own is \
+              used, and it is asked again after a day. stock: the server's own SFTP server, \
+              and nothing is asked. exec: as auto, but it is asked however little is copied and \
+              whatever was remembered, and it is said at the end why it was not used. The closing \
+              line says when it was.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.far = match given.text()?.as_str() {
+                "stock" => FarUse::Stock,
+                "exec" => FarUse::Exec,
+                _ => FarUse::Auto,
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("bootstrap"),
+        takes: Takes::Nothing,
+        help: "Send this program ahead to hosts that have none, and use it there",
+        doc: "Send this program ahead to hosts of the same platform that have none of it yet, as \
+              longhaul bootstrap does, and use it there. Where it cannot be sent or started \
+              (another platform, a home that is full, read-only or noexec), a warning says so, and \
+              the server's own SFTP server is used. Nothing is ever sent without this flag.",
+        scp: Scp::Ours,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, _| {
+            args.bootstrap = true;
             Ok(())
         },
     },

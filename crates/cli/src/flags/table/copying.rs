@@ -1,3 +1,5 @@
+use transfer::copy::Delta;
+
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::Hash;
 
@@ -84,6 +86,39 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, _| {
             args.fsync = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("delta"),
+        takes: Takes::Nothing,
+        help: "Send only what changed of files that are there, whatever the path",
+        doc: "Send only what changed of files that are there, whatever the path. Where the far end \
+              is longhaul and has a file of that name of 1 MiB or more, it makes sums of its \
+              blocks, copies what is the same into the new file and is sent the rest. Without the \
+              flag that is done where it takes less time: over a path of 10 ms or more, or one \
+              that moves less than 300 MB/s. What was rebuilt is compared with the source, block \
+              by block, before it gets its name.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &["no-delta"],
+        set: |args, _| {
+            args.delta = Delta::Always;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("no-delta"),
+        takes: Takes::Nothing,
+        help: "Send files whole, whatever is there",
+        doc: "Send files whole, whatever the far end has of them.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &["delta"],
+        set: |args, _| {
+            args.delta = Delta::Never;
             Ok(())
         },
     },

@@ -22,6 +22,39 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("marker"),
+        takes: Takes::Value("N"),
+        help: "Say first that this is longhaul; for longhaul cp, which starts it so",
+        doc: "With --stdio: write a line that says that this is longhaul before anything else, for a \
+              longhaul cp that speaks version N of what comes then, which it asks for by itself. \
+              For Subsystem and ForceCommand it is of no use.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            let number = given.text()?.parse().ok().filter(|n| *n > 0);
+            args.marker = Some(number.ok_or("is no version")?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("sum"),
+        takes: Takes::Value("SHA256"),
+        help: "Serve only if this program has that sum; for longhaul cp, which asks so",
+        doc: "With --stdio: end at once unless this program's own file has that SHA-256, in \
+              hexadecimal digits. A longhaul cp that has sent it asks so where there is no \
+              sha256sum.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, given| {
+            args.sum = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("listen"),
         takes: Takes::Value("ADDR"),
         help: "Be an SSH server at ADDR (HOST:PORT or :PORT)",

@@ -9,7 +9,7 @@ use ssh::transport::{Extensions, Ident, Renounced, TransportEvent};
 use ssh::{Early, Event};
 use tracing::{debug, info};
 
-use super::{Far, SshLink, engine_error};
+use super::{Far, FarProgram, SshLink, engine_error};
 use crate::connect::gate::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
@@ -253,8 +253,14 @@ impl SshLink {
             }
             ChannelEvent::ExtendedData(id, bytes) => {
                 self.conn.channels().consumed(now, id, bytes.len());
-                if let Some(far) = self.channels.get_mut(&id.0).filter(|far| !far.exec) {
-                    far.hear(&bytes, events);
+                match self.channels.get_mut(&id.0) {
+                    Some(far) if far.at == FarProgram::Sftp => far.hear(&bytes, events),
+                    // What shells and startup files have to say when there is none.
+                    Some(far) if far.at == FarProgram::Served => {
+                        let text = crate::escape::text(&bytes).to_string();
+                        debug!("{}: {}", self.config.name, text.trim_end());
+                    }
+                    _ => {}
                 }
             }
             ChannelEvent::RequestSucceeded(id) => {
@@ -263,21 +269,23 @@ impl SshLink {
                 }
             }
             ChannelEvent::RequestFailed(id) => {
-                let exec = self.channels.get(&id.0).is_some_and(|far| far.exec);
-                let why = match exec {
-                    true => "the server runs no command",
-                    false => "the server has no SFTP subsystem",
+                let why = match self.channels.get(&id.0).map(|far| far.at) {
+                    Some(FarProgram::Sftp) => "the server has no SFTP subsystem",
+                    _ => "the server runs no command",
                 };
                 self.end_channel(id, why, events);
             }
             ChannelEvent::OpenFailed {
                 id, description, ..
             } => {
-                self.end_channel(
-                    id,
-                    &format!("the server refused a channel: {description}"),
-                    events,
-                );
+                let before = events.len();
+                let why = format!("the server refused a channel: {description}");
+                self.end_channel(id, &why, events);
+                for event in &mut events[before..] {
+                    if let LinkEvent::Closed(channel, _) = event {
+                        *event = LinkEvent::Refused(*channel, why.clone());
+                    }
+                }
             }
             ChannelEvent::ExitStatus(id, status) => {
                 if let Some(far) = self.channels.get_mut(&id.0) {
@@ -285,8 +293,10 @@ impl SshLink {
                 }
             }
             ChannelEvent::ExitSignal(id, signal) => {
-                let exec = self.channels.get(&id.0).is_some_and(|far| far.exec);
-                let what = if exec { "command" } else { "SFTP server" };
+                let what = match self.channels.get(&id.0).map(|far| far.at) {
+                    Some(FarProgram::Sftp) => "SFTP server",
+                    _ => "command",
+                };
                 let why = format!("the {what} was ended by signal {signal}");
                 self.end_channel(id, &why, events);
             }
@@ -296,7 +306,11 @@ impl SshLink {
                 self.conn.channels().close(id);
             }
             ChannelEvent::Eof(id) | ChannelEvent::Closed(id) => {
-                if let Some(far) = self.channels.get(&id.0).filter(|far| far.exec) {
+                if let Some(far) = self
+                    .channels
+                    .get(&id.0)
+                    .filter(|far| far.at == FarProgram::Command)
+                {
                     if matches!(event, ChannelEvent::Closed(_)) {
                         events.push(LinkEvent::Exited(ChannelId(id.0), Ok(far.status)));
                         self.close_channel(ChannelId(id.0));
@@ -307,8 +321,10 @@ impl SshLink {
                 if !known && matches!(event, ChannelEvent::Closed(_)) {
                     events.push(LinkEvent::Over(ChannelId(id.0)));
                 }
-                let status = self.channels.get(&id.0).and_then(|far| far.status);
-                let why = match status {
+                let far = self.channels.get(&id.0);
+                let served = far.is_some_and(|far| far.at == FarProgram::Served);
+                let why = match far.and_then(|far| far.status) {
+                    Some(status) if served => format!("the command ended with status {status}"),
                     Some(status) => format!("the SFTP server ended with status {status}"),
                     None => "the server closed the SFTP channel".to_owned(),
                 };
@@ -335,7 +351,7 @@ impl SshLink {
 
     fn end_channel(&mut self, id: SshChannel, why: &str, events: &mut Vec<LinkEvent>) {
         if let Some(mut far) = self.channels.remove(&id.0) {
-            if !far.exec {
+            if far.at == FarProgram::Sftp {
                 far.hear(b"\n", events);
             }
             self.conn.channels().close(id);
@@ -349,9 +365,9 @@ impl SshLink {
 impl Far {
     /// The channel is over, and this is why.
     pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
-        match self.exec {
-            true => LinkEvent::Exited(id, Err(why.to_owned())),
-            false => LinkEvent::Closed(id, Some(why.to_owned())),
+        match self.at {
+            FarProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            _ => LinkEvent::Closed(id, Some(why.to_owned())),
         }
     }
 

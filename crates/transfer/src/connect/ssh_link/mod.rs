@@ -23,11 +23,14 @@ use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;
 use crate::agent::AgentSocket;
-use crate::session::{ChannelId, Link, LinkError, LinkEvent};
+use crate::session::{ChannelId, Known, Link, LinkError, LinkEvent};
 
 /// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
 /// is gone, so that disk and loop wake each other once per megabyte and not once per write.
 const QUEUE: usize = 2 << 20;
+
+/// Servers of logins, by what their identification begins with.
+const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
 /// What is known of a connection, for people and programs.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +66,10 @@ pub struct LinkConfig {
     pub connection: ConnectionConfig,
     /// What was learned of the server last time: its identification and its SFTP server.
     pub remembered: Option<(String, ServerInfo)>,
+    /// What is known of a longhaul at the far end, while its identification is none's.
+    pub far: Known,
+    /// What starts it there.
+    pub served_by: Vec<u8>,
     /// Variables to send (SendEnv, SetEnv).
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bound for everything up to authentication (ConnectTimeout).
@@ -121,6 +128,8 @@ pub struct SshLink {
 #[derive(Default)]
 struct OpenedEarly {
     id: ChannelId,
+    /// It is to a longhaul that a command starts.
+    served: bool,
     /// The session has taken it.
     taken: bool,
     /// The session has sent its INIT, which had left already.
@@ -133,10 +142,21 @@ struct OpenedEarly {
 #[derive(Default)]
 struct Far {
     granted: bool,
-    /// A command, and no SFTP server.
-    exec: bool,
+    at: FarProgram,
     errors: Vec<u8>,
     status: Option<u32>,
+}
+
+/// What is at the far end of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum FarProgram {
+    /// The stock SFTP server.
+    #[default]
+    Sftp,
+    /// A longhaul that a command starts.
+    Served,
+    /// Another command.
+    Command,
 }
 
 impl SshLink {
@@ -247,11 +267,13 @@ impl SshLink {
     fn open_early(&mut self) {
         if self.conn.is_opening()
             && self.opened_early.is_none()
-            && let Some(id) = self.open_channel()
+            && let served = matches!(self.known(), Some(Known::Serves(_)))
+            && let Some(id) = self.open(served)
         {
             self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
             self.opened_early = Some(OpenedEarly {
                 id,
+                served,
                 ..OpenedEarly::default()
             });
         }
@@ -271,10 +293,30 @@ impl SshLink {
     }
 
     /// The channel that was opened with authentication, if this is the first that is asked for.
-    fn take_opened_early(&mut self) -> Option<ChannelId> {
+    fn take_opened_early(&mut self, served: bool) -> Option<ChannelId> {
         let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
         opened.taken = true;
-        Some(opened.id)
+        let (id, fits) = (opened.id, opened.served == served);
+        if !fits {
+            self.close_channel(id);
+        }
+        fits.then_some(id)
+    }
+
+    /// What is known of a longhaul at the far end, once the server has said what it is.
+    fn known(&self) -> Option<Known> {
+        let ident = self.conn.peer()?;
+        let software = ident.software();
+        Some(match &self.config.far {
+            _ if ident.is_longhaul() => Known::Server,
+            // A login that a shell answers. Others may end the connection for the question.
+            known @ Known::Unknown { insists: true } => known.clone(),
+            _ if !RUNS_COMMANDS.iter().any(|name| software.starts_with(name)) => {
+                Known::Never("this SSH server is not known to run commands")
+            }
+            Known::Serves(_) if self.step_by_step => Known::Unknown { insists: false },
+            known => known.clone(),
+        })
     }
 
     /// What is left of the channel's first bytes, of which INIT has left already.
@@ -365,10 +407,11 @@ impl SshLink {
         self.ended = false;
         self.readable = true;
         self.writable = true;
+        events.push(LinkEvent::Restarted);
         for (id, far) in std::mem::take(&mut self.channels) {
-            events.push(match far.exec {
-                true => LinkEvent::Exited(ChannelId(id), Ok(None)),
-                false => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
+            events.push(match far.at {
+                FarProgram::Command => LinkEvent::Exited(ChannelId(id), Ok(None)),
+                _ => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
             });
         }
         self.nonblocking()?;

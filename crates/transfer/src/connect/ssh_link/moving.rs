@@ -10,8 +10,8 @@ use ssh::transport::Ident;
 use tracing::debug;
 use wire::Pool;
 
-use super::{Far, QUEUE, SshLink, broken, engine_error, error};
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, SendWindow};
+use super::{Far, FarProgram, QUEUE, SshLink, broken, engine_error, error};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow};
 
 /// Sealed bytes waiting for the socket: enough for one large writev, little enough to be in the
 /// cache still when it comes.
@@ -45,6 +45,7 @@ impl Link for SshLink {
             remembered: same
                 .filter(|_| !self.step_by_step)
                 .map(|(_, info)| info.clone()),
+            far: self.known()?,
         })
     }
 
@@ -59,21 +60,16 @@ impl Link for SshLink {
         self.gate.server(info);
     }
 
+    fn far_seen(&mut self, seen: &Seen) {
+        self.gate.far(seen);
+    }
+
     fn open_channel(&mut self) -> Option<ChannelId> {
-        if let Some(id) = self.take_opened_early() {
-            return Some(id);
-        }
-        let id = self.open_session();
-        let channels = self.conn.channels();
-        if self.agents.is_some() && self.gate.may_forward() {
-            channels.request(id, Request::AgentForwarding, false);
-        }
-        for (name, value) in &self.config.env {
-            channels.request(id, Request::Env(name.clone(), value.clone()), false);
-        }
-        channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
-        self.channels.insert(id.0, Far::default());
-        Some(ChannelId(id.0))
+        self.take_opened_early(false).or_else(|| self.open(false))
+    }
+
+    fn open_served(&mut self) -> Option<ChannelId> {
+        self.take_opened_early(true).or_else(|| self.open(true))
     }
 
     fn open_exec(&mut self, command: &[u8]) -> Option<ChannelId> {
@@ -81,7 +77,7 @@ impl Link for SshLink {
         let request = Request::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
         let far = Far {
-            exec: true,
+            at: FarProgram::Command,
             ..Far::default()
         };
         self.channels.insert(id.0, far);
@@ -238,6 +234,32 @@ impl Link for SshLink {
 }
 
 impl SshLink {
+    /// A channel with an SFTP server: the stock one, or one that is `served` by a longhaul.
+    pub(super) fn open(&mut self, served: bool) -> Option<ChannelId> {
+        let id = self.open_session();
+        let channels = self.conn.channels();
+        if self.agents.is_some() && self.gate.may_forward() {
+            channels.request(id, Request::AgentForwarding, false);
+        }
+        for (name, value) in &self.config.env {
+            channels.request(id, Request::Env(name.clone(), value.clone()), false);
+        }
+        let (request, at) = match served {
+            true => (
+                Request::Exec(self.config.served_by.clone()),
+                FarProgram::Served,
+            ),
+            false => (Request::Subsystem(b"sftp".to_vec()), FarProgram::Sftp),
+        };
+        channels.request(id, request, true);
+        let far = Far {
+            at,
+            ..Far::default()
+        };
+        self.channels.insert(id.0, far);
+        Some(ChannelId(id.0))
+    }
+
     fn open_session(&mut self) -> SshChannel {
         // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
         // it has refused. Before authentication nothing is lost by that but a login.

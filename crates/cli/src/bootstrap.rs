@@ -1,0 +1,49 @@
+//! `longhaul bootstrap`: sends this program to a host, or removes it there.
+
+use std::sync::Arc;
+
+use transfer::bootstrap;
+use transfer::cancel::Cancel;
+use transfer::copy::{Connect as _, HostId};
+
+use crate::connect::Hosts;
+use crate::exit::Exit;
+use crate::flags::high::HighArgs;
+use crate::output::Output;
+use crate::output::console::Console;
+use crate::{cp, failed};
+
+/// Runs it to its end.
+pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
+    let console = Arc::new(Console::new(args.colors));
+    cp::log_to(&console, args.level);
+    let cancel = Cancel::default();
+    let quiet = args.flags.quiet;
+    let output = Arc::new(Output::new(
+        Arc::clone(&console),
+        None,
+        quiet,
+        cancel.clone(),
+    ));
+    let hosts = Hosts::new(args.hosts, args.flags, output);
+    let host = HostId(0);
+    let done = match remove {
+        true => bootstrap::remove(host, &hosts, &cancel).map(|()| "longhaul was removed there"),
+        false => hosts.send_longhaul(host, &cancel).map(|sent| match sent {
+            true => "longhaul is there now",
+            false => "longhaul was there already",
+        }),
+    };
+    match done {
+        Ok(what) => {
+            if remove {
+                hosts.remember_longhaul(host, None);
+            }
+            if !quiet {
+                console.line(&format!("{}: {what}", hosts.name(host)));
+            }
+            Exit::Done
+        }
+        Err(why) => failed(&format!("{}: {why}", hosts.name(host))),
+    }
+}

@@ -1,0 +1,152 @@
+//! `longhaul dial`: connects, tunes the socket and hands it to ssh, or carries the bytes where ssh
+//! does not take it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FileType, fstat};
+use sys::Tuning;
+use transfer::connect::{Dial, Family, pass_socket};
+use transfer::escape;
+
+use crate::congestion;
+use crate::exit::Exit;
+use crate::flags::low::{self, DialArgs, When};
+
+/// Below this round trip a host is near: its losses are few and repaired at once, and the system's
+/// own congestion control is as good.
+const FAR: Duration = Duration::from_millis(4);
+
+/// What is read at once.
+const PIECE: usize = 256 * 1024;
+
+/// Connects, and is gone when ssh has taken the socket.
+pub(crate) fn run(args: &DialArgs) -> Exit {
+    if let Some(name) = &args.congestion
+        && let Err(why) = congestion::permitted(name)
+    {
+        return tell(&why, Exit::Usage);
+    }
+    let dial = Dial {
+        family: match args.family {
+            low::Family::Any => Family::Any,
+            low::Family::V4 => Family::V4,
+            low::Family::V6 => Family::V6,
+        },
+        bind: args.bind,
+        timeout: Some(args.timeout),
+        attempts: args.attempts,
+        tuning: Tuning {
+            dscp: args.dscp.value(),
+            // ssh asks for it only where it has connected itself (sshconnect.c).
+            keepalive: true,
+            congestion: args.congestion.clone(),
+            ..Tuning::default()
+        },
+    };
+    let name = escape::name(args.host.as_bytes());
+    let stream = match dial.connect(&args.host, args.port) {
+        Ok(stream) => stream,
+        Err(why) => {
+            let port = args.port;
+            return tell(
+                &format!("cannot connect to {name} port {port}: {why}"),
+                Exit::NoConnection,
+            );
+        }
+    };
+    if args.congestion.is_none() {
+        suit_the_path(&stream);
+    }
+    // It was connected without waiting; whoever gets it expects a socket like any other.
+    if let Err(why) = stream.set_nonblocking(false) {
+        return tell(&format!("{name}: {why}"), Exit::NoConnection);
+    }
+    let done = match hands_over(args.fdpass) {
+        true => pass_socket(io::stdout(), stream.as_fd())
+            .map_err(|e| format!("ssh does not take the socket (ProxyUseFdpass): {e}")),
+        false => carry(&stream).map_err(|e| format!("{name}: the connection is lost: {e}")),
+    };
+    match done {
+        Ok(()) => Exit::Done,
+        Err(why) => tell(&why, Exit::NoConnection),
+    }
+}
+
+fn tell(why: &str, exit: Exit) -> Exit {
+    drop(writeln!(io::stderr(), "longhaul dial: {why}"));
+    exit
+}
+
+/// BBR where the host is far and the kernel permits it: CUBIC takes each lost packet for congestion,
+/// and nobody is there any more to look at losses when they come.
+fn suit_the_path(stream: &TcpStream) {
+    let far = sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= FAR);
+    if far {
+        let _ = sys::set_congestion_control(stream, "bbr");
+    }
+}
+
+/// Whether standard output is where a socket is to be handed to. ssh makes one socket standard
+/// input and output then; libssh and others do so as well for carrying bytes, so that by itself it
+/// is only done for an ssh.
+fn hands_over(fdpass: When) -> bool {
+    match fdpass {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => is_one_socket() && parent_is_ssh(),
+    }
+}
+
+fn is_one_socket() -> bool {
+    let (Ok(input), Ok(output)) = (fstat(io::stdin()), fstat(io::stdout())) else {
+        return false;
+    };
+    FileType::from_raw_mode(output.st_mode) == FileType::Socket
+        && (input.st_dev, input.st_ino) == (output.st_dev, output.st_ino)
+}
+
+/// The shell that ssh starts has become this process (`exec`), so that ssh is its parent.
+fn parent_is_ssh() -> bool {
+    let parent = rustix::process::getppid();
+    let name = parent.and_then(|pid| {
+        let file = format!("/proc/{}/comm", pid.as_raw_nonzero());
+        std::fs::read_to_string(file).ok()
+    });
+    matches!(name.as_deref().map(str::trim), Some("ssh" | "hpnssh"))
+}
+
+/// Until both ways have ended, or the connection breaks.
+fn carry(stream: &TcpStream) -> io::Result<()> {
+    let up = stream.try_clone()?;
+    // Files, since standard input and output of the library keep bytes back.
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    thread::Builder::new().spawn(move || {
+        let _ = pour(&mut input, &mut &up);
+        let _ = up.shutdown(std::net::Shutdown::Write);
+    })?;
+    match pour(&mut &*stream, &mut output) {
+        // Whoever has read enough needs no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        carried => carried,
+    }
+}
+
+/// By read and write. The library's copy uses splice(2), which waits for the socket with the pipe
+/// locked (splice_file_to_pipe): ssh could not read what was in the pipe until more came.
+fn pour(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(len) => to.write_all(&buffer[..len])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The arguments of `longhaul dial` and `longhaul ssh-config`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use lab::path::Dscp;
+
+use super::{Family, OPERANDS, UsageError, When, from_rows, usage_of};
+use crate::flags::table::{dial_rows, ssh_config_rows};
+
+/// The flags of `longhaul dial`, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DialArgs {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) fdpass: When,
+    pub(crate) family: Family,
+    pub(crate) bind: Option<IpAddr>,
+    pub(crate) timeout: Duration,
+    pub(crate) attempts: u32,
+    pub(crate) dscp: Dscp,
+    pub(crate) congestion: Option<String>,
+}
+
+impl Default for DialArgs {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: 0,
+            fdpass: When::Auto,
+            family: Family::Any,
+            bind: None,
+            timeout: Duration::from_secs(20),
+            attempts: 1,
+            dscp: Dscp::default(),
+            congestion: None,
+        }
+    }
+}
+
+/// The flags of `longhaul ssh-config`, and for which hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SshConfigArgs {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) write: bool,
+    pub(crate) yes: bool,
+    pub(crate) file: Option<PathBuf>,
+}
+
+pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
+    let mut args: DialArgs = from_rows(dial_rows(), matches).map_err(|what| wrong(&what))?;
+    let words = operands(matches).map_err(|what| wrong(&what))?;
+    let [host, port] = words.as_slice() else {
+        return Err(wrong("a host and a port are needed"));
+    };
+    if host.is_empty() {
+        return Err(wrong("the host is empty"));
+    }
+    args.host.clone_from(host);
+    args.port = match port.parse() {
+        Ok(port) if port > 0 => port,
+        _ => {
+            let port = port.escape_debug();
+            return Err(wrong(&format!("'{port}' is no port from 1 to 65535")));
+        }
+    };
+    Ok(args)
+}
+
+pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageError> {
+    let usage = |what: &str| usage_of("ssh-config", "[flags] [HOST...]", what);
+    let mut args: SshConfigArgs =
+        from_rows(ssh_config_rows(), matches).map_err(|what| usage(&what))?;
+    args.hosts = operands(matches).map_err(|what| usage(&what))?;
+    // They become words of a line, which quotes, a comment or another line would end.
+    let bad = |host: &&String| {
+        host.is_empty()
+            || host
+                .chars()
+                .any(|c| c.is_whitespace() || c.is_control() || "\"'#\\".contains(c))
+    };
+    if let Some(host) = args.hosts.iter().find(bad) {
+        let host = host.escape_debug();
+        return Err(usage(&format!("'{host}' is no pattern for a host")));
+    }
+    if args.yes && !args.write {
+        return Err(usage("--yes answers what --write asks: give both"));
+    }
+    Ok(args)
+}
+
+fn operands(matches: &ArgMatches) -> Result<Vec<String>, String> {
+    let words = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
+    let text = |word: &OsString| word.clone().into_string();
+    words
+        .map(text)
+        .collect::<Result<_, _>>()
+        .map_err(|_| "an operand is not valid UTF-8".to_owned())
+}
+
+/// For `longhaul dial`.
+fn wrong(what: &str) -> UsageError {
+    usage_of("dial", "[flags] HOST PORT", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LowArgs, parse};
+    use super::*;
+
+    fn read(words: &str) -> Result<LowArgs, String> {
+        let words = words.split(' ').map(OsString::from);
+        parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
+    }
+
+    #[test]
+    fn a_host_and_a_port_with_flags_before_them() {
+        let Ok(LowArgs::Dial(args)) = read("longhaul dial -6 --attempts 3 --fdpass never ::1 22")
+        else {
+            panic!("it is right")
+        };
+        assert_eq!((args.host.as_str(), args.port), ("::1", 22));
+        assert_eq!((args.family, args.attempts), (Family::V6, 3));
+        assert_eq!((args.fdpass, args.timeout.as_secs()), (When::Never, 20));
+    }
+
+    #[test]
+    fn what_is_missing_or_no_port_is_said() {
+        for (line, says) in [
+            ("longhaul dial host", "a host and a port"),
+            ("longhaul dial host 22 23", "a host and a port"),
+            ("longhaul dial host 0", "'0' is no port"),
+            ("longhaul dial host 65536", "'65536' is no port"),
+            ("longhaul dial --bind here host 22", "--bind: 'here'"),
+            (
+                "longhaul dial --connect-timeout 0 host 22",
+                "--connect-timeout: '0'",
+            ),
+        ] {
+            let why = read(line).expect_err(line);
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_would_end_its_line_is_refused() {
+        for host in ["a\nProxyCommand=x", "a\"b", "", "#x"] {
+            let words = ["longhaul", "ssh-config", "--", host].map(OsString::from);
+            assert!(parse(words, clap::ColorChoice::Never).is_err(), "{host:?}");
+        }
+        assert!(matches!(
+            read("longhaul ssh-config *.example !bad.example"),
+            Ok(LowArgs::SshConfig(_))
+        ));
+        assert!(read("longhaul ssh-config --yes host").is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! `longhaul ssh-config`: the lines that have ssh reach hosts by `longhaul dial`.
+
+use std::env;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use transfer::escape;
+
+use crate::exit::Exit;
+use crate::flags::low::SshConfigArgs;
+use crate::{failed, show};
+
+/// By which our lines are known again.
+const MARK: &str = "# longhaul ssh-config:";
+/// A longer ssh_config is none.
+const MOST: u64 = 4 << 20;
+
+/// Prints the lines, or appends them.
+pub(crate) fn run(args: &SshConfigArgs) -> Exit {
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return failed(&why),
+    };
+    let text = lines(&args.hosts, &program);
+    for why in args.hosts.iter().filter_map(|host| stands_before(host)) {
+        drop(writeln!(io::stderr(), "warning: {why}"));
+    }
+    if !args.write {
+        return show(text.as_bytes());
+    }
+    match append(args, &text) {
+        Ok(said) => show(said.as_bytes()),
+        Err(why) => failed(&why),
+    }
+}
+
+/// A Host block. What is between `Host` lines belongs to the one before, so it may stand at the end
+/// of any file.
+fn lines(hosts: &[String], program: &str) -> String {
+    let hosts = match hosts {
+        [] => "*".to_owned(),
+        hosts => hosts.join(" "),
+    };
+    format!(
+        "{MARK} connect by longhaul dial, which tunes the socket and hands it over.\n\
+         Host {hosts}\n    \
+             ProxyCommand {program} dial %h %p\n    \
+             ProxyUseFdpass yes\n    \
+             IPQoS none\n"
+    )
+}
+
+/// How a shell that ssh starts finds this program: by its name where that leads here, else by its
+/// path.
+fn program() -> Result<String, String> {
+    let own = env::current_exe().map_err(|e| format!("this program's own path is unknown: {e}"))?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    let first = env::split_paths(&path)
+        .map(|folder| folder.join("longhaul"))
+        .find(|file| file.is_file());
+    let same = first.is_some_and(|file| file.canonicalize().ok() == own.canonicalize().ok());
+    match same {
+        true => Ok("longhaul".to_owned()),
+        false => quoted(&own),
+    }
+}
+
+/// For a shell, inside a line in which ssh expands what begins with `%`.
+fn quoted(path: &Path) -> Result<String, String> {
+    let text = path
+        .to_str()
+        .filter(|text| !text.contains(char::is_control));
+    let Some(text) = text else {
+        let path = escape::path(path);
+        return Err(format!("{path}: ssh_config cannot hold this path"));
+    };
+    let text = text.replace('%', "%%");
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+%".contains(c);
+    match text.chars().all(plain) {
+        true => Ok(text),
+        false => Ok(format!("'{}'", text.replace('\'', "'\\''"))),
+    }
+}
+
+/// What is configured for a host already and counts more than lines at the end, if ssh is there to
+/// say so.
+fn stands_before(host: &str) -> Option<String> {
+    if host.contains(['*', '?', '!']) {
+        return None;
+    }
+    let output = Command::new("ssh").args(["-G", "--", host]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let of = |keyword: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(keyword))?;
+        (value != "none").then(|| escape::name(value.as_bytes()).to_string())
+    };
+    if let Some(hops) = of("proxyjump ") {
+        return Some(format!(
+            "{host} is reached through {hops} (ProxyJump), which counts more and leaves no place \
+             for a ProxyCommand: have {hops} reached by longhaul dial instead"
+        ));
+    }
+    let command = of("proxycommand ").filter(|command| !command.contains("longhaul"))?;
+    Some(format!(
+        "{host} has a ProxyCommand already, which counts more: {command}"
+    ))
+}
+
+/// What to say when it is done.
+fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
+    let file = match &args.file {
+        Some(file) => file.clone(),
+        None => of_user()?,
+    };
+    let shown = escape::path(&file).to_string();
+    let fail = |error: io::Error| format!("{shown}: {error}");
+    let before = match read(&file) {
+        Ok(before) => before,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(fail(error)),
+    };
+    if contains(&before, text.as_bytes()) {
+        return Ok(format!("{shown} has these lines already\n"));
+    }
+    if !args.yes {
+        ask(&shown, text)?;
+    }
+    if let Some(folder) = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(fail)?;
+    }
+    let gap = match before.last() {
+        None => "",
+        Some(b'\n') => "\n",
+        Some(_) => "\n\n",
+    };
+    let mut options = OpenOptions::new();
+    let opened = options.append(true).create(true).mode(0o600).open(&file);
+    let mut opened = opened.map_err(fail)?;
+    // In one piece, so that nobody reads half of it.
+    opened
+        .write_all(format!("{gap}{text}").as_bytes())
+        .and_then(|()| opened.sync_all())
+        .map_err(fail)?;
+    Ok(format!("{shown} has these lines now\n"))
+}
+
+fn of_user() -> Result<PathBuf, String> {
+    env::home_dir()
+        .map(|home| home.join(".ssh/config"))
+        .ok_or_else(|| "there is no home directory: name the file with --file".to_owned())
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let opened = OpenOptions::new().read(true).open(file)?;
+    opened.take(MOST + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MOST {
+        true => Err(io::Error::other("it is too long for an ssh_config")),
+        false => Ok(bytes),
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+fn ask(file: &str, text: &str) -> Result<(), String> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return Err(
+            "--write asks before it writes, and there is no terminal: give --yes as well"
+                .to_owned(),
+        );
+    }
+    let mut out = io::stderr();
+    let asked = write!(out, "{text}\nAppend these lines to {file}? [y/N] ");
+    asked
+        .and_then(|()| out.flush())
+        .map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    let read = stdin.lock().take(64).read_line(&mut answer);
+    read.map_err(|e| format!("the answer could not be read: {e}"))?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err("nothing was written".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_for_the_hosts_that_were_named() {
+        let text = lines(&["a".to_owned(), "*.b".to_owned()], "longhaul");
+        assert!(text.contains("\nHost a *.b\n    ProxyCommand longhaul dial %h %p\n"));
+        assert!(lines(&[], "longhaul").contains("\nHost *\n"));
+    }
+
+    #[test]
+    fn a_path_is_for_a_shell_behind_percent_signs() {
+        let quoted = |path: &str| quoted(Path::new(path)).unwrap();
+        assert_eq!(quoted("/usr/bin/longhaul"), "/usr/bin/longhaul");
+        assert_eq!(quoted("/a b/100%/it's"), "'/a b/100%%/it'\\''s'");
+        assert!(super::quoted(Path::new("/a\nProxyCommand x")).is_err());
+    }
+
+    #[test]
+    fn lines_are_appended_once_and_nothing_else_is_touched() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join(".ssh/config");
+        let args = SshConfigArgs {
+            file: Some(file.clone()),
+            write: true,
+            yes: true,
+            ..SshConfigArgs::default()
+        };
+        let text = lines(&[], "longhaul");
+        append(&args, &text).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        std::fs::write(&file, "Host old\n    Port 5").unwrap();
+        append(&args, &text).unwrap();
+        let both = format!("Host old\n    Port 5\n\n{text}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
+        assert!(append(&args, &text).unwrap().contains("already"));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
+    }
+
+    #[test]
+    fn without_a_terminal_nothing_is_written_unasked() {
+        let place = tempfile::tempdir().unwrap();
+        let args = SshConfigArgs {
+            file: Some(place.path().join("config")),
+            write: true,
+            ..SshConfigArgs::default()
+        };
+        if io::stdin().is_terminal() {
+            return;
+        }
+        let why = append(&args, "x").unwrap_err();
+        assert!(why.contains("--yes"), "{why}");
+        assert!(!place.path().join("config").exists());
+    }
+}

@@ -1,0 +1,84 @@
+//! Whether what was rebuilt is the source: the older form may have changed between its sums and
+//! its copy, the source between its sums and what was sent of it, and a server may be mistaken.
+
+use sftp::Reply;
+use sftp::blocks::SumKind;
+
+use super::rebuild::ASKED;
+use super::{Delta, Stage};
+use crate::delta::SEGMENT;
+use crate::lane::core::Core;
+use crate::lane::put::Put;
+use crate::lane::task::Step;
+use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
+
+impl Delta {
+    /// Asks for the sums of the next segment of the temporary.
+    pub(super) fn ask_next(&mut self, core: &mut Core) -> bool {
+        let size = self.size();
+        let (Some(handle), true) = (
+            self.handles.new.clone(),
+            self.checked.asked < size && self.checked.in_flight < ASKED,
+        ) else {
+            return false;
+        };
+        let offset = self.checked.asked;
+        let len = SEGMENT.min(size - offset);
+        self.checked.asked += len;
+        self.checked.in_flight += 1;
+        self.ask_sums(core, SumKind::Strong, handle.as_bytes(), (offset, len));
+        if self.checked.asked >= size && core.server.in_order {
+            self.end(core);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn on_checked(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+        self.checked.in_flight -= 1;
+        let own = self.own.remove(&offset).unwrap_or_default();
+        let same = match reply {
+            Reply::Sums(sums) if self.is_whole(sums, SumKind::Strong, len) => {
+                let (there, _) = sums.as_chunks::<16>();
+                there == own
+            }
+            _ => false,
+        };
+        self.plain |= !same;
+        let all = self.checked.asked >= self.size() && self.checked.in_flight == 0;
+        if all && !self.given_up() && matches!(self.stage, Stage::Checking) {
+            self.end(core);
+        }
+    }
+
+    /// All is asked: what follows it is CLOSE.
+    fn end(&mut self, core: &mut Core) {
+        self.stage = Stage::Closing;
+        self.close(core);
+        if std::mem::take(&mut self.source_open) {
+            self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
+        }
+    }
+
+    /// Everything is there and closed: attributes and name, as for any other upload.
+    pub(super) fn finish(&mut self, core: &mut Core) -> Step {
+        self.reach(core, FileState::Written);
+        let Some(temp) = self.temp.take() else {
+            core.event(LaneEvent::Abandoned(self.id));
+            return Step::Over;
+        };
+        let temp = Temp {
+            temp: RemotePath(temp),
+            target: RemotePath(self.path.clone()),
+            replaces: true,
+            mode: self.old.map(|old| old.mode),
+        };
+        let mut options = self.options.clone();
+        // Nothing of it is written down: nobody would find it.
+        options.keep = None;
+        let mut put = Put::finish(self.id, temp, self.meta.attributes, None, options);
+        put.start(core);
+        self.stage = Stage::Finishing(Box::new(put));
+        Step::Goes
+    }
+}

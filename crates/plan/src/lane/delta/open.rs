@@ -1,0 +1,145 @@
+//! From the question whether it is worth it to two open files.
+
+use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
+
+use super::{Delta, OPEN_NEW, OPEN_OLD, Old, Stage};
+use crate::delta::{LEAST, block_len};
+use crate::lane::core::{Core, What};
+use crate::lane::task::Step;
+use crate::lane::words;
+use crate::{DiskRequest, FileState, LaneEvent};
+
+use wire::Block;
+
+const TYPE: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const OWNER_WRITE: u32 = 0o200;
+/// Files whose sizes differ by more are hardly forms of one.
+const ALIKE: u64 = 4;
+
+impl Delta {
+    pub(in crate::lane) fn start(&mut self, core: &mut Core) -> Step {
+        let left = self
+            .options
+            .keep
+            .as_ref()
+            .and_then(|keep| keep.left.as_ref());
+        let plain = self.options.inplace || self.options.fresh || left.is_some();
+        if plain || !core.server.sums {
+            core.event(LaneEvent::Abandoned(self.id));
+            return Step::Over;
+        }
+        let path = self.path.clone();
+        self.send(core, What::Look, &Request::Lstat { path: &path });
+        let request = DiskRequest::OpenSource {
+            job: self.id,
+            path: self.source.clone(),
+            first: Block::default(),
+        };
+        self.ask_disk(core, request);
+        Step::Goes
+    }
+
+    /// LSTAT of the target: whatever is no ordinary file is a plain upload's to deal with.
+    pub(super) fn on_look(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Attrs(Attrs {
+                permissions: Some(mode),
+                size: Some(size),
+                ..
+            }) if mode & TYPE == REGULAR && mode & OWNER_WRITE != 0 && *size >= LEAST => {
+                self.old = Some(Old {
+                    size: *size,
+                    mode: mode & 0o777,
+                });
+            }
+            _ => self.plain = true,
+        }
+    }
+
+    /// Both ends were looked at.
+    pub(super) fn decide(&mut self, core: &mut Core) {
+        let (Some(old), true) = (self.old, self.source_open) else {
+            return;
+        };
+        let size = self.size();
+        let alike = size >= LEAST
+            && size / ALIKE <= old.size
+            && old.size / ALIKE <= size
+            && (self.always || core.sends_slower_than_hashing());
+        match block_len(size.max(old.size)).filter(|_| alike) {
+            Some(block) => {
+                self.block = block;
+                (core.config.random)(&mut self.key);
+                self.stage = Stage::Opening;
+                core.openers.push_back(self.id);
+            }
+            None => self.plain = true,
+        }
+    }
+
+    /// Its turn to open has come. The handles are waited for, also where one could be predicted.
+    pub(in crate::lane) fn open(&mut self, core: &mut Core) {
+        if let Stage::Finishing(put) = &mut self.stage {
+            return put.open(core);
+        }
+        if self.given_up() || self.handles.turn {
+            return;
+        }
+        let _ = core.opens(self.id);
+        self.handles.turn = true;
+        self.handles.opening = 2;
+        let path = self.path.clone();
+        let old = Request::Open {
+            path: &path,
+            flags: OpenFlags::READ,
+            attrs: Attrs::default(),
+        };
+        self.send(core, What::Step(OPEN_OLD), &old);
+        let temp = match &self.options.keep {
+            Some(keep) => keep.temporary(&path, 0),
+            None => temp_name(&path, &mut *core.config.random),
+        };
+        let mode = self.meta.attributes.mode.unwrap_or(0o666) & 0o777;
+        let new = Request::Open {
+            path: &temp,
+            flags: OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL,
+            attrs: Attrs::with_permissions(mode),
+        };
+        self.send(core, What::Step(OPEN_NEW), &new);
+        self.temp = Some(temp);
+    }
+
+    pub(super) fn on_open(&mut self, core: &mut Core, step: u8, reply: &Reply) {
+        self.handles.opening -= 1;
+        match reply {
+            Reply::Handle(handle) if step == OPEN_OLD => self.handles.old = Some(handle.clone()),
+            Reply::Handle(handle) => {
+                self.handles.new = Some(handle.clone());
+                self.handles.created = true;
+                self.reach(core, FileState::Created);
+            }
+            _ => {
+                if step == OPEN_NEW {
+                    self.temp = None;
+                }
+                self.plain = true;
+            }
+        }
+    }
+
+    /// A WRITE or a copy-data was answered.
+    pub(super) fn on_moved(&mut self, core: &mut Core, len: u64, reply: &Reply) {
+        self.moving -= 1;
+        match words::status(reply) {
+            Ok(()) => core.event(LaneEvent::Progress(self.id, len)),
+            // The older form has become shorter.
+            Err(status) if status.code == StatusCode::EOF => self.plain = true,
+            Err(status) => self.fail(words::refused(words::WRITING, status)),
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.meta.attributes.size.unwrap_or(0)
+    }
+}

@@ -1,0 +1,317 @@
+//! Sums of the older form come, what is the same is copied at the far end, the rest is sent.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sftp::blocks::{BlockSum, SumKind};
+use sftp::{Reply, Request};
+use wire::Block;
+
+use super::{Delta, Search, Stage};
+use crate::delta::{Basis, Compared, Found, SEGMENT};
+use crate::lane::core::{Core, What};
+use crate::{DiskRequest, LaneEvent};
+
+/// Questions for sums in flight: a server that hashes 2.5 GB/s is kept busy over 200 ms.
+pub(super) const ASKED: usize = 64;
+/// copy-datas in flight. A long one keeps the server from answering what is behind it.
+const COPYING: usize = 64;
+const COPIED: u64 = 16 << 20;
+/// Searches that wait for the disk's threads, or run on them.
+const SEARCHING: usize = 8;
+/// After so many bytes in which hardly anything was found, of a file of which more than half
+/// differs, it is sent: over all lanes, which this is not.
+const HOPELESS: u64 = 64 << 20;
+
+impl Delta {
+    /// Both files are open: begins.
+    pub(super) fn begin(&mut self, core: &mut Core) {
+        if self.handles.opening > 0 || !self.handles.created {
+            return;
+        }
+        self.stage = Stage::Rebuilding;
+        let old = self.old.map_or(0, |old| old.size);
+        // What lies behind the older form's end only needs to be known.
+        let mut offset = old.div_ceil(SEGMENT) * SEGMENT;
+        while offset < self.size() {
+            self.compare(core, offset, Bytes::new());
+            offset += SEGMENT;
+        }
+        core.stream(self.id);
+    }
+
+    /// Sends what is next: questions first, since answers take longest, then copies.
+    pub(super) fn send_next(&mut self, core: &mut Core) -> bool {
+        let old = self.old.map_or(0, |old| old.size);
+        let (Some(from), Some(to)) = (&self.handles.old, &self.handles.new) else {
+            return false;
+        };
+        let (from, to) = (from.clone(), to.clone());
+        if self.basis.asked < old && self.basis.in_flight < ASKED {
+            let offset = self.basis.asked;
+            let len = SEGMENT.min(old - offset);
+            self.basis.asked += len;
+            self.basis.in_flight += 1;
+            self.ask_sums(core, SumKind::Rolling, from.as_bytes(), (offset, len));
+            return true;
+        }
+        if self.moving < COPYING
+            && let Some(copy) = self.copies.pop_front()
+        {
+            let len = copy.len.min(COPIED);
+            if len < copy.len {
+                self.copies.push_front(Found {
+                    basis: copy.basis + len,
+                    at: copy.at + len,
+                    len: copy.len - len,
+                });
+            }
+            self.moving += 1;
+            let request = Request::CopyData {
+                from: from.as_bytes(),
+                from_offset: copy.basis,
+                len,
+                to: to.as_bytes(),
+                to_offset: copy.at,
+            };
+            self.send(core, What::Copied { len }, &request);
+            return true;
+        }
+        let Some((at, end)) = self.literals.pop_front() else {
+            return false;
+        };
+        let len = (end - at).min(u64::from(core.server.write));
+        if at + len < end {
+            self.literals.push_front((at + len, end));
+        }
+        let block = core.block(to.as_bytes().len(), len as usize);
+        core.reading += len;
+        self.reads.insert(at, len);
+        let request = DiskRequest::Read {
+            job: self.id,
+            offset: at,
+            len: len as usize,
+            block,
+        };
+        self.ask_disk(core, request);
+        true
+    }
+
+    pub(super) fn ask_sums(
+        &mut self,
+        core: &mut Core,
+        kind: SumKind,
+        handle: &[u8],
+        (offset, len): (u64, u64),
+    ) {
+        let request = Request::Hash {
+            handle,
+            offset,
+            len: len as u32,
+            block: self.block,
+            kind: kind.name().as_bytes(),
+            key: &self.key.clone(),
+        };
+        self.send(core, What::Sums { offset, len }, &request);
+    }
+
+    /// Whether an answer has as many sums as the range has blocks.
+    pub(super) fn is_whole(&self, sums: &Bytes, kind: SumKind, len: u64) -> bool {
+        let blocks = len.div_ceil(u64::from(self.block.max(1)));
+        sums.len() as u64 == blocks * kind.bytes() as u64
+    }
+
+    pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+        // Somebody who waits for it shall not take the lane for dead.
+        core.event(LaneEvent::Progress(self.id, 0));
+        core.stream(self.id);
+        if matches!(self.stage, Stage::Checking | Stage::Closing) {
+            return self.on_checked(core, offset, len, reply);
+        }
+        self.basis.in_flight -= 1;
+        match reply {
+            Reply::Sums(sums) if self.is_whole(sums, SumKind::Rolling, len) && !self.given_up() => {
+                self.basis.sums.insert(offset, sums.clone());
+                self.compare(core, offset, sums.clone());
+            }
+            // It has become shorter, or the server is not what it says.
+            _ => self.plain = true,
+        }
+    }
+
+    fn compare(&mut self, core: &mut Core, offset: u64, basis: Bytes) {
+        if offset >= self.size() {
+            return;
+        }
+        self.basis.comparing += 1;
+        let request = DiskRequest::Compare {
+            job: self.id,
+            key: self.key,
+            block: self.block,
+            offset,
+            len: SEGMENT.min(self.size() - offset) as usize,
+            basis,
+        };
+        self.ask_disk(core, request);
+    }
+
+    pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: Compared) {
+        self.basis.comparing -= 1;
+        if len < SEGMENT.min(self.size() - offset) {
+            // The source has become shorter.
+            self.plain = true;
+            return;
+        }
+        let mut same = offset;
+        for (from, to) in compared.differs {
+            self.copy(same, same, from - same);
+            same = to;
+            self.differs.insert(from, to);
+        }
+        self.copy(same, same, offset + len - same);
+        self.own.insert(offset, compared.own);
+    }
+
+    fn copy(&mut self, basis: u64, at: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        match self.copies.back_mut() {
+            Some(last) if last.basis + last.len == basis && last.at + last.len == at => {
+                last.len += len;
+            }
+            _ => self.copies.push_back(Found { basis, at, len }),
+        }
+    }
+
+    /// Goes on as far as it can be gone on.
+    pub(super) fn rebuild(&mut self, core: &mut Core) {
+        let old = self.old.map_or(0, |old| old.size);
+        let known = self.basis.asked >= old && self.basis.in_flight + self.basis.comparing == 0;
+        if known && self.search.is_none() {
+            self.search = Some(self.search_for_differing(old));
+        }
+        self.run_searches(core);
+        self.take_results();
+        if !self.copies.is_empty() || !self.literals.is_empty() {
+            core.stream(self.id);
+        }
+        let found = self.search.as_ref().is_some_and(|s| s.order.is_empty());
+        let sent = self.copies.is_empty() && self.literals.is_empty() && self.reads.is_empty();
+        // A server that takes one request after the other sums what was sent before.
+        if found && sent && (self.moving == 0 || core.server.in_order) {
+            self.stage = Stage::Checking;
+            core.stream(self.id);
+        }
+    }
+
+    fn search_for_differing(&mut self, old: u64) -> Search {
+        let sums = std::mem::take(&mut self.basis.sums);
+        let sums = sums.values().flat_map(|sums| BlockSum::read_all(sums));
+        let basis = Basis::new(self.key, self.block, old, sums.collect());
+        let (mut todo, mut all) = (VecDeque::<(u64, u64)>::new(), 0);
+        for (from, to) in std::mem::take(&mut self.differs) {
+            all += to - from;
+            match todo.back_mut() {
+                Some((start, end)) if *end == from && to - *start <= SEGMENT => *end = to,
+                _ => todo.push_back((from, to)),
+            }
+        }
+        Search {
+            basis: Arc::new(basis),
+            order: todo.iter().map(|(from, _)| *from).collect(),
+            todo,
+            running: 0,
+            results: std::collections::BTreeMap::new(),
+            covered: 0,
+            all,
+            seen: 0,
+            found: 0,
+        }
+    }
+
+    fn run_searches(&mut self, core: &mut Core) {
+        while let Some(search) = &mut self.search
+            && search.running < SEARCHING
+            && let Some((from, to)) = search.todo.pop_front()
+        {
+            search.running += 1;
+            let request = DiskRequest::Search {
+                job: self.id,
+                basis: Arc::clone(&search.basis),
+                from,
+                to,
+                size: self.size(),
+            };
+            self.ask_disk(core, request);
+        }
+    }
+
+    pub(super) fn on_searched(&mut self, from: u64, to: u64, found: Vec<Found>) {
+        if let Some(search) = &mut self.search {
+            search.running -= 1;
+            search.results.insert(from, (to, found));
+        }
+    }
+
+    /// What was found is copied, what is between is sent; each byte once.
+    fn take_results(&mut self) {
+        let size = self.size();
+        let Some(mut search) = self.search.take() else {
+            return;
+        };
+        while let Some(first) = search.order.front()
+            && let Some((to, found)) = search.results.remove(first)
+        {
+            let mut at = (*first).max(search.covered);
+            search.seen += to - first;
+            search.order.pop_front();
+            for mut found in found {
+                let skip = at.saturating_sub(found.at);
+                if skip >= found.len {
+                    continue;
+                }
+                found = Found {
+                    basis: found.basis + skip,
+                    at: found.at + skip,
+                    len: found.len - skip,
+                };
+                if found.at > at {
+                    self.literals.push_back((at, found.at));
+                }
+                self.copy(found.basis, found.at, found.len);
+                search.found += found.len;
+                at = found.at + found.len;
+            }
+            if at < to {
+                self.literals.push_back((at, to));
+                at = to;
+            }
+            search.covered = at;
+        }
+        let hopeless = search.seen >= HOPELESS && search.found < search.seen / 8;
+        if hopeless && search.all > size / 2 {
+            self.plain = true;
+        }
+        self.search = Some(search);
+    }
+
+    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, block: Block) {
+        let Some(asked) = self.reads.remove(&offset) else {
+            return;
+        };
+        core.reading = core.reading.saturating_sub(asked);
+        if (block.len() as u64) < asked {
+            // The source has become shorter.
+            self.plain = true;
+        }
+        let Some(handle) = self.handles.new.clone().filter(|_| !self.given_up()) else {
+            return;
+        };
+        self.moving += 1;
+        self.pending += 1;
+        core.send_write(self.id, &handle, offset, block);
+        core.stream(self.id);
+    }
+}

@@ -1,0 +1,94 @@
+//! A download in one request: get-file@longhaul.
+
+use sftp::{Reply, Status, StatusCode, WholeFile};
+
+use super::core::Core;
+use super::get::Get;
+use super::put_whole::{LONGEST_PATH, WHOLE};
+use super::task::attributes;
+use super::words::{refused, remote};
+use crate::{DiskRequest, LaneEvent};
+
+impl Get {
+    /// Whether the file comes in one request if it is as small as it seems. Of one that nothing is
+    /// known of, the answer tells what it is.
+    pub(super) fn may_go_whole(&self, core: &Core) -> bool {
+        let small = self
+            .attrs
+            .is_none_or(|a| a.size.is_some_and(|s| s <= WHOLE as u64));
+        core.server.get_file
+            && !self.plain
+            && self.part.is_none()
+            && small
+            && self.source.len() <= LONGEST_PATH
+    }
+
+    /// Its turn has come.
+    pub(super) fn go_whole(&mut self, core: &mut Core) {
+        if self.given_up() {
+            return;
+        }
+        self.pending += 1;
+        let len = (WHOLE as u32).min(core.server.read);
+        core.send_get_file(self.id, &self.source, len, self.size());
+    }
+
+    pub(super) fn on_get_file(&mut self, core: &mut Core, reply: Reply) {
+        match reply {
+            Reply::File(file) => self.on_file(core, file),
+            Reply::Status(status) => self.on_refused(core, &status),
+            _ => {}
+        }
+    }
+
+    fn on_file(&mut self, core: &mut Core, file: WholeFile) {
+        let attrs = attributes(&file.attrs);
+        let Some(data) = file.data else {
+            self.plain = true;
+            return self.open_if_regular(core, attrs);
+        };
+        if self.given_up() {
+            return;
+        }
+        self.attrs = Some(attrs);
+        let len = data.len() as u64;
+        self.warn_if_shrunk(core, len);
+        self.unwritten = len;
+        core.unwritten += len;
+        self.end = Some(len);
+        self.closed = true;
+        self.finishing = true;
+        let request = DiskRequest::StoreTarget {
+            job: self.id,
+            target: self.target.clone(),
+            inplace: self.options.inplace,
+            replace_link: self.options.replace_link,
+            keep: self.options.keep.clone(),
+            pieces: vec![data],
+            attributes: self.options.kept(attrs),
+            preserve: self.options.preserve,
+            fsync: self.options.fsync,
+        };
+        self.ask_disk(core, request);
+    }
+
+    fn on_refused(&mut self, core: &mut Core, status: &Status) {
+        match (status.code, self.attrs) {
+            (StatusCode::OP_UNSUPPORTED, _) => {
+                self.plain = true;
+                self.start(core);
+            }
+            (_, Some(_)) => self.fail(refused("cannot open the file", status)),
+            (_, None) => self.fail(remote(status.to_string())),
+        }
+    }
+
+    /// What came in one piece is written.
+    pub(super) fn stored(&mut self, core: &mut Core) {
+        let len = std::mem::take(&mut self.unwritten);
+        if len > 0 {
+            core.unwritten = core.unwritten.saturating_sub(len);
+            core.event(LaneEvent::Progress(self.id, len));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+use sftp::{Reply, Request, StatusCode, TreeFlags};
+
+use super::core::{Core, What};
+use super::list::is_safe;
+use super::task::{Step, attributes};
+use super::words::{refused, remote};
+use crate::{Fault, JobId, LaneEvent, TreeStep};
+
+/// Lists a whole tree: list-tree@longhaul. The server answers each request with the next part, and
+/// sends no more than it is asked for.
+#[derive(Debug)]
+pub(super) struct ListTree {
+    id: JobId,
+    path: Vec<u8>,
+    number: u32,
+    pending: usize,
+    /// Directories that are open, the topmost among them.
+    depth: usize,
+    /// Of them, those in one whose name cannot be, with itself.
+    dropped: usize,
+    fault: Option<Fault>,
+    /// The server was told to forget it.
+    forgotten: bool,
+}
+
+/// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
+const AHEAD: usize = 8;
+/// No path that a server bears leads deeper.
+const DEEPEST: usize = 4096;
+
+impl ListTree {
+    pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
+        Self {
+            id,
+            path,
+            number: 0,
+            pending: 0,
+            depth: 1,
+            dropped: 0,
+            fault: None,
+            forgotten: false,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+        self.number = core.next_tree;
+        core.next_tree = core.next_tree.wrapping_add(1);
+        let path = std::mem::take(&mut self.path);
+        self.ask(core, TreeFlags::BEGIN, &path);
+        self.path = path;
+        self.settle(core)
+    }
+
+    fn ask(&mut self, core: &mut Core, flags: TreeFlags, path: &[u8]) {
+        self.pending += 1;
+        let tree = self.number;
+        core.send(
+            self.id,
+            What::Tree,
+            &Request::ListTree { tree, flags, path },
+        );
+    }
+
+    pub(super) fn on_reply(&mut self, core: &mut Core, reply: Reply) -> Step {
+        self.pending -= 1;
+        match reply {
+            Reply::Tree(steps) if self.fault.is_none() => self.on_steps(core, steps),
+            Reply::Status(status) => {
+                let over = self.depth == 0 || self.forgotten || self.fault.is_some();
+                if !over && status.code == StatusCode::EOF {
+                    self.fail(remote("the server ended the listing in the middle"));
+                } else if !over {
+                    self.fail(refused("cannot list the directory", &status));
+                }
+            }
+            _ => {}
+        }
+        self.settle(core)
+    }
+
+    fn on_steps(&mut self, core: &mut Core, steps: Vec<sftp::TreeStep>) {
+        let mut told = Vec::with_capacity(steps.len());
+        for step in steps {
+            if self.depth == 0 || self.depth > DEEPEST {
+                self.fail(remote(
+                    "the server lists what is in no directory of the tree",
+                ));
+                break;
+            }
+            let (step, change) = match step {
+                sftp::TreeStep::Entry(name) => match self.checked(core, &name.filename) {
+                    true => (TreeStep::Entry(name.filename, attributes(&name.attrs)), 0),
+                    false => continue,
+                },
+                sftp::TreeStep::Enter(name) => {
+                    self.depth += 1;
+                    match self.checked(core, &name.filename) {
+                        true => (TreeStep::Enter(name.filename, attributes(&name.attrs)), 0),
+                        false => {
+                            self.dropped += 1;
+                            continue;
+                        }
+                    }
+                }
+                sftp::TreeStep::Leave => (TreeStep::Leave, 1),
+                sftp::TreeStep::Failed(code, text) => {
+                    let message = sftp::printable(&text, 256);
+                    let status = sftp::Status { code, message };
+                    let what = refused("cannot list the directory", &status).what;
+                    (TreeStep::Failed(what), 0)
+                }
+            };
+            self.depth -= change;
+            let dropped = self.dropped > 0;
+            self.dropped = self.dropped.saturating_sub(change);
+            if !dropped {
+                told.push(step);
+            }
+        }
+        if !told.is_empty() {
+            core.event(LaneEvent::Tree(self.id, told));
+        }
+    }
+
+    /// Whether `name` may be told; says so if not. What is in a directory that may not is not
+    /// looked at.
+    fn checked(&self, core: &mut Core, name: &[u8]) -> bool {
+        let sound = is_safe(name) && !matches!(name, b"." | b"..");
+        if self.dropped > 0 {
+            return false;
+        }
+        if !sound {
+            let shown = sftp::printable(name, 256);
+            let text =
+                format!("the server lists a name that no file can have, \"{shown}\": left out");
+            core.event(LaneEvent::Warning(self.id, text));
+        }
+        sound
+    }
+
+    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+        if self.fault.is_some() && self.depth > 0 && !self.forgotten {
+            self.forgotten = true;
+            self.ask(core, TreeFlags::END, &[]);
+        }
+        let goes = self.depth > 0 && self.fault.is_none();
+        while goes && self.pending < AHEAD && !core.lists_held {
+            self.ask(core, TreeFlags::NEXT, &[]);
+        }
+        if goes || self.pending > 0 {
+            return Step::Goes;
+        }
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        Step::Over
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}

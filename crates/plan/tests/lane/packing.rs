@@ -1,0 +1,88 @@
+//! Data that are made smaller for the way.
+
+use plan::{Pack, PutOptions};
+use testkit::sftp_model::Personality;
+
+use crate::world::{Mode, World, bytes, config, link};
+
+fn world(pack: Pack) -> World {
+    let mut config = config(Mode::Predicting, 1);
+    config.remembered = None;
+    config.pack = pack;
+    World::with(config, Personality::ours(), link(), 1)
+}
+
+fn text(len: usize) -> Vec<u8> {
+    let line = b"a line of a log that says the same again and again: 200 OK\n";
+    line.iter().copied().cycle().take(len).collect()
+}
+
+#[test]
+fn what_becomes_smaller_goes_packed_both_ways() {
+    for pack in [Pack::Auto, Pack::Always] {
+        let data = text(3_000_001);
+        let mut w = world(pack);
+        let put = w.put(data.clone(), "up", PutOptions::default());
+        w.place("down", &data, 0o644);
+        let get = w.get("down", None);
+        w.run();
+        assert!(w.done(put) && w.done(get), "{:?}", w.events);
+        assert!(w.model.fs.data("up") == Some(data.as_slice()));
+        assert!(w.got("down") == Some(data.as_slice()));
+        assert!(w.model.packed > 5_500_000, "{}", w.model.packed);
+        assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
+    }
+}
+
+#[test]
+fn what_does_not_become_smaller_goes_as_it_is() {
+    let data = bytes(30_000_000, 4);
+    let mut w = world(Pack::Always);
+    w.put(data.clone(), "up", PutOptions::default());
+    w.place("down", &data, 0o644);
+    w.get("down", None);
+    w.run();
+    assert!(w.model.fs.data("up") == Some(data.as_slice()));
+    assert!(w.got("down") == Some(data.as_slice()));
+    assert_eq!(w.model.packed, 0);
+    let tried = w
+        .model
+        .log()
+        .iter()
+        .filter(|name| **name == "read-zstd@longhaul")
+        .count();
+    let plainly = w.model.log().iter().filter(|name| **name == "READ").count();
+    assert!(tried > 0 && tried < plainly, "{tried} and {plainly}");
+}
+
+#[test]
+fn none_is_packed_for_others_and_where_it_is_not_wanted() {
+    let data = text(1_000_000);
+    for (pack, server) in [
+        (Pack::Never, Personality::ours()),
+        (Pack::Always, Personality::openssh()),
+    ] {
+        let mut config = config(Mode::Plain, 1);
+        config.pack = pack;
+        let mut w = World::with(config, server, link(), 1);
+        w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.model.fs.data("up") == Some(data.as_slice()));
+        assert_eq!(w.model.packed, 0);
+    }
+}
+
+#[test]
+fn a_block_that_is_not_what_it_claims_fails_the_file_and_leaves_nothing() {
+    let mut w = world(Pack::Always);
+    w.model.lies_about_lengths = true;
+    w.place("down", &text(1_000_000), 0o644);
+    let get = w.get("down", None);
+    w.run();
+    assert!(
+        w.failed(get).is_some() || w.error.is_some(),
+        "{:?}",
+        w.events
+    );
+    assert_eq!(w.got("down"), None);
+}

@@ -1,0 +1,162 @@
+//! hash@longhaul: sums of the blocks of an open file.
+
+use std::fs::File;
+use std::num::NonZero;
+use std::thread::{self, available_parallelism};
+
+use rustix::io::{Errno, retry_on_intr};
+use sftp::StatusCode;
+use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
+use wire::Rest;
+
+use crate::answer::{Answer, Session};
+use crate::error::Refused;
+use crate::reply::Reply;
+
+/// Read at once, unless a block is longer.
+const PIECE: usize = 1 << 20;
+
+/// What is asked for.
+pub(crate) struct Asked<'a> {
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) block: u32,
+    pub(crate) kind: &'a [u8],
+    pub(crate) key: &'a [u8],
+}
+
+impl Session<'_> {
+    /// Everything about the range is looked at before any of it is read.
+    pub(crate) fn hash(&self, handle: &[u8], asked: &Asked<'_>, reply: &mut Reply<'_>) -> Answer {
+        let file = self.handles.file(handle)?;
+        let kind = SumKind::named(asked.kind).ok_or_else(|| {
+            Refused::new(StatusCode::OP_UNSUPPORTED, "this server has no such sums")
+        })?;
+        let key: Option<&SumKey> = match asked.key {
+            [] if kind == SumKind::Blake3 => None,
+            key => Some(key.try_into().map_err(|_| bad("the key has 32 bytes"))?),
+        };
+        if !(LEAST_BLOCK..=kind.most()).contains(&asked.block) {
+            return Err(bad("blocks of this length are not summed"));
+        }
+        let sums = asked.len.div_ceil(asked.block) as usize * kind.bytes();
+        if asked.len > MOST_HASHED || sums > MOST_SUMS {
+            return Err(bad("the range is too long"));
+        }
+        let made = match (kind, key) {
+            (SumKind::Rolling, Some(key)) => side_by_side(file, asked, |block, made| {
+                BlockSum::of(key, block).write(made)
+            })?,
+            (SumKind::Strong, Some(key)) => side_by_side(file, asked, |block, made| {
+                made.extend_from_slice(&strong(key, block));
+            })?,
+            _ => blake3(file, asked, key)?,
+        };
+        if made.is_empty() && asked.len > 0 {
+            return Err(Refused::end_of_file());
+        }
+        reply.extended(&Rest(&made));
+        Ok(())
+    }
+}
+
+fn bad(words: &'static str) -> Refused {
+    Refused::new(StatusCode::BAD_MESSAGE, words)
+}
+
+/// Sums each block of the range as `sum` does, on two threads where there is much of it and
+/// another processor.
+fn side_by_side(
+    file: &File,
+    asked: &Asked<'_>,
+    sum: impl Fn(&[u8], &mut Vec<u8>) + Sync,
+) -> Result<Vec<u8>, Errno> {
+    let half = asked.len / 2 / asked.block * asked.block;
+    if (half as usize) < 2 * PIECE || available_parallelism().map_or(1, NonZero::get) < 2 {
+        return by_block(file, asked, 0, asked.len, &sum);
+    }
+    thread::scope(|scope| {
+        let second = || by_block(file, asked, half, asked.len, &sum);
+        let started = thread::Builder::new().spawn_scoped(scope, second);
+        let mut made = by_block(file, asked, 0, half, &sum)?;
+        let behind = match started {
+            Ok(thread) => thread.join().unwrap_or(Err(Errno::IO))?,
+            Err(_) => by_block(file, asked, half, asked.len, &sum)?,
+        };
+        made.extend(behind);
+        Ok(made)
+    })
+}
+
+/// The sums of the blocks between two places of the range, as far as the file goes.
+fn by_block(
+    file: &File,
+    asked: &Asked<'_>,
+    from: u32,
+    to: u32,
+    sum: &(impl Fn(&[u8], &mut Vec<u8>) + Sync),
+) -> Result<Vec<u8>, Errno> {
+    let (block, len) = (asked.block as usize, (to - from) as usize);
+    let piece = PIECE / block * block;
+    let mut buffer = vec![0; piece.min(len)];
+    let mut made = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let most = buffer.len().min(len - done);
+        let read = fill(
+            file,
+            &mut buffer[..most],
+            asked.offset,
+            from as usize + done,
+        )?;
+        for block in buffer[..read].chunks(block) {
+            sum(block, &mut made);
+        }
+        done += read;
+        if read < most {
+            break;
+        }
+    }
+    Ok(made)
+}
+
+/// The same for blocks of any length, of which BLAKE3 takes a piece at a time.
+fn blake3(file: &File, asked: &Asked<'_>, key: Option<&SumKey>) -> Result<Vec<u8>, Errno> {
+    let mut made = Vec::new();
+    let hasher = || key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+    let (block, len) = (asked.block as usize, asked.len as usize);
+    let mut buffer = vec![0; PIECE.min(block)];
+    for from in (0..len).step_by(block) {
+        let to = len.min(from + block);
+        let (mut sum, mut at) = (hasher(), from);
+        while at < to {
+            let most = buffer.len().min(to - at);
+            let read = fill(file, &mut buffer[..most], asked.offset, at)?;
+            sum.update(&buffer[..read]);
+            at += read;
+            if read < most {
+                break;
+            }
+        }
+        if at > from {
+            made.extend_from_slice(sum.finalize().as_bytes());
+        }
+        if at < to {
+            break;
+        }
+    }
+    Ok(made)
+}
+
+/// Reads all of `buffer` that the file has behind `offset` and `done`.
+fn fill(file: &File, buffer: &mut [u8], offset: u64, done: usize) -> Result<usize, Errno> {
+    let mut have = 0;
+    while have < buffer.len() {
+        let at = offset.saturating_add((done + have) as u64);
+        match retry_on_intr(|| rustix::io::pread(file, &mut buffer[have..], at))? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    Ok(have)
+}

@@ -1,0 +1,120 @@
+//! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul.
+
+use std::fs::File;
+
+use sftp::StatusCode;
+use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
+use wire::Rest;
+
+use crate::answer::{Answer, LONGEST_DATA, Session};
+use crate::error::Refused;
+use crate::handles::Open;
+use crate::reply::Reply;
+
+/// What one client's blocks are packed and unpacked with, once there are any.
+#[derive(Debug, Default)]
+pub(crate) struct Packing {
+    packer: Option<Packer>,
+    unpacker: Option<Unpacker>,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+/// Shorter runs of zeros are no hole, or one that saves nothing.
+const LEAST_HOLE: usize = 64 << 10;
+
+fn is_hole(bytes: &[u8]) -> bool {
+    bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Makes a hole where the file system has any; false where it is to be written.
+#[cfg(target_os = "linux")]
+fn punch(file: &File, offset: u64, len: usize) -> bool {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, hole, offset, len as u64).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn punch(_: &File, _: u64, _: usize) -> bool {
+    false
+}
+
+fn no_memory() -> Refused {
+    Refused::new(StatusCode::FAILURE, "this server has no memory for zstd")
+}
+
+impl Session<'_> {
+    pub(crate) fn write_zstd(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        len: u32,
+        data: &[u8],
+    ) -> Answer {
+        if len > LONGEST_UNPACKED {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "the block claims to be longer than a block may be",
+            ));
+        }
+        // Whatever the handle is not good for is said before anything is unpacked.
+        self.handles.file(handle)?;
+        let unpacker = &mut self.packing.unpacker;
+        if unpacker.is_none() {
+            *unpacker = Unpacker::new();
+        }
+        let unpacker = unpacker.as_mut().ok_or_else(no_memory)?;
+        let bytes = unpacker.unpack(data, len).ok_or_else(|| {
+            Refused::new(StatusCode::BAD_MESSAGE, "the block is not what it claims")
+        })?;
+        let file = self.handles.file(handle)?;
+        match bytes.split_last() {
+            // The last byte gives the file its length; what others write to it at the same time
+            // must not be cut off.
+            Some((0, zeros)) if is_hole(zeros) && punch(file, offset, bytes.len()) => {
+                let last = offset.saturating_add(zeros.len() as u64);
+                self.write(handle, last, [[0].as_slice()])
+            }
+            _ => self.write(handle, offset, [&bytes[..]]),
+        }
+    }
+
+    pub(crate) fn read_zstd(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        len: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let Open::File { file, sent, .. } = self.handles.get_mut(handle)? else {
+            return Err(rustix::io::Errno::ISDIR.into());
+        };
+        let Packing {
+            packer,
+            raw,
+            packed,
+            ..
+        } = &mut self.packing;
+        if packer.is_none() {
+            *packer = Packer::new();
+        }
+        let packer = packer.as_mut().ok_or_else(no_memory)?;
+        let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
+        raw.clear();
+        let read = sys::append_at(&*file, raw, len, offset)?;
+        if read == 0 && len > 0 {
+            return Err(Refused::end_of_file());
+        }
+        *sent += read as u64;
+        self.moved.sent += read as u64;
+        if !packer.pack(raw, packed) {
+            return reply.data(|out| {
+                out.extend_from_slice(raw);
+                Ok::<_, Refused>(())
+            });
+        }
+        reply.extended(&(read as u32, Rest(packed)));
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! Small files in one request: put-file@longhaul and get-file@longhaul.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use sftp::{Attrs, PutFlags, StatusCode, StatusText, tagged_name};
+use tracing::debug;
+
+use crate::answer::{Answer, LONGEST_DATA, Session};
+use crate::attributes::attributes;
+use crate::beneath::split;
+use crate::error::Refused;
+use crate::files::write_at;
+use crate::reply::Reply;
+use crate::set::set_open;
+
+/// A file to be put, as put-file@longhaul has it.
+pub(crate) struct Put<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) flags: PutFlags,
+    pub(crate) tag: u64,
+    pub(crate) mode: u32,
+    pub(crate) attrs: Attrs,
+    pub(crate) data: &'a [u8],
+}
+
+/// The directory of the last small file: those that come together lie in the same. Kept while
+/// requests are at hand that came with it, so that nobody has waited for what is decided by it.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    path: Vec<u8>,
+    fd: OwnedFd,
+}
+
+/// The names of a temporary that are tried, as clients try them.
+const NAMES: u64 = 3;
+/// Bits of a mode that stay when a file is replaced.
+const PERMISSIONS: u32 = 0o777;
+const OWNER_WRITE: u32 = 0o200;
+
+impl Session<'_> {
+    pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
+        let (dir, name) = split(put.path);
+        if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
+            return Err(long_way());
+        }
+        let parent = self.parent(dir).map_err(|e| failed("create the file", e))?;
+        let done = self.put_into(parent.fd.as_fd(), name, put);
+        self.parent = Some(parent);
+        let warning = done?;
+        let received = put.data.len() as u64;
+        self.moved.files += 1;
+        self.moved.received += received;
+        debug!(path = %String::from_utf8_lossy(put.path).escape_debug(), received, "put");
+        if let Some(text) = warning {
+            let message = text.as_bytes();
+            reply.status(StatusCode::OK, StatusText { message });
+        }
+        Ok(())
+    }
+
+    /// Returns what went wrong without failing it.
+    fn put_into(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        put: &Put<'_>,
+    ) -> Result<Option<String>, Refused> {
+        let replaced = self.stands(dir, name, put.flags)?;
+        let created = create(dir, name, put);
+        let (file, temporary) = created.map_err(|e| match (e, replaced) {
+            // Written in place, where that is possible, with a warning.
+            (Errno::ACCESS, Some(_)) => long_way(),
+            (e, _) => failed("create the file", e),
+        })?;
+        if self.is_drop_box() {
+            self.has_put(&fs::fstat(&file)?);
+        }
+        let mut data = [std::io::IoSlice::new(put.data)];
+        write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
+        let warning = set_open(&file, &final_attrs(put, replaced)).err();
+        if put.flags.contains(PutFlags::FSYNC) {
+            fs::fsync(&file).map_err(|e| failed("make the data durable", e))?;
+        }
+        // A quota or a server behind this one may speak up only now.
+        nix::unistd::close(OwnedFd::from(file))
+            .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))?;
+        self.name(temporary, name, put.path)?;
+        let text = |e| format!("mode or times could not be set: {}", words(e));
+        Ok(warning.map(text))
+    }
+
+    /// The permission bits of the file that is replaced, or nothing where none is. What takes more
+    /// than a rename is left to the client's other requests.
+    fn stands(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        flags: PutFlags,
+    ) -> Result<Option<u32>, Refused> {
+        if flags.contains(PutFlags::FRESH) {
+            return Ok(None);
+        }
+        // What cannot be looked at the rename decides about.
+        let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return Ok(None);
+        };
+        let refuse = |code, words| Err(Refused::new(code, words));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
+            _ if self.must_be_own(name, &stat).is_err() => Ok(None),
+            // The rename would not ask.
+            FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => refuse(
+                StatusCode::PERMISSION_DENIED,
+                "permission denied: the existing file is read-only",
+            ),
+            FileType::RegularFile => Ok(Some(stat.st_mode & PERMISSIONS)),
+            FileType::Symlink if flags.contains(PutFlags::REPLACE_LINK) => Ok(None),
+            _ => Err(long_way()),
+        }
+    }
+
+    fn name(&self, mut temporary: Temporary<'_>, name: &[u8], path: &[u8]) -> Answer {
+        let dir = temporary.dir;
+        if self.is_drop_box() {
+            let beside = [&path[..path.len() - name.len()], &temporary.name].concat();
+            self.rename(&beside, path, true)?;
+        } else {
+            fs::renameat(dir, temporary.name.as_slice(), dir, name)
+                .map_err(|e| failed("rename the temporary", e))?;
+        }
+        temporary.renamed = true;
+        Ok(())
+    }
+
+    pub(crate) fn get_file(&mut self, path: &[u8], len: u32, reply: &mut Reply<'_>) -> Answer {
+        let file = self.open_to_read(path)?;
+        let stat = fs::fstat(&file)?;
+        let len = u64::from(len.min(LONGEST_DATA));
+        let size = stat.st_size.unsigned_abs();
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let attrs = attributes(&stat);
+        if !regular || size > len {
+            reply.file(&attrs, |_| Ok::<_, Errno>(false))?;
+            return Ok(());
+        }
+        // One more than it says, to see whether it has grown; files of /proc say 0 and have more.
+        let asked = match size {
+            0 => len,
+            size => len.min(size + 1),
+        };
+        let mut got = 0;
+        reply.file(&attrs, |out| {
+            while got < asked {
+                let most = (asked - got) as usize;
+                let n = sys::append_at(&file, out, most, got)?;
+                got += n as u64;
+                // A short read is the end, unless it stops before what was said.
+                if n == 0 || n < most && size > 0 && got >= size {
+                    return Ok::<_, Refused>(true);
+                }
+            }
+            Ok(size > 0 && got == size)
+        })?;
+        self.moved.files += 1;
+        self.moved.sent += got;
+        debug!(path = %String::from_utf8_lossy(path).escape_debug(), sent = got, "got");
+        Ok(())
+    }
+
+    /// Nothing waits for the other end of a FIFO, which is not read anyway.
+    fn open_to_read(&mut self, path: &[u8]) -> Result<File, Refused> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let (dir, name) = split(path);
+        if path.ends_with(name) && is_name(name) {
+            let parent = self.parent(dir)?;
+            let opened = fs::openat(&parent.fd, name, flags | OFlags::NOFOLLOW, Mode::empty());
+            self.parent = Some(parent);
+            match opened {
+                // A symlink is followed from the root of what is served.
+                Err(Errno::LOOP) => {}
+                opened => return Ok(opened?.into()),
+            }
+        }
+        Ok(self.export.place.open(path, flags, Mode::empty())?.into())
+    }
+
+    /// The directory `path`, which the caller gives back.
+    fn parent(&mut self, path: &[u8]) -> Result<Parent, Errno> {
+        match self.parent.take() {
+            Some(parent) if parent.path == path => Ok(parent),
+            _ => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY;
+                let fd = self.export.place.open(path, flags, Mode::empty())?;
+                let path = path.to_vec();
+                Ok(Parent { path, fd })
+            }
+        }
+    }
+}
+
+/// A file that has no final name yet; it goes unless it gets one.
+struct Temporary<'d> {
+    dir: BorrowedFd<'d>,
+    name: Vec<u8>,
+    renamed: bool,
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            let _ = fs::unlinkat(self.dir, self.name.as_slice(), AtFlags::empty());
+        }
+    }
+}
+
+fn create<'d>(
+    dir: BorrowedFd<'d>,
+    name: &[u8],
+    put: &Put<'_>,
+) -> Result<(File, Temporary<'d>), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let mode = Mode::from_raw_mode(put.mode & PERMISSIONS);
+    let mut last = Errno::EXIST;
+    for at in 0..NAMES {
+        let name = tagged_name(name, put.tag.wrapping_add(at));
+        match fs::openat(dir, name.as_slice(), flags | OFlags::CLOEXEC, mode) {
+            Ok(fd) => {
+                let renamed = false;
+                return Ok((fd.into(), Temporary { dir, name, renamed }));
+            }
+            Err(Errno::EXIST) => {}
+            Err(e) => {
+                last = e;
+                break;
+            }
+        }
+    }
+    Err(last)
+}
+
+/// What is set on the open file: what the client keeps, or what the replaced file had.
+fn final_attrs(put: &Put<'_>, replaced: Option<u32>) -> Attrs {
+    Attrs {
+        size: None,
+        owner: None,
+        permissions: put.attrs.permissions.or(replaced),
+        times: put.attrs.times,
+    }
+}
+
+/// Whether it names something in a directory.
+fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..")
+}
+
+/// Nothing was done, and the client does it with the requests of stock SFTP.
+fn long_way() -> Refused {
+    Refused::new(
+        StatusCode::OP_UNSUPPORTED,
+        "this takes more than one request",
+    )
+}
+
+fn failed(doing: &str, errno: Errno) -> Refused {
+    let refused = Refused::from(errno);
+    Refused::new(refused.code, format!("cannot {doing}: {}", words(errno)))
+}
+
+fn words(errno: Errno) -> String {
+    let words = Refused::from(errno).words;
+    let mut chars = words.chars();
+    let first = chars.next().map(|c| c.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
+}
+
+#[cfg(test)]
+#[path = "whole_file_tests.rs"]
+mod tests;

@@ -1,0 +1,383 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use bytes::Bytes;
+use sftp::{
+    Attrs, Init, Piece, PutFlags, Request, RequestId, Response, Splitter, StatusCode, frame,
+    tagged_name,
+};
+use wire::{Reader, Rest};
+
+use crate::{Access, Answer, Export, Server};
+
+/// The answers to `requests`, without their lengths; VERSION is left out.
+fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
+    let mut input = Vec::new();
+    let init = Init {
+        version: 3,
+        extensions: Rest(&[]),
+    };
+    frame(&mut input, |out| init.encode(out));
+    for (id, request) in (0..).zip(requests) {
+        request.encode(RequestId(id), &mut input);
+    }
+    let mut server = Server::new(export);
+    let mut input = Bytes::from(input);
+    let mut output = Vec::new();
+    loop {
+        server.handle(&mut input).expect("sound requests");
+        let before = output.len();
+        let taken = server.take_answers(|answer| {
+            match answer {
+                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
+                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        if output.len() == before {
+            break;
+        }
+    }
+    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
+    let mut found = Vec::new();
+    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
+        found.push(message);
+    }
+    found.remove(0);
+    assert_eq!(found.len(), requests.len());
+    found
+}
+
+/// The code and the words of each answer, which are STATUS.
+fn statuses(export: &Export, requests: &[Request<'_>]) -> Vec<(StatusCode, String)> {
+    let answers = answers(export, requests);
+    let status = answers.iter().map(|answer| match Response::decode(answer) {
+        Ok((_, Response::Status { code, text })) => {
+            (code, String::from_utf8_lossy(text.message).into_owned())
+        }
+        other => panic!("{other:?}"),
+    });
+    status.collect()
+}
+
+fn put<'a>(path: &'a [u8], flags: PutFlags, data: &'a [u8]) -> Request<'a> {
+    Request::PutFile {
+        path,
+        flags,
+        tag: 7,
+        mode: 0o644,
+        attrs: Attrs::default(),
+        data,
+    }
+}
+
+fn code(export: &Export, request: Request<'_>) -> StatusCode {
+    statuses(export, &[request])[0].0
+}
+
+const PLAIN: PutFlags = PutFlags(0);
+
+fn bytes_of(path: &Path) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("our folder");
+    let name = |e: std::io::Result<fs::DirEntry>| e.map(|e| e.file_name());
+    let mut names: Vec<String> = entries
+        .map(|e| name(e).expect("it").to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A folder, served as `/` and as part of everything: the export and what goes before names.
+fn both(access: Access, check: impl Fn(&Export, &[u8], &Path)) {
+    for beneath in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        match beneath {
+            true => {
+                let export = Export::beneath(path, access).expect("openat2");
+                check(&export, b"/", path);
+            }
+            false => {
+                let before = [bytes_of(path), b"/"].concat();
+                check(&Export::everything(access), &before, path);
+            }
+        }
+    }
+}
+
+fn fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).expect("ours");
+}
+
+fn at(before: &[u8], name: &str) -> Vec<u8> {
+    [before, name.as_bytes()].concat()
+}
+
+#[test]
+fn a_file_is_put_and_replaced_whole() {
+    both(Access::Full, |export, before, folder| {
+        let path = at(before, "a");
+        assert_eq!(code(export, put(&path, PLAIN, b"new")), StatusCode::OK);
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"new");
+        let inode = fs::metadata(folder.join("a")).expect("it").ino();
+        let mode = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(folder.join("a"), mode).expect("ours");
+        assert_eq!(code(export, put(&path, PLAIN, b"newer")), StatusCode::OK);
+        let stat = fs::metadata(folder.join("a")).expect("it");
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"newer");
+        assert_eq!(stat.permissions().mode() & 0o7777, 0o640, "it stays");
+        assert_ne!(stat.ino(), inode, "renamed, and not written into");
+        let kept = Request::PutFile {
+            path: &path,
+            flags: PutFlags::FSYNC,
+            tag: 7,
+            mode: 0o644,
+            attrs: Attrs {
+                size: Some(1),
+                owner: Some((1, 1)),
+                permissions: Some(0o4755),
+                times: Some((1111, 2222)),
+            },
+            data: b"kept",
+        };
+        assert_eq!(code(export, kept), StatusCode::OK);
+        let stat = fs::metadata(folder.join("a")).expect("it");
+        assert_eq!((stat.len(), stat.mtime(), stat.atime()), (4, 2222, 1111));
+        assert_eq!(stat.permissions().mode() & 0o7777, 0o4755);
+        assert_ne!(stat.uid(), 1, "owners are not this request's");
+        assert_eq!(names(folder), ["a"]);
+    });
+}
+
+#[test]
+fn what_is_more_than_a_rename_is_left_to_other_requests() {
+    both(Access::Full, |export, before, folder| {
+        fs::create_dir(folder.join("dir")).expect("ours");
+        fs::write(folder.join("ro"), "old").expect("ours");
+        let mode = fs::Permissions::from_mode(0o444);
+        fs::set_permissions(folder.join("ro"), mode).expect("ours");
+        symlink("ro", folder.join("link")).expect("ours");
+        symlink("none", folder.join("dangling")).expect("ours");
+        fifo(&folder.join("fifo"));
+        let before_names = names(folder);
+        let long_way = StatusCode::OP_UNSUPPORTED;
+        let unknown = PutFlags(0x100);
+        for (name, flags, expected) in [
+            ("dir", PLAIN, StatusCode::FAILURE),
+            ("dir", PutFlags::FRESH, StatusCode::FAILURE),
+            ("ro", PLAIN, StatusCode::PERMISSION_DENIED),
+            ("link", PLAIN, long_way),
+            ("dangling", PLAIN, long_way),
+            ("fifo", PLAIN, long_way),
+            ("a", unknown, long_way),
+            ("a/", PLAIN, long_way),
+            ("dir/..", PLAIN, long_way),
+            ("dir/.", PLAIN, long_way),
+            ("none/a", PLAIN, StatusCode::NO_SUCH_FILE),
+            ("ro/a", PLAIN, StatusCode::NO_SUCH_FILE),
+        ] {
+            let path = at(before, name);
+            let got = statuses(export, &[put(&path, flags, b"new")]).remove(0);
+            assert_eq!(got.0, expected, "{name} {}", got.1);
+            assert!(!got.1.is_empty());
+        }
+        assert_eq!(names(folder), before_names, "nothing is left of them");
+        assert_eq!(fs::read(folder.join("ro")).expect("it"), b"old");
+        // A symlink is replaced where that was asked for.
+        let path = at(before, "link");
+        let replaced = put(&path, PutFlags::REPLACE_LINK, b"new");
+        assert_eq!(code(export, replaced), StatusCode::OK);
+        let meta = fs::symlink_metadata(folder.join("link")).expect("it");
+        assert!(meta.is_file());
+        assert_eq!(fs::read(folder.join("ro")).expect("it"), b"old");
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_is_counted_up_and_nothing_of_others_is_touched() {
+    both(Access::Full, |export, before, folder| {
+        let path = at(before, "a");
+        let taken = |n: u64| {
+            let name = tagged_name(b"a", 7 + n);
+            folder.join(String::from_utf8(name).expect("letters"))
+        };
+        for n in 0..2 {
+            fs::write(taken(n), "another's").expect("ours");
+        }
+        assert_eq!(code(export, put(&path, PLAIN, b"x")), StatusCode::OK);
+        fs::write(taken(2), "another's").expect("ours");
+        assert_eq!(code(export, put(&path, PLAIN, b"y")), StatusCode::FAILURE);
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"x");
+        for n in 0..3 {
+            assert_eq!(fs::read(taken(n)).expect("it"), b"another's");
+        }
+    });
+}
+
+#[test]
+fn access_holds() {
+    both(Access::ReadOnly, |export, before, folder| {
+        fs::write(folder.join("a"), "old").expect("ours");
+        let path = at(before, "a");
+        let denied = StatusCode::PERMISSION_DENIED;
+        assert_eq!(code(export, put(&path, PLAIN, b"new")), denied);
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"old");
+        assert_eq!(get(export, &path, 100).1.as_deref(), Some(&b"old"[..]));
+    });
+    both(Access::WriteOnly, |export, before, folder| {
+        fs::write(folder.join("a"), "theirs").expect("ours");
+        symlink("a", folder.join("link")).expect("ours");
+        let theirs = names(folder);
+        for name in ["a", "link"] {
+            for flags in [PLAIN, PutFlags::FRESH, PutFlags::REPLACE_LINK] {
+                let path = at(before, name);
+                let got = code(export, put(&path, flags, b"new"));
+                assert_ne!(got, StatusCode::OK, "{name} {flags:?}");
+            }
+        }
+        assert_eq!(names(folder), theirs);
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"theirs");
+        let path = at(before, "a");
+        let len = 100;
+        let request = Request::GetFile { path: &path, len };
+        assert_eq!(code(export, request), StatusCode::PERMISSION_DENIED);
+        // A new one may be put, and what one has put oneself put again.
+        let new = at(before, "new");
+        let twice = [put(&new, PLAIN, b"1"), put(&new, PLAIN, b"2")];
+        let got = statuses(export, &twice);
+        assert!(
+            got.iter().all(|(code, _)| *code == StatusCode::OK),
+            "{got:?}"
+        );
+        assert_eq!(fs::read(folder.join("new")).expect("it"), b"2");
+    });
+}
+
+#[test]
+fn nothing_leads_out_of_a_root() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("root");
+    fs::create_dir(&root).expect("ours");
+    fs::write(folder.path().join("secret"), "secret").expect("ours");
+    symlink("..", root.join("up")).expect("ours");
+    symlink("../secret", root.join("link")).expect("ours");
+    let export = Export::beneath(&root, Access::Full).expect("openat2");
+    for path in ["../x", "up/x", "/../x", "x/../../x"] {
+        let path = path.as_bytes();
+        let _ = statuses(&export, &[put(path, PLAIN, b"new")]);
+        let len = 100;
+        assert!(matches!(
+            Response::decode(&answers(&export, &[Request::GetFile { path, len }])[0]),
+            Ok((_, Response::Status { .. } | Response::ExtendedReply { .. }))
+        ));
+    }
+    assert_eq!(names(folder.path()), ["root", "secret"]);
+    for path in ["../secret", "up/secret", "link"] {
+        let path = path.as_bytes();
+        let got = answers(&export, &[Request::GetFile { path, len: 100 }]);
+        assert!(
+            !got[0].windows(6).any(|w| w == b"secret"),
+            "{path:?} leads out"
+        );
+    }
+}
+
+/// What get-file tells: attributes and data.
+fn get(export: &Export, path: &[u8], len: u32) -> (Attrs, Option<Vec<u8>>) {
+    let answer = answers(export, &[Request::GetFile { path, len }]).remove(0);
+    let Ok((_, Response::ExtendedReply { body })) = Response::decode(&answer) else {
+        panic!("{:?}", Response::decode(&answer));
+    };
+    let mut r = Reader::new(body.0);
+    let attrs = <Attrs as wire::Field<'_>>::read(&mut r).expect("attributes");
+    let there = r.u8().expect("whether there are data") == 1;
+    let data = there.then(|| r.string().expect("data").to_vec());
+    r.finish().expect("no more");
+    (attrs, data)
+}
+
+#[test]
+fn a_file_comes_whole_or_not_at_all() {
+    both(Access::Full, |export, before, folder| {
+        for (size, len, whole) in [
+            // Nothing was asked for, so nothing is known to be all.
+            (0, 0, false),
+            (0, 100, true),
+            (1, 100, true),
+            (99, 100, true),
+            (100, 100, true),
+            (101, 100, false),
+            (200_000, 260_000, true),
+            // No answer is longer than a READ's.
+            (261_121, u32::MAX, false),
+        ] {
+            let content: Vec<u8> = (0..size).map(|i| i as u8).collect();
+            fs::write(folder.join("a"), &content).expect("ours");
+            let (attrs, data) = get(export, &at(before, "a"), len);
+            assert_eq!(attrs.size, Some(size as u64));
+            assert_eq!(data, whole.then_some(content), "{size} {len}");
+        }
+    });
+}
+
+#[test]
+fn only_regular_files_are_read_and_symlinks_are_followed() {
+    both(Access::Full, |export, before, folder| {
+        fs::write(folder.join("a"), "a").expect("ours");
+        fs::create_dir(folder.join("dir")).expect("ours");
+        symlink("a", folder.join("link")).expect("ours");
+        fifo(&folder.join("fifo"));
+        let link = get(export, &at(before, "link"), 10);
+        assert_eq!(link.1.as_deref(), Some(&b"a"[..]));
+        for name in ["dir", "fifo"] {
+            let (attrs, data) = get(export, &at(before, name), 10);
+            assert_ne!(attrs.permissions.expect("a mode") & 0o170_000, 0o100_000);
+            assert_eq!(data, None, "{name}");
+        }
+        let path = at(before, "none");
+        let none = Request::GetFile {
+            path: &path,
+            len: 9,
+        };
+        assert_eq!(code(export, none), StatusCode::NO_SUCH_FILE);
+    });
+}
+
+/// What says it is empty and has content, and has no end that its size would tell.
+#[test]
+fn files_of_proc_are_read_to_their_end() {
+    let export = Export::everything(Access::Full);
+    let (attrs, data) = get(&export, b"/proc/self/mounts", 200_000);
+    assert_eq!(attrs.size, Some(0));
+    let expected = fs::read("/proc/self/mounts").expect("it");
+    assert_eq!(data, Some(expected));
+}
+
+/// The directory that is kept between small files is not kept over what may have moved it.
+#[test]
+fn a_directory_that_was_renamed_in_between_is_found_anew() {
+    both(Access::Full, |export, before, folder| {
+        fs::create_dir(folder.join("dir")).expect("ours");
+        let (a, b) = (at(before, "dir/a"), at(before, "dir/b"));
+        let (dir, moved) = (at(before, "dir"), at(before, "moved"));
+        let requests = [
+            put(&a, PLAIN, b"a"),
+            Request::Rename {
+                from: &dir,
+                to: &moved,
+            },
+            put(&b, PLAIN, b"b"),
+        ];
+        let got: Vec<StatusCode> = statuses(export, &requests).iter().map(|s| s.0).collect();
+        let gone = StatusCode::NO_SUCH_FILE;
+        assert_eq!(got, [StatusCode::OK, StatusCode::OK, gone]);
+        assert_eq!(names(&folder.join("moved")), ["a"]);
+    });
+}

@@ -1,0 +1,222 @@
+//! How a longhaul that was started over SSH shows itself before SFTP's first byte.
+//!
+//! What a shell, its startup files or a restricted account print before that is passed over, and
+//! an SFTP server that is none of ours is told apart. docs/PROTOCOL.md, "A longhaul at the far end".
+
+use bytes::{Buf as _, Bytes};
+
+/// The version of what is spoken behind the marker: SFTP 3 with the extensions that VERSION names.
+pub const MARKER_PROTOCOL: u32 = 1;
+
+/// Opens the line of a longhaul that serves.
+const SERVES: &[u8] = b"longhaul-serves ";
+/// Opens the line of the command that found none.
+const ABSENT: &[u8] = b"longhaul-absent ";
+/// Bytes that may come before the line.
+const MOST: usize = 64 * 1024;
+/// A longer line is none of ours.
+const LONGEST_LINE: usize = 200;
+/// The type of VERSION.
+const VERSION: u8 = 2;
+
+/// The line, with a newline before it, since whatever was printed before may lack one.
+pub fn marker(protocol: u32, software: &str) -> Vec<u8> {
+    format!("\nlonghaul-serves {protocol} {software}\n").into_bytes()
+}
+
+/// What the far end said of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// SFTP follows, from a longhaul.
+    Serves {
+        /// The version of what it speaks.
+        protocol: u32,
+        /// Its own version, printable.
+        software: String,
+    },
+    /// There is no longhaul.
+    Absent {
+        /// What `uname -sm` says there, printable; empty where it says nothing.
+        platform: String,
+    },
+}
+
+/// What came cannot be a longhaul's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOurs {
+    /// An SFTP server answered that showed no marker: a ForceCommand's, say.
+    PlainSftp,
+    /// 64 KiB have come without the marker.
+    TooMuch,
+}
+
+/// Looks for the line in what a channel brings.
+#[derive(Debug, Default)]
+pub struct Preamble {
+    /// The first five bytes, which tell VERSION.
+    head: Vec<u8>,
+    line: Vec<u8>,
+    /// Bytes taken.
+    taken: usize,
+    /// The line is too long to be ours.
+    long: bool,
+}
+
+impl Preamble {
+    /// Takes bytes off `input` up to the end of the line; what follows it stays there. `None`
+    /// when all was taken and the line is still to come.
+    ///
+    /// # Errors
+    /// The line will not come.
+    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Greeting>, NotOurs> {
+        let head = input.len().min(5 - self.head.len());
+        self.head.extend_from_slice(&input[..head]);
+        // Its length is below 64 KiB: no text begins with two NUL bytes.
+        if matches!(self.head[..], [0, 0, _, _, VERSION]) {
+            return Err(NotOurs::PlainSftp);
+        }
+        while !input.is_empty() {
+            let end = input.iter().position(|b| *b == b'\n');
+            let len = end.unwrap_or(input.len());
+            let room = LONGEST_LINE.saturating_sub(self.line.len());
+            self.long |= len > room;
+            self.line.extend_from_slice(&input[..len.min(room)]);
+            let all = len + usize::from(end.is_some());
+            self.taken += all;
+            input.advance(all);
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                let long = std::mem::take(&mut self.long);
+                if let Some(greeting) = read(&line).filter(|_| !long) {
+                    return Ok(Some(greeting));
+                }
+            }
+            if self.taken > MOST {
+                return Err(NotOurs::TooMuch);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn read(line: &[u8]) -> Option<Greeting> {
+    // A shell's startup files may have made the terminal's end of line of it.
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if let Some(rest) = line.strip_prefix(ABSENT) {
+        let platform = printable(rest)?;
+        return Some(Greeting::Absent { platform });
+    }
+    let words = printable(line.strip_prefix(SERVES)?)?;
+    let (protocol, software) = words.split_once(' ')?;
+    let digits = protocol.bytes().all(|b| b.is_ascii_digit());
+    let protocol = protocol.parse().ok().filter(|_| digits)?;
+    Some(Greeting::Serves {
+        protocol,
+        software: software.to_owned(),
+    })
+}
+
+fn printable(bytes: &[u8]) -> Option<String> {
+    let plain = bytes.iter().all(|b| matches!(b, b' '..=b'~'));
+    let text = plain.then(|| std::str::from_utf8(bytes).ok()).flatten()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found when `bytes` come in pieces of `piece`, and what is left then.
+    fn found(bytes: &[u8], piece: usize) -> (Result<Option<Greeting>, NotOurs>, Vec<u8>) {
+        let mut preamble = Preamble::default();
+        let mut pieces = bytes.chunks(piece);
+        while let Some(piece) = pieces.next() {
+            let mut input = Bytes::copy_from_slice(piece);
+            match preamble.take(&mut input) {
+                Ok(None) => assert!(input.is_empty()),
+                done => {
+                    let rest = pieces.flatten().copied();
+                    return (done, input.iter().copied().chain(rest).collect());
+                }
+            }
+        }
+        (Ok(None), Vec::new())
+    }
+
+    fn ours() -> Greeting {
+        Greeting::Serves {
+            protocol: 1,
+            software: "0.1.0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_marker_is_found_behind_whatever_a_shell_prints() {
+        let long = vec![b'x'; 5000];
+        for noise in [
+            &b""[..],
+            b"Welcome!\n",
+            b"no end of line",
+            b"longhaul-serves x\nlonghaul-serves \nlonghaul-servesX 1 2\n",
+            &long,
+            &[0xff, 0, 2, b'\n', 0x1b, b'['],
+        ] {
+            let mut bytes = noise.to_vec();
+            bytes.extend_from_slice(&marker(1, "0.1.0"));
+            bytes.extend_from_slice(b"\0\0\0\x05\x02");
+            for piece in [1, 2, 7, 100_000] {
+                let (greeting, rest) = found(&bytes, piece);
+                assert_eq!(greeting, Ok(Some(ours())), "{noise:?}");
+                assert_eq!(rest, b"\0\0\0\x05\x02", "{noise:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_sftp_server_without_the_marker_is_told_apart() {
+        for piece in [1, 5, 100] {
+            let (answer, _) = found(b"\0\0\0\x0a\x02\0\0\0\x03", piece);
+            assert_eq!(answer, Err(NotOurs::PlainSftp));
+            // Behind text it is none that anybody could speak to.
+            let (answer, _) = found(b"motd\n\0\0\0\x0a\x02\0\0\0\x03", piece);
+            assert_eq!(answer, Ok(None));
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_given_up() {
+        for endless in [&b"y\n"[..], b"y", b"longhaul-serves "] {
+            let endless = endless.repeat(MOST + 1);
+            for piece in [1000, endless.len()] {
+                let (answer, _) = found(&endless, piece);
+                assert_eq!(answer, Err(NotOurs::TooMuch));
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_ours_is_bounded_and_printable() {
+        let long = [b"\nlonghaul-serves 1 ".to_vec(), vec![b'1'; LONGEST_LINE]].concat();
+        let bad: [&[u8]; 5] = [
+            b"\nlonghaul-serves 1 a\x1b[2J\n",
+            b"\nlonghaul-serves +1 a\n",
+            b"\nlonghaul-serves 99999999999 a\n",
+            b"\nlonghaul-absent \x07\n",
+            &[&long[..], b"\n"].concat(),
+        ];
+        for bytes in bad {
+            assert_eq!(found(bytes, 1000).0, Ok(None), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn that_there_is_none_is_said_with_the_platform() {
+        let said = |platform: &str| Greeting::Absent {
+            platform: platform.to_owned(),
+        };
+        let (answer, _) = found(b"\nlonghaul-absent Linux x86_64\n", 3);
+        assert_eq!(answer, Ok(Some(said("Linux x86_64"))));
+        let (answer, _) = found(b"motd\r\nlonghaul-absent \r\n", 100);
+        assert_eq!(answer, Ok(Some(said(""))));
+    }
+}

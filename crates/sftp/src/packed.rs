@@ -1,0 +1,123 @@
+//! File data made smaller for the way by zstd, block by block: what `write-zstd@longhaul` carries
+//! and `read-zstd@longhaul` answers.
+
+use std::fmt;
+
+use zstd::bulk::{Compressor, Decompressor};
+
+/// The longest block, in bytes of the file. What claims to be longer is refused before anything is
+/// allocated for it.
+pub const LONGEST_UNPACKED: u32 = 256 << 10;
+/// The level: 0.4 GB/s of text on a core of 2.6 GHz, and more of the ratio than higher ones add.
+const LEVEL: i32 = 1;
+
+/// Makes blocks smaller, one after the other.
+pub struct Packer(Compressor<'static>);
+
+impl Packer {
+    /// One that has done nothing yet; `None` where there is no memory for it.
+    pub fn new() -> Option<Self> {
+        let mut compressor = Compressor::new(LEVEL).ok()?;
+        // The length stands in the request, and the channel has a MAC.
+        compressor.include_contentsize(false).ok()?;
+        compressor.include_checksum(false).ok()?;
+        Some(Self(compressor))
+    }
+
+    /// `block` made smaller, in `out`, which is emptied first; false where that saves less than an
+    /// eighth.
+    pub fn pack(&mut self, block: &[u8], out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let worth = block.len() - block.len() / 8;
+        out.reserve(worth);
+        // Where it does not fit it does not pay.
+        let packed = self.0.compress_to_buffer(block, out);
+        packed.is_ok_and(|n| n > 0 && n <= worth)
+    }
+}
+
+impl fmt::Debug for Packer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Packer")
+    }
+}
+
+/// Restores blocks.
+pub struct Unpacker(Decompressor<'static>);
+
+impl Unpacker {
+    /// One that has done nothing yet; `None` where there is no memory for it.
+    pub fn new() -> Option<Self> {
+        Decompressor::new().ok().map(Self)
+    }
+
+    /// The `len` bytes that were packed; `None` if they are not that many, or more than
+    /// [`LONGEST_UNPACKED`]. Never more than `len` bytes are allocated, nor is any window beside
+    /// them: they are it.
+    pub fn unpack(&mut self, packed: &[u8], len: u32) -> Option<Vec<u8>> {
+        if len > LONGEST_UNPACKED {
+            return None;
+        }
+        let mut out = vec![0; len as usize];
+        let n = self.0.decompress_to_buffer(packed, &mut out[..]).ok()?;
+        (n == out.len()).then_some(out)
+    }
+}
+
+impl fmt::Debug for Unpacker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unpacker")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(len: usize) -> Vec<u8> {
+        let words = b"the quick brown fox jumps over the lazy dog, again and again. ";
+        words.iter().copied().cycle().take(len).collect()
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state as u8
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_was_packed_comes_back_and_noise_is_left_alone() {
+        let (mut packer, mut unpacker) = (Packer::new().unwrap(), Unpacker::new().unwrap());
+        let mut packed = Vec::new();
+        for len in [1000, 4096, 255 * 1024, LONGEST_UNPACKED as usize] {
+            let data = text(len);
+            assert!(packer.pack(&data, &mut packed), "{len}");
+            assert!(packed.len() < len / 2);
+            assert_eq!(unpacker.unpack(&packed, len as u32), Some(data));
+            assert!(!packer.pack(&noise(len), &mut packed), "{len}");
+        }
+        assert!(!packer.pack(&[], &mut packed));
+    }
+
+    #[test]
+    fn a_block_that_is_not_as_long_as_it_claims_is_refused() {
+        let (mut packer, mut unpacker) = (Packer::new().unwrap(), Unpacker::new().unwrap());
+        let mut packed = Vec::new();
+        assert!(packer.pack(&vec![0; 1 << 24], &mut packed));
+        for claim in [0, 1, 4096, LONGEST_UNPACKED, LONGEST_UNPACKED + 1, u32::MAX] {
+            assert_eq!(unpacker.unpack(&packed, claim), None, "{claim}");
+        }
+        assert!(packer.pack(&text(5000), &mut packed));
+        assert_eq!(unpacker.unpack(&packed, 5001), None);
+        assert_eq!(unpacker.unpack(&packed, 4999), None);
+        packed.truncate(packed.len() - 1);
+        assert_eq!(unpacker.unpack(&packed, 5000), None);
+        assert_eq!(unpacker.unpack(b"no frame at all", 5000), None);
+        assert!(unpacker.unpack(&[], 1).is_none());
+    }
+}

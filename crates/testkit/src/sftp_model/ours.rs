@@ -1,0 +1,90 @@
+//! What `longhaul serve` knows beside stock SFTP.
+
+use sftp::{Attrs, PutFlags, RequestId, Response, StatusCode, StatusText, tagged_name};
+use wire::{Field, Rest};
+
+use super::server::SftpModel;
+use super::{Errno, Kind};
+
+type Answer = Result<(), StatusCode>;
+
+impl SftpModel {
+    pub(super) fn put_file(
+        &mut self,
+        id: RequestId,
+        (path, flags): (&[u8], PutFlags),
+        (tag, mode): (u64, u32),
+        attrs: &Attrs,
+        data: &[u8],
+    ) -> Answer {
+        let found = self.fs.lookup(path, false);
+        let mut attrs = *attrs;
+        if let (Ok(inode), false) = (found, flags.contains(PutFlags::FRESH)) {
+            let node = self.fs.node(inode).map_err(Errno::status)?;
+            match node.kind {
+                Kind::Dir => {
+                    let text = b"it is a directory at the far end";
+                    return self.refuse(id, StatusCode::FAILURE, text);
+                }
+                Kind::File(_) if node.mode & 0o200 == 0 => {
+                    let text = b"permission denied: the existing file is read-only";
+                    return self.refuse(id, StatusCode::PERMISSION_DENIED, text);
+                }
+                Kind::File(_) => {
+                    let replaced = Some(node.mode & 0o777);
+                    attrs.permissions = attrs.permissions.or(replaced);
+                }
+                Kind::Symlink(_) if flags.contains(PutFlags::REPLACE_LINK) => {}
+                _ => return Err(StatusCode::OP_UNSUPPORTED),
+            }
+        }
+        let temporary = tagged_name(path, tag);
+        let how = (true, false, true);
+        let opened = self.fs.open(&temporary, true, how, mode);
+        let inode = match (opened, found) {
+            // Perhaps it can be written in place.
+            (Err(Errno::Access), Ok(_)) => return Err(StatusCode::OP_UNSUPPORTED),
+            (Err(e), _) => {
+                let text = format!("cannot create the file: {}", e.status().words());
+                return self.refuse(id, e.status(), text.as_bytes());
+            }
+            (Ok(inode), _) => inode,
+        };
+        let written = self.fs.write(inode, 0, data);
+        let set = written.and_then(|()| self.fs.set(inode, &attrs));
+        if let Err(e) = set.and_then(|()| self.fs.rename(&temporary, path, true)) {
+            self.fs.remove(&temporary, false).map_err(Errno::status)?;
+            return Err(e.status());
+        }
+        Err(StatusCode::OK)
+    }
+
+    fn refuse(&mut self, id: RequestId, code: StatusCode, message: &[u8]) -> Answer {
+        let text = StatusText { message };
+        self.say(id, &Response::Status { code, text });
+        Ok(())
+    }
+
+    pub(super) fn get_file(&mut self, id: RequestId, path: &[u8], len: u32) -> Answer {
+        let inode = self.fs.lookup(path, true).map_err(Errno::status)?;
+        let attrs = self.fs.stat(inode).map_err(Errno::status)?;
+        let node = self.fs.node(inode).map_err(Errno::status)?;
+        if node.mode & 0o400 == 0 {
+            return Err(StatusCode::PERMISSION_DENIED);
+        }
+        let most = u64::from(len) + self.excess;
+        let data = match &node.kind {
+            Kind::File(data) if data.len() as u64 <= most => Some(data.clone()),
+            _ => None,
+        };
+        let mut body = Vec::new();
+        attrs.write(&mut body);
+        data.is_some().write(&mut body);
+        if let Some(data) = data {
+            data.as_slice().write(&mut body);
+        }
+        let body = Rest(&body);
+        self.say(id, &Response::ExtendedReply { body });
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! The client's own binary sent ahead, to a machine of the same platform that has no longhaul.
+//!
+//! It goes into a folder of the account's, of mode 0700, under a name that has its sum; what starts
+//! it there makes the sum again each time. docs/design/0008-both-ends.md.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use plan::{Job, JobId, JobKind, RemotePath};
+
+use crate::cancel::Cancel;
+use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
+use crate::report::{Outcome, Progress};
+use crate::session::{ExecEvent, ExecId, Session, SessionEvent};
+
+/// How long the far end may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What it may say.
+const MOST: usize = 64 * 1024;
+/// Opens the line that counts, whatever startup files print before it.
+const LINE: &str = "longhaul-place ";
+
+/// A binary that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its SHA-256, in hexadecimal digits.
+    pub sum: String,
+    /// It had to be sent.
+    pub sent: bool,
+}
+
+/// What the far end says of the place for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    state: String,
+    has: String,
+    platform: String,
+    folder: Vec<u8>,
+}
+
+/// The SHA-256 of the program that runs, in hexadecimal digits.
+pub fn own_sum() -> io::Result<String> {
+    sum_of(&env::current_exe()?)
+}
+
+fn sum_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => context.update(&buffer[..n]),
+        }
+    }
+    let sum = context.finish();
+    Ok(sum.as_ref().iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Sends this program to `host`, unless it is there already.
+///
+/// # Errors
+/// One sentence without the host; nothing that could be started is left there then.
+pub fn place(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<Placed, String> {
+    let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
+    let (sum, path) = own.map_err(|e| format!("this program cannot be read: {e}"))?;
+    let found = look(host, connect, cancel, &sum)?;
+    if found.has == "yes" {
+        return Ok(Placed { sum, sent: false });
+    }
+    send(host, connect, cancel, (path, &sum), found.folder)?;
+    match look(host, connect, cancel, &sum)?.has.as_str() {
+        // Without sha256sum it looks at itself when it is started.
+        "yes" | "unknown" => Ok(Placed { sum, sent: true }),
+        _ => Err("what arrived is not what was sent".to_owned()),
+    }
+}
+
+/// Removes what [`place`] has left on `host`.
+///
+/// # Errors
+/// One sentence without the host.
+pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<(), String> {
+    let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; rm -rf \"$c/bin\" && \
+                  echo && echo longhaul-removed";
+    let said = ask(&connect.connect(host, cancel)?, script)?;
+    match said.lines().any(|line| line == "longhaul-removed") {
+        true => Ok(()),
+        false => Err("the far end did not say that it was removed".to_owned()),
+    }
+}
+
+fn look(host: HostId, connect: &dyn Connect, cancel: &Cancel, sum: &str) -> Result<Found, String> {
+    let said = ask(&connect.connect(host, cancel)?, &script(sum))?;
+    let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
+    match found.state.as_str() {
+        "ok" => {}
+        "mkdir" => return Err("no folder for it can be made there".to_owned()),
+        "symlink" => return Err("the folder for it is a symbolic link there".to_owned()),
+        "owner" => return Err("the folder for it is somebody else's there".to_owned()),
+        "noexec" => return Err("nothing can be started from the account's home there".to_owned()),
+        _ => return Err("the folder for it cannot be written to there".to_owned()),
+    }
+    let ours = platform();
+    match found.platform == ours {
+        true => Ok(found),
+        false => Err(format!(
+            "it is for {ours}, and the far end is {}",
+            found.platform
+        )),
+    }
+}
+
+/// What `uname -sm` prints here.
+fn platform() -> String {
+    let here = rustix::system::uname();
+    let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
+    format!("{} {}", text(here.sysname()), text(here.machine()))
+}
+
+/// Makes the folder, and says what there is. No quote of its own, no backslash, and no exclamation
+/// mark: see `connect/far.rs`.
+fn script(sum: &str) -> String {
+    format!(
+        "umask 077; c=${{XDG_CACHE_HOME:-$HOME/.cache}}; d=$c/longhaul/bin; s=ok; h=no; \
+         f=$d/longhaul-{sum}; mkdir -p \"$d\" 2>/dev/null || s=mkdir; \
+         if [ $s = ok ]; then \
+         for p in \"$c\" \"$c/longhaul\" \"$d\"; do \
+         if [ -L \"$p\" ]; then s=symlink; elif [ -O \"$p\" ]; then :; else s=owner; fi; done; fi; \
+         if [ $s = ok ]; then chmod 700 \"$c/longhaul\" \"$d\"; t=$d/try.$$; \
+         if (echo exit 0 >\"$t\") 2>/dev/null; then chmod 700 \"$t\"; \
+         \"$t\" 2>/dev/null || s=noexec; else s=write; fi; rm -f \"$t\"; fi; \
+         if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
+         {sum}*) h=yes;; \"\") h=unknown;; esac; fi; \
+         echo; echo longhaul-place $s $h `uname -sm`; echo \"$d\""
+    )
+}
+
+fn read(said: &str) -> Option<Found> {
+    let mut lines = said.lines();
+    let line = lines.find_map(|line| line.strip_prefix(LINE))?;
+    let mut words = line.splitn(3, ' ');
+    let found = Found {
+        state: words.next()?.to_owned(),
+        has: words.next()?.to_owned(),
+        platform: words.next()?.trim().to_owned(),
+        folder: lines.next()?.as_bytes().to_vec(),
+    };
+    let plain = |text: &str| text.bytes().all(|b| matches!(b, b' '..=b'~'));
+    let sane = plain(&found.platform) && found.folder.starts_with(b"/");
+    sane.then_some(found)
+}
+
+fn send(
+    host: HostId,
+    connect: &dyn Connect,
+    cancel: &Cancel,
+    (path, sum): (PathBuf, &str),
+    folder: Vec<u8>,
+) -> Result<(), String> {
+    let target = [&folder[..], b"/longhaul-", sum.as_bytes()].concat();
+    let request = CopyRequest {
+        sources: vec![Place::Local(path)],
+        target: Place::Remote { host, path: target },
+        // A temporary of a random name, made exclusively, that is durable before it has its own.
+        options: CopyOptions {
+            fsync: true,
+            ..CopyOptions::default()
+        },
+    };
+    let summary = copy::run(request, connect, &Progress::default(), &mut |_| {}, cancel);
+    let first = summary.failures.into_iter().next();
+    match (summary.outcome, first) {
+        (Outcome::Complete, _) => Ok(()),
+        (Outcome::NoConnection(why), _) => Err(why),
+        (_, Some(failure)) => Err(format!("it cannot be sent there: {}", failure.reason)),
+        (_, None) => Err("interrupted".to_owned()),
+    }
+}
+
+/// Runs a script there, and waits for what it says.
+fn ask(session: &Session, script: &str) -> Result<String, String> {
+    let path = RemotePath(b".".to_vec());
+    let kind = JobKind::RealPath { path };
+    // Commands run behind a lane.
+    session.submit(Job { id: JobId(0), kind }, None);
+    let command = format!("exec sh -c '{script}'");
+    session.exec(ExecId(0), command.into_bytes());
+    session.exec_end(ExecId(0));
+    let until = Instant::now() + PATIENCE;
+    let mut said = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let event = session.events().recv_timeout(left);
+        match event.map_err(|_| "the far end did not answer in time")? {
+            SessionEvent::Exec(_, ExecEvent::Output(bytes)) if said.len() < MOST => {
+                said.extend_from_slice(&bytes);
+            }
+            SessionEvent::Exec(_, ExecEvent::Over(Err(why))) | SessionEvent::Lost(why) => {
+                return Err(why);
+            }
+            SessionEvent::Exec(_, ExecEvent::Over(Ok(_))) => break,
+            _ => {}
+        }
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_counts_is_found_behind_a_greeting() {
+        let said = "Welcome!\nlonghaul-place\n\nlonghaul-place ok no Linux x86_64\n/home/u/b\n";
+        let found = read(said).unwrap();
+        assert_eq!((found.state.as_str(), found.has.as_str()), ("ok", "no"));
+        assert_eq!(found.platform, "Linux x86_64");
+        assert_eq!(found.folder, b"/home/u/b");
+        for bad in [
+            "",
+            "longhaul-place ok no Linux x86_64\n",
+            "longhaul-place ok no Linux x86_64\nrelative\n",
+            "longhaul-place ok no L\x1b[2J\n/home\n",
+        ] {
+            assert_eq!(read(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_script_is_the_same_for_every_shell() {
+        let script = script(&"a1".repeat(32));
+        assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_the_accounts_own_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let run = || {
+            let output = std::process::Command::new("sh")
+                .args(["-c", &script(&"0".repeat(64))])
+                .env("HOME", home.path())
+                .env_remove("XDG_CACHE_HOME")
+                .output()
+                .unwrap();
+            read(&String::from_utf8_lossy(&output.stdout)).unwrap()
+        };
+        let found = run();
+        assert_eq!((found.state.as_str(), found.has.as_str()), ("ok", "no"));
+        assert_eq!(found.platform, platform());
+        let folder = home.path().join(".cache/longhaul/bin");
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink("/tmp", &folder).unwrap();
+        assert_eq!(run().state, "symlink");
+        std::fs::remove_dir_all(home.path().join(".cache")).unwrap();
+        std::fs::write(home.path().join(".cache"), "").unwrap();
+        assert_eq!(run().state, "mkdir");
+    }
+}

@@ -1,0 +1,218 @@
+//! A longhaul at the far end: what starts it there, and what is remembered of it.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sftp::{MARKER_PROTOCOL, ServerInfo};
+
+use super::host_gate::memory_name;
+use crate::config::HostConfig;
+use crate::memory::{FarMemory, HostMemory, Memories};
+use crate::session::{Known, Seen};
+
+/// Where there was none, it is asked for again after so many seconds.
+const AGAIN: u64 = 24 * 3600;
+
+/// Whether a longhaul at the far end is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FarUse {
+    /// Where there is one, and there is enough to copy to ask.
+    #[default]
+    Auto,
+    /// Never.
+    Stock,
+    /// It is asked for whatever is copied, and whatever is remembered.
+    Exec,
+}
+
+/// The command that starts it, in words that every shell takes for the same: sh, bash, dash, zsh,
+/// ksh, fish, csh. There is no quote, backslash or exclamation mark within the quotes, and no
+/// end of line. It holds nothing of the user's.
+///
+/// One that was sent there (`placed`, its SHA-256) is started where the PATH has none, and where it
+/// still has that sum: by sha256sum, or as it finds itself where there is none.
+pub(super) fn command(placed: Option<&str>) -> Vec<u8> {
+    let serve = format!("serve --stdio --marker {MARKER_PROTOCOL}");
+    let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    let sent = placed.filter(plain).map(|sum| {
+        format!(
+            "f=${{XDG_CACHE_HOME:-$HOME/.cache}}/longhaul/bin/longhaul-{sum}; \
+             if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
+             {sum}*) exec \"$f\" {serve};; \"\") exec \"$f\" {serve} --sum {sum};; esac; fi; "
+        )
+    });
+    let script = format!(
+        "command -v longhaul >/dev/null 2>&1 && exec longhaul {serve}; {}echo; \
+         echo longhaul-absent `uname -sm`",
+        sent.unwrap_or_default()
+    );
+    format!("exec sh -c '{script}'").into_bytes()
+}
+
+/// What was sent there.
+pub(super) fn placed(memory: Option<&HostMemory>) -> Option<&str> {
+    memory?.far.as_ref()?.placed.as_deref()
+}
+
+/// Keeps in mind that the program with this sum was sent to a host, or removed there: it is asked
+/// for again the next time.
+///
+/// # Errors
+/// It cannot be written down.
+pub fn remember_placed(
+    config: &HostConfig,
+    memories: &Memories,
+    sum: Option<String>,
+) -> io::Result<()> {
+    let (host, port, user) = memory_name(config);
+    let now = SystemTime::now();
+    let Some(mut memory) = memories.load(host, port, user, now) else {
+        return Ok(());
+    };
+    memory.far = Some(FarMemory {
+        placed: sum,
+        ..FarMemory::default()
+    });
+    memories.store(host, port, user, &memory, now)
+}
+
+/// What is known before anything was asked.
+pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime) -> Known {
+    let insists = wanted == FarUse::Exec;
+    let far = match wanted {
+        FarUse::Stock => return Known::Never("it was not to be asked for (--far-end=stock)"),
+        FarUse::Auto | FarUse::Exec => memory.and_then(|m| m.far.as_ref()),
+    };
+    match far {
+        Some(far) if far.software.is_some() => Known::Serves(info(far)),
+        // A time in the future says that the clock was wrong then or is now.
+        Some(far)
+            if !insists
+                && seconds(now)
+                    .checked_sub(far.at)
+                    .is_some_and(|age| age < AGAIN) =>
+        {
+            Known::Never("there was no longhaul at the far end within the last day")
+        }
+        _ => Known::Unknown { insists },
+    }
+}
+
+/// What is to be remembered, in place of what was.
+pub(super) fn memory(
+    seen: &Seen,
+    before: Option<&FarMemory>,
+    now: SystemTime,
+) -> Option<FarMemory> {
+    let at = seconds(now);
+    let placed = before.and_then(|before| before.placed.clone());
+    let Seen::Serves { software, info } = seen else {
+        return Some(FarMemory {
+            at,
+            placed,
+            ..FarMemory::default()
+        });
+    };
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    let pairs = info.extensions.iter();
+    let extensions = pairs.map(|(n, d)| Some((text(n)?, text(d)?)));
+    let found = FarMemory {
+        at,
+        software: Some(software.clone()),
+        extensions: extensions.collect::<Option<_>>()?,
+        placed,
+    };
+    // Where nothing has changed, nothing need be written.
+    match before {
+        Some(before)
+            if FarMemory {
+                at: before.at,
+                ..found.clone()
+            } == *before =>
+        {
+            Some(before.clone())
+        }
+        _ => Some(found),
+    }
+}
+
+fn info(far: &FarMemory) -> ServerInfo {
+    let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
+    ServerInfo {
+        version: 3,
+        extensions: far.extensions.iter().map(bytes).collect(),
+        limits: None,
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn remembering(far: FarMemory) -> HostMemory {
+        HostMemory {
+            far: Some(far),
+            ..HostMemory::default()
+        }
+    }
+
+    #[test]
+    fn where_there_was_none_it_is_asked_for_again_after_a_day() {
+        let now = SystemTime::now();
+        let unknown = Known::Unknown { insists: false };
+        assert_eq!(known(FarUse::Auto, None, now), unknown);
+        let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
+        let asked = |wanted, hours: u64| {
+            let later = now + Duration::from_secs(hours * 3600);
+            known(wanted, Some(&absent), later)
+        };
+        assert!(matches!(asked(FarUse::Auto, 23), Known::Never(_)));
+        assert_eq!(asked(FarUse::Auto, 25), unknown);
+        assert_eq!(asked(FarUse::Exec, 1), Known::Unknown { insists: true });
+        assert!(matches!(asked(FarUse::Stock, 25), Known::Never(_)));
+        // The clock went back: what is said of the future holds nothing up.
+        let early = known(FarUse::Auto, Some(&absent), now - Duration::from_secs(60));
+        assert_eq!(early, unknown);
+    }
+
+    #[test]
+    fn one_that_answered_is_expected_with_what_it_announced() {
+        let now = SystemTime::now();
+        let info = ServerInfo {
+            version: 3,
+            extensions: vec![(b"a@longhaul".to_vec(), b"1".to_vec())],
+            limits: None,
+        };
+        let seen = Seen::Serves {
+            software: "0.1.0".into(),
+            info: info.clone(),
+        };
+        let first = memory(&seen, None, now).unwrap();
+        let host = remembering(first.clone());
+        assert_eq!(known(FarUse::Auto, Some(&host), now), Known::Serves(info));
+        assert!(matches!(
+            known(FarUse::Stock, Some(&host), now),
+            Known::Never(_)
+        ));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(memory(&seen, Some(&first), later), Some(first));
+    }
+
+    #[test]
+    fn the_command_is_the_same_for_every_shell() {
+        let sum = "0a".repeat(32);
+        for placed in [None, Some(sum.as_str()), Some("'; evil")] {
+            let command = String::from_utf8(command(placed)).unwrap();
+            let script = command.strip_prefix("exec sh -c '").unwrap();
+            let script = script.strip_suffix('\'').unwrap();
+            assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+            assert_eq!(script.contains(&sum), placed == Some(&sum));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Finding out what of a source the far end has.
+
+use std::io;
+
+use plan::delta::{Compared, compare};
+use plan::{DiskReply, DiskRequest};
+use sftp::blocks::BlockSum;
+
+use super::pool::JobFile;
+
+/// Read and hashed at once, so that it is still in the processor's cache: whole blocks.
+const PIECE: usize = 1 << 20;
+
+/// Carries out a `Compare` or a `Search`.
+pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Result<DiskReply> {
+    let Some(JobFile::Source(source)) = file else {
+        return Err(io::Error::other("it was not open for reading"));
+    };
+    match request {
+        DiskRequest::Compare {
+            job,
+            key,
+            block,
+            offset,
+            len,
+            basis,
+        } => {
+            let piece = PIECE.max(block as usize);
+            let sums_of_piece = piece / block.max(1) as usize * BlockSum::LEN;
+            let mut sums = basis.chunks(sums_of_piece);
+            let mut bytes = Vec::with_capacity(piece);
+            let mut compared = Compared::default();
+            let mut done = 0;
+            while done < len {
+                let at = offset + done as u64;
+                let asked = piece.min(len - done);
+                bytes.clear();
+                source.append(at, asked, &mut bytes)?;
+                source.sum(at, &bytes);
+                done += bytes.len();
+                let here = sums.next().unwrap_or_default();
+                compared.append(compare(&key, block, at, &bytes, here));
+                if bytes.len() < asked {
+                    break;
+                }
+            }
+            Ok(DiskReply::Compared {
+                job,
+                offset,
+                len: done as u64,
+                compared,
+            })
+        }
+        DiskRequest::Search {
+            job,
+            basis,
+            from,
+            to,
+            size,
+        } => {
+            let seen = size.min(to.saturating_add(basis.ahead() as u64));
+            let mut bytes = Vec::new();
+            let len = usize::try_from(seen.saturating_sub(from)).unwrap_or(usize::MAX);
+            source.append(from, len, &mut bytes)?;
+            let ends = seen == size;
+            let found = basis.search(from, &bytes, (to - from) as usize, ends);
+            Ok(DiskReply::Searched {
+                job,
+                from,
+                to,
+                found,
+            })
+        }
+        _ => Err(io::Error::other("it is no question about a source")),
+    }
+}

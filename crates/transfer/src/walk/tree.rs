@@ -1,0 +1,148 @@
+//! The parts of a remote walk that the server lists in one stream.
+
+use std::sync::Arc;
+
+use plan::{Attributes, TreeStep};
+
+use super::remote::{Answer, Asked, Dir, Names, RemoteWalk};
+use super::{Found, join};
+
+/// A tree that is being listed.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// The directories from its topmost to the current one.
+    open: Vec<Open>,
+    /// So many levels further down are of no interest.
+    ignored: usize,
+    /// Those that were open when the listing began again, the next one last.
+    again: Vec<Open>,
+}
+
+/// A directory that is being listed, and what it has brought.
+#[derive(Debug)]
+struct Open {
+    dir: Arc<Dir>,
+    names: Names,
+}
+
+impl Tree {
+    pub(super) fn new(dir: Arc<Dir>) -> Self {
+        let names = Names::default();
+        Self {
+            open: vec![Open { dir, names }],
+            ignored: 0,
+            again: Vec::new(),
+        }
+    }
+
+    /// The lane was lost: all of it comes once more.
+    fn begin_again(&mut self) {
+        let before = self.open.drain(..).rev();
+        self.again.extend(before);
+        self.ignored = 0;
+        self.open.extend(self.again.pop());
+    }
+}
+
+impl RemoteWalk {
+    pub(super) fn handle_tree(&mut self, tag: u64, mut tree: Tree, answer: Answer) {
+        match answer {
+            Answer::Tree(steps) => {
+                for step in steps {
+                    self.step(&mut tree, step);
+                }
+                self.asked.insert(tag, Asked::Tree(tree));
+                return;
+            }
+            Answer::Restarted => {
+                tree.begin_again();
+                self.asked.insert(tag, Asked::Tree(tree));
+                return;
+            }
+            Answer::Failed(what) => {
+                let last = tree.open.last().or(tree.again.first());
+                if let Some(path) = last.map(|open| open.dir.path.clone()) {
+                    self.found.push_back(Found::Problem { path, what });
+                }
+            }
+            _ => {}
+        }
+        self.lists -= 1;
+        for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {
+            self.end(&open.dir);
+        }
+    }
+
+    fn step(&mut self, tree: &mut Tree, step: TreeStep) {
+        let Some(open) = tree.open.last_mut() else {
+            return;
+        };
+        let ignored = tree.ignored > 0;
+        match step {
+            TreeStep::Enter(..) if ignored => tree.ignored += 1,
+            TreeStep::Leave if ignored => tree.ignored -= 1,
+            _ if ignored => {}
+            TreeStep::Entry(name, attributes) => {
+                if open.names.is_new(&name) && !self.skipped.contains(&open.dir.id) {
+                    let dir = Arc::clone(&open.dir);
+                    self.sort(&dir, name, attributes);
+                }
+            }
+            TreeStep::Enter(name, attributes) => self.enter_tree(tree, name, attributes),
+            TreeStep::Leave => {
+                let Some(left) = tree.open.pop() else { return };
+                // What was open below it before is not there any more.
+                for gone in tree.again.drain(..) {
+                    self.end(&gone.dir);
+                }
+                self.end(&left.dir);
+            }
+            TreeStep::Failed(what) => {
+                let path = open.dir.path.clone();
+                self.found.push_back(Found::Problem { path, what });
+            }
+        }
+    }
+
+    fn enter_tree(&mut self, tree: &mut Tree, name: Vec<u8>, attributes: Attributes) {
+        let Some(open) = tree.open.last_mut() else {
+            return;
+        };
+        let dir = Arc::clone(&open.dir);
+        let path = join(&dir.path, &name);
+        if self.skipped.contains(&dir.id) {
+            tree.ignored = 1;
+        } else if open.names.is_new(&name) {
+            let real = dir.real.as_ref().map(|real| join(real, &name));
+            match self.enter(Some(&dir), name, path, real, dir.symlinks, attributes) {
+                Some(below) => tree.open.push(Open {
+                    dir: below,
+                    names: Names::default(),
+                }),
+                None => tree.ignored = 1,
+            }
+        } else if tree.again.last().is_some_and(|open| open.dir.path == path) {
+            tree.open.extend(tree.again.pop());
+        } else {
+            // All of it was told before.
+            tree.ignored = 1;
+        }
+    }
+
+    /// All of `dir` was told.
+    fn end(&mut self, dir: &Dir) {
+        match self.skipped.remove(&dir.id) {
+            true => {
+                self.closing.remove(&dir.id);
+            }
+            false => {
+                self.closing.entry(dir.id).or_default().0 = true;
+                self.close(dir.id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;

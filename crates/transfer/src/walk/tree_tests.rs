@@ -1,0 +1,191 @@
+use std::collections::BTreeSet;
+
+use plan::JobKind;
+
+use super::super::Entry;
+use super::*;
+
+fn mode(mode: u32) -> Attributes {
+    Attributes {
+        mode: Some(mode),
+        ..Attributes::default()
+    }
+}
+
+fn file(name: &str) -> TreeStep {
+    TreeStep::Entry(name.as_bytes().to_vec(), mode(0o100_644))
+}
+
+fn enter(name: &str) -> TreeStep {
+    TreeStep::Enter(name.as_bytes().to_vec(), mode(0o040_755))
+}
+
+fn walk() -> (RemoteWalk, u64) {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(0o040_755), false, None);
+    walk.list_in_trees();
+    let asked = walk.poll_request().expect("the root");
+    assert!(matches!(asked.kind, JobKind::ListTree { .. }));
+    (walk, asked.tag)
+}
+
+/// What was found, each once, and no directory closed before what is in it was told.
+fn found(walk: &mut RemoteWalk) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut open = BTreeSet::new();
+    let name = |at: Entry| String::from_utf8(at.path).expect("ours");
+    while let Some(found) = walk.poll_found() {
+        match found {
+            Found::Directory { id, at } => {
+                assert!(open.insert(id));
+                seen.push(format!("d {}", name(at)));
+            }
+            Found::File(at) => {
+                assert!(open.contains(&at.parent.expect("not the root")));
+                seen.push(format!("f {}", name(at)));
+            }
+            Found::Listed(id) => assert!(open.remove(&id)),
+            Found::Problem { path, what } => {
+                let path = String::from_utf8(path).expect("ours");
+                seen.push(format!("! {path} {what}"));
+            }
+            Found::Symlink(at) => seen.push(format!("l {}", name(at))),
+        }
+    }
+    assert!(open.is_empty(), "{open:?} is not closed");
+    seen.sort();
+    seen
+}
+
+fn steps() -> Vec<TreeStep> {
+    vec![
+        file("a"),
+        enter("x"),
+        file("b"),
+        enter("y"),
+        file("c"),
+        TreeStep::Leave,
+        enter("locked"),
+        TreeStep::Failed("permission denied".to_owned()),
+        TreeStep::Leave,
+        file("d"),
+        TreeStep::Leave,
+        file("e"),
+        TreeStep::Leave,
+    ]
+}
+
+const ALL: [&str; 10] = [
+    "! r/x/locked permission denied",
+    "d r",
+    "d r/x",
+    "d r/x/locked",
+    "d r/x/y",
+    "f r/a",
+    "f r/e",
+    "f r/x/b",
+    "f r/x/d",
+    "f r/x/y/c",
+];
+
+#[test]
+fn a_tree_is_found_as_it_is_told() {
+    for at_once in [1, 3, 100] {
+        let (mut walk, tag) = walk();
+        for part in steps().chunks(at_once) {
+            walk.handle(tag, Answer::Tree(part.to_vec()));
+        }
+        walk.handle(tag, Answer::Done);
+        assert_eq!(found(&mut walk), ALL);
+        assert!(walk.is_over());
+    }
+}
+
+/// Wherever the lane is lost, and however often.
+#[test]
+fn what_is_told_again_is_found_once() {
+    for first in 0..=13 {
+        for second in 0..=13 {
+            let (mut walk, tag) = walk();
+            for lost in [first, second] {
+                let told = steps().into_iter().take(lost).collect();
+                walk.handle(tag, Answer::Tree(told));
+                walk.handle(tag, Answer::Restarted);
+            }
+            walk.handle(tag, Answer::Tree(steps()));
+            walk.handle(tag, Answer::Done);
+            let mut found = found(&mut walk);
+            // What could not be listed may be told as often as it was tried.
+            found.dedup();
+            assert_eq!(found, ALL, "{first} {second}");
+            assert!(walk.is_over());
+        }
+    }
+}
+
+#[test]
+fn what_has_vanished_when_it_is_told_again_is_closed() {
+    for lost in 0..=13 {
+        let (mut walk, tag) = walk();
+        walk.handle(tag, Answer::Tree(steps().into_iter().take(lost).collect()));
+        walk.handle(tag, Answer::Restarted);
+        let rest = vec![file("e"), TreeStep::Leave];
+        walk.handle(tag, Answer::Tree(rest));
+        walk.handle(tag, Answer::Done);
+        found(&mut walk);
+        assert!(walk.is_over());
+    }
+}
+
+#[test]
+fn a_listing_that_fails_closes_what_it_had_begun() {
+    for lost in 0..13 {
+        let (mut walk, tag) = walk();
+        walk.handle(tag, Answer::Tree(steps().into_iter().take(lost).collect()));
+        walk.handle(tag, Answer::Failed("broken".to_owned()));
+        let found = found(&mut walk);
+        assert!(found.iter().any(|f| f.ends_with("broken")), "{found:?}");
+        assert!(walk.is_over());
+    }
+}
+
+#[test]
+fn what_is_skipped_is_left_out_with_all_below() {
+    let (mut walk, tag) = walk();
+    walk.handle(tag, Answer::Tree(steps().into_iter().take(3).collect()));
+    let mut x = None;
+    while let Some(found) = walk.poll_found() {
+        if let Found::Directory { id, at } = found
+            && at.path == b"r/x"
+        {
+            x = Some(id);
+        }
+    }
+    walk.skip(x.expect("it was found"));
+    walk.handle(tag, Answer::Tree(steps().into_iter().skip(3).collect()));
+    walk.handle(tag, Answer::Done);
+    let mut rest = Vec::new();
+    while let Some(found) = walk.poll_found() {
+        if let Found::File(at) | Found::Directory { at, .. } = found {
+            rest.push(at.path);
+        }
+    }
+    assert_eq!(rest, [b"r/e".to_vec()]);
+    assert!(walk.is_over());
+}
+
+/// What the server does not walk into, a directory too deep or reached by a symlink, is asked for.
+#[test]
+fn what_was_not_entered_is_listed_by_itself() {
+    let (mut walk, tag) = walk();
+    let deep = TreeStep::Entry(b"deep".to_vec(), mode(0o040_755));
+    walk.handle(tag, Answer::Tree(vec![deep, TreeStep::Leave]));
+    walk.handle(tag, Answer::Done);
+    let asked = walk.poll_request().expect("the deeper one");
+    let JobKind::ListTree { path } = asked.kind else {
+        panic!("{:?}", asked.kind);
+    };
+    assert_eq!(path.0, b"r/deep");
+    walk.handle(asked.tag, Answer::Tree(vec![file("f"), TreeStep::Leave]));
+    walk.handle(asked.tag, Answer::Done);
+    assert_eq!(found(&mut walk), ["d r", "d r/deep", "f r/deep/f"]);
+}

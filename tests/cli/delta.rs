@@ -1,0 +1,105 @@
+//! Uploads of files that a server of ours has in an older form.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use longhaul_tests::{Scene, names_in};
+use testkit::Seed;
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+
+use crate::serving::served;
+
+const SIZE: usize = 20_000_000;
+
+/// An older form under `far/file`, and a newer one under `new/file`.
+fn two_forms(scene: &Scene) -> Vec<u8> {
+    let old = Seed::new(4).bytes(SIZE);
+    let mut new = old.clone();
+    new[5_000_000..5_001_000].copy_from_slice(&Seed::new(5).bytes(1000));
+    new.splice(12_000_000..12_000_000, *b"some more");
+    for (name, data) in [("far/file", &old), ("new/file", &new)] {
+        let path = scene.path(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("our folder");
+        write_file(&path, data);
+    }
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(scene.path("far/file"), mode).expect("ours");
+    new
+}
+
+#[track_caller]
+fn is_there(path: &Path, data: &[u8]) {
+    assert!(fs::read(path).expect("it is there") == data);
+    let folder = path.parent().expect("it has one");
+    assert_eq!(names_in(folder).len(), 1, "no temporary is left");
+}
+
+#[test]
+fn what_is_there_is_not_sent() {
+    let Some(scene) = served("") else { return };
+    let flag_sets: [&[&str]; 4] = [
+        &["--delta"],
+        &["--delta", "--verify"],
+        &["--delta", "-p", "--fsync"],
+        &["--delta", "-r", "--manifest=/dev/null"],
+    ];
+    for flags in flag_sets {
+        let new = two_forms(&scene);
+        let from = if flags.contains(&"-r") {
+            "new/."
+        } else {
+            "new/file"
+        };
+        let run = scene.client.cp().args(flags).arg("--json");
+        let outcome = run.arg(scene.path(from)).arg(scene.remote("far")).run();
+        let said = outcome.expect_code(0).out();
+        let reused = said.split("\"reused\":").nth(1).unwrap_or_default();
+        let reused: String = reused.chars().take_while(char::is_ascii_digit).collect();
+        let reused: usize = reused.parse().expect(&said);
+        assert!(
+            (SIZE - 20_000..SIZE).contains(&reused),
+            "{flags:?}: {reused}"
+        );
+        is_there(&scene.path("far/file"), &new);
+        let meta = fs::metadata(scene.path("far/file")).expect("it is there");
+        if !flags.contains(&"-p") {
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600, "the mode stays");
+        }
+    }
+}
+
+#[test]
+fn it_is_done_where_it_pays_and_can_be() {
+    let Some(scene) = served("") else { return };
+    let stock = Scene::with(PeerBuilder::openssh());
+    let cases: [(Option<&Scene>, &[&str]); 4] = [
+        // Between two processes of one machine it does not.
+        (Some(&scene), &[]),
+        (Some(&scene), &["--delta", "--no-delta"]),
+        (Some(&scene), &["--delta", "--inplace"]),
+        (stock.as_ref(), &["--delta"]),
+    ];
+    for (scene, flags) in cases {
+        let Some(scene) = scene else { continue };
+        let new = two_forms(scene);
+        let run = scene.client.cp().args(flags).arg("--json");
+        let run = run.arg(scene.path("new/file")).arg(scene.remote("far"));
+        let outcome = run.run();
+        let said = outcome.expect_code(0).out();
+        assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
+        is_there(&scene.path("far/file"), &new);
+    }
+}
+
+#[test]
+fn a_drop_box_is_asked_for_nothing_of_what_it_has() {
+    let Some(scene) = served("--write-only") else {
+        return;
+    };
+    write_file(&scene.path("file"), &Seed::new(4).bytes(SIZE));
+    fs::create_dir(scene.path("far")).expect("our folder");
+    scene.copies(&["--delta"], scene.path("file"), scene.remote("far/file"));
+    is_there(&scene.path("far/file"), &Seed::new(4).bytes(SIZE));
+}
