@@ -45,6 +45,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
             // ssh asks for it only where it has connected itself (sshconnect.c).
             keepalive: true,
             congestion: args.congestion.clone(),
+            ..Tuning::default()
         },
     };
     let name = escape::name(args.host.as_bytes());

@@ -65,6 +65,23 @@ pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
     ("2", "usage: the command line makes no sense"),
 ];
 
+/// Those of `longhaul relay`.
+pub(crate) const RELAY: &[(&str, &str)] = &[
+    (
+        "0",
+        "the relay was ended, or the one connection of standard input and output came to its end",
+    ),
+    (
+        "1",
+        "it cannot listen, or the one connection was refused or broke; it says why",
+    ),
+    ("2", "usage: the command line makes no sense"),
+    (
+        "130",
+        "a second signal has ended connections that were still there",
+    ),
+];
+
 /// All of them, in the order in which help and man page list them.
 pub(crate) const ALL: [Exit; 5] = [
     Exit::Done,

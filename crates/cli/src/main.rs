@@ -14,6 +14,7 @@ mod flags;
 #[cfg(target_os = "linux")]
 mod lab;
 mod output;
+mod relaying;
 mod serving;
 mod signals;
 mod ssh_config;
@@ -60,6 +61,10 @@ fn main() -> ExitCode {
         Ok(LowArgs::Serve(args)) => serving::run(&args),
         Ok(LowArgs::Dial(args)) => dialing::run(&args),
         Ok(LowArgs::SshConfig(args)) => ssh_config::run(&args),
+        Ok(LowArgs::Relay(args)) => match relaying::run(&args) {
+            Ok(exit) => exit,
+            Err(error) => usage(&error),
+        },
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

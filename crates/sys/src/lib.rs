@@ -38,7 +38,10 @@ pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
-pub use tune::{Tuning, may_control_congestion, set_congestion_control};
+pub use tune::{
+    Buffers, Probes, Tuning, close_orderly, connect_with_data, may_control_congestion,
+    set_congestion_control,
+};
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::Workers;

@@ -1,9 +1,10 @@
 //! What is set on a TCP socket, in one place for every part that opens one.
 //!
-//! Buffers are left alone: SO_SNDBUF and SO_RCVBUF switch the kernel's autotuning off.
+//! Buffers are left alone unless somebody insists: SO_SNDBUF and SO_RCVBUF switch the kernel's
+//! autotuning off.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd as _;
@@ -21,6 +22,45 @@ pub struct Tuning {
     pub keepalive: bool,
     /// The congestion control; the system's own if not set.
     pub congestion: Option<String>,
+    /// When the kernel probes an idle connection, if it does; its own times if not set.
+    pub probes: Option<Probes>,
+    /// SO_SNDBUF and SO_RCVBUF, in bytes of data.
+    pub buffers: Buffers,
+    /// Unsent bytes that the kernel takes (TCP_NOTSENT_LOWAT); 1 MiB if not set.
+    pub notsent_lowat: Option<u32>,
+    /// Bytes a second at most that the kernel sends (SO_MAX_PACING_RATE).
+    pub pacing: Option<u64>,
+    /// Ask for Multipath TCP (RFC 8684); plain TCP where the system or the peer has none.
+    pub mptcp: bool,
+    /// Listen for data in SYN (RFC 7413).
+    pub fastopen: bool,
+    /// The address of ours that connections come from.
+    pub bind: Option<IpAddr>,
+    /// The interface of ours that connections leave by (SO_BINDTODEVICE).
+    pub interface: Option<String>,
+    /// An end that nobody has prepared is a reset and not an end of file: SO_LINGER of no time,
+    /// until [`close_orderly`].
+    pub abrupt: bool,
+}
+
+/// When the kernel probes an idle connection (tcp(7), TCP_KEEPIDLE and its siblings).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probes {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// So many without an answer end the connection.
+    pub count: u32,
+}
+
+/// Socket buffers that are set rather than tuned by the kernel, in bytes of data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffers {
+    /// SO_SNDBUF.
+    pub send: Option<usize>,
+    /// SO_RCVBUF.
+    pub receive: Option<usize>,
 }
 
 /// Unsent bytes the kernel holds for us before it stops taking more. Below it the congestion
@@ -34,13 +74,61 @@ const LONG: Duration = Duration::from_millis(20);
 
 impl Tuning {
     /// A TCP socket for connecting to `to`, marked and tuned, not yet connected.
+    ///
+    /// # Errors
+    /// The address to come from or the interface are not this machine's, or something that was
+    /// asked for is more than we may.
     pub fn socket(&self, to: &SocketAddr) -> io::Result<Socket> {
-        let socket = Socket::new(Domain::for_address(*to), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = self.marked(*to)?;
+        self.tune(&SockRef::from(&socket))?;
+        if let Some(ip) = self.bind {
+            socket.bind(&SocketAddr::new(ip, 0).into())?;
+        }
+        Ok(socket)
+    }
+
+    /// A TCP socket that listens at `at`, if need be beside others that do (`share`). What is
+    /// accepted there has what the listener has; the rest is for [`Self::connected`].
+    ///
+    /// # Errors
+    /// The address is in use, or not ours.
+    pub fn listener(&self, at: SocketAddr, share: bool, backlog: i32) -> io::Result<Socket> {
+        let socket = self.marked(at)?;
+        if at.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        if share {
+            socket.set_reuse_port(true)?;
+        }
+        self.tune(&SockRef::from(&socket))?;
+        #[cfg(target_os = "linux")]
+        if self.fastopen {
+            set_int(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, backlog);
+        }
+        socket.bind(&at.into())?;
+        socket.listen(backlog)?;
+        Ok(socket)
+    }
+
+    /// A socket with what has to be there before anything is sent.
+    fn marked(&self, address: SocketAddr) -> io::Result<Socket> {
+        let domain = Domain::for_address(address);
+        let plain = || Socket::new(domain, Type::STREAM, Some(Protocol::TCP));
+        #[cfg(target_os = "linux")]
+        let socket = match self.mptcp {
+            true => {
+                Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)).or_else(|_| plain())?
+            }
+            false => plain()?,
+        };
+        #[cfg(not(target_os = "linux"))]
+        let socket = plain()?;
         // RFC 2474: DSCP is the upper six bits of the TOS byte. A mark of 0 is the default, and
         // so needs no call that a sandbox might refuse.
         if self.dscp != 0 {
             let tos = u32::from(self.dscp) << 2;
-            match to {
+            match address {
                 SocketAddr::V4(_) => socket.set_tos_v4(tos)?,
                 SocketAddr::V6(_) => socket.set_tclass_v6(tos)?,
             }
@@ -48,17 +136,37 @@ impl Tuning {
         if let Some(name) = &self.congestion {
             try_congestion_control(&socket, name)?;
         }
-        self.tune(&SockRef::from(&socket))?;
+        // The window of a connection is scaled as its buffer is when it begins.
+        self.buffers.set(&socket)?;
+        #[cfg(target_os = "linux")]
+        if let Some(name) = &self.interface {
+            socket.bind_device(Some(name.as_bytes()))?;
+        }
         Ok(socket)
     }
 
     fn tune(&self, socket: &Socket) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
         if self.keepalive {
-            socket.set_tcp_keepalive(&TcpKeepalive::new())?;
+            let keepalive = TcpKeepalive::new();
+            socket.set_tcp_keepalive(&match self.probes {
+                None => keepalive,
+                Some(probes) => keepalive
+                    .with_time(probes.idle)
+                    .with_interval(probes.interval)
+                    .with_retries(probes.count),
+            })?;
         }
-        set_notsent_lowat(socket);
-        open_receive_window(socket);
+        set_notsent_lowat(socket, self.notsent_lowat.unwrap_or(NOTSENT_LOWAT));
+        if self.buffers.receive.is_none() {
+            open_receive_window(socket);
+        }
+        if let Some(rate) = self.pacing {
+            limit_pacing(socket, rate);
+        }
+        if self.abrupt {
+            socket.set_linger(Some(Duration::ZERO))?;
+        }
         Ok(())
     }
 
@@ -79,11 +187,64 @@ impl Tuning {
             // A route that locks its own keeps it.
             let _ = try_congestion_control(&socket, name);
         }
+        if self.pacing.is_some() {
+            return;
+        }
         let long = crate::tcp_info(&socket).is_some_and(|tcp| tcp.rtt >= LONG);
         if long {
             pace(&socket);
         }
     }
+}
+
+impl Buffers {
+    /// Sets what is to be set. Linux takes the value twice, and uses half of that for data
+    /// (socket(7)); more than net.core.wmem_max or rmem_max is cut to that without a word.
+    ///
+    /// # Errors
+    /// The socket is none.
+    pub fn set(&self, socket: impl AsFd) -> io::Result<()> {
+        let socket = SockRef::from(&socket);
+        if let Some(size) = self.send {
+            socket.set_send_buffer_size(size)?;
+        }
+        if let Some(size) = self.receive {
+            socket.set_recv_buffer_size(size)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes back what [`Tuning::abrupt`] set: what is still to be sent is, and then an end of file.
+/// Best effort: a connection that is gone needs it no more.
+pub fn close_orderly(socket: impl AsFd) {
+    let _ = SockRef::from(&socket).set_linger(None);
+}
+
+/// A limit below what the kernel would send makes it spread what it sends. Best effort.
+fn limit_pacing(socket: &Socket, rate: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        // Two of the largest have meanings of their own (see `pace`).
+        let rate = u32::try_from(rate).unwrap_or(u32::MAX).min(u32::MAX - 2);
+        set_int(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            rate.cast_signed(),
+        );
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (socket, rate);
+}
+
+/// Has connect() send nothing until there is data to send with it (tcp(7), TCP_FASTOPEN_CONNECT):
+/// only for whoever speaks first. Best effort.
+pub fn connect_with_data(socket: impl AsFd) {
+    #[cfg(target_os = "linux")]
+    set_int(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1);
+    #[cfg(not(target_os = "linux"))]
+    let _ = socket;
 }
 
 /// Has the kernel spread a window over its round trip instead of sending what the acknowledgements
@@ -94,7 +255,7 @@ impl Tuning {
 /// moves, and the largest is no limit. Best effort.
 fn pace(socket: &impl AsFd) {
     #[cfg(target_os = "linux")]
-    set_int(socket, libc::SO_MAX_PACING_RATE, -2);
+    set_int(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, -2);
     #[cfg(not(target_os = "linux"))]
     let _ = socket;
 }
@@ -127,11 +288,11 @@ fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
 }
 
 /// Best effort: older kernels and other systems go without.
-fn set_notsent_lowat(socket: &Socket) {
+fn set_notsent_lowat(socket: &Socket, bytes: u32) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = socket.set_tcp_notsent_lowat(NOTSENT_LOWAT);
+    let _ = socket.set_tcp_notsent_lowat(bytes);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let _ = (socket, NOTSENT_LOWAT);
+    let _ = (socket, bytes);
 }
 
 /// What the receive buffer is good for from the beginning on.
@@ -144,22 +305,22 @@ const RECEIVE: i32 = 1 << 20;
 fn open_receive_window(socket: &Socket) {
     #[cfg(target_os = "linux")]
     for mark in [RECEIVE, 1] {
-        set_int(socket, libc::SO_RCVLOWAT, mark);
+        set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, mark);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (socket, RECEIVE);
 }
 
-/// Sets an option of SOL_SOCKET that has no safe wrapper. Best effort.
+/// Sets an option that has no safe wrapper. Best effort.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "setsockopt of options that no library wraps")]
-fn set_int(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) {
+fn set_int(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
     // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
     // those of a local integer, which the kernel reads.
     unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
@@ -199,6 +360,33 @@ mod tests {
         let mut byte = [0];
         io::Read::read_exact(&mut &tuned, &mut byte)?;
         assert_eq!(byte, *b"1");
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_that_were_set_are_there_on_what_is_accepted_too() -> io::Result<()> {
+        let tuning = Tuning {
+            buffers: Buffers {
+                send: Some(100_000),
+                receive: Some(50_000),
+            },
+            abrupt: true,
+            ..Tuning::default()
+        };
+        let listener = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), false, 1)?;
+        let to = listener.local_addr()?;
+        let connected = tuning.socket(&to.as_socket().expect("IPv4"))?;
+        connected.connect(&to)?;
+        let (accepted, _) = listener.accept()?;
+        for socket in [&connected, &accepted] {
+            // Linux tells twice what it was given.
+            assert_eq!(socket.send_buffer_size()?, 200_000);
+            assert_eq!(socket.recv_buffer_size()?, 100_000);
+            assert_eq!(socket.linger()?, Some(Duration::ZERO));
+            assert!(socket.tcp_nodelay()?);
+        }
+        close_orderly(&accepted);
+        assert_eq!(accepted.linger()?, None);
         Ok(())
     }
 

@@ -5,7 +5,9 @@ use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
-use crate::flags::table::{bootstrap_rows, dial_rows, lab_rows, rows, serve_rows, ssh_config_rows};
+use crate::flags::table::{
+    bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+};
 
 /// Under which clap keeps sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
@@ -34,6 +36,7 @@ pub(crate) fn command() -> Command {
         .subcommand(serve())
         .subcommand(dial())
         .subcommand(ssh_config())
+        .subcommand(relay())
         .subcommand(
             Command::new("completions")
                 .about("Prints completions for a shell")
@@ -181,6 +184,40 @@ fn serve() -> Command {
                 .value_parser(ValueParser::os_string()),
         );
     serve_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn relay() -> Command {
+    let command = Command::new("relay")
+        .about("Relays TCP connections that other programs make")
+        .long_about(
+            "Takes TCP connections in at LISTEN and relays each to the first TARGET that answers. \
+             A new connection on each side has its own windows, losses and marks: where a path \
+             punishes what a program has set on its socket, or a program's buffers are too small \
+             for it, the relay's are not.\n\n\
+             LISTEN is a port of this machine alone (9022), HOST:PORT, *:PORT for all addresses, \
+             unix:PATH, or - for standard input and output. TARGET is HOST:PORT, a port of this \
+             machine, or unix:PATH. Names are resolved again for each connection, addresses of \
+             both families are tried a quarter of a second apart, and targets in turn.\n\n\
+             An end of file is passed on as an end of file, after the last byte, and the other \
+             direction goes on. A connection that breaks is reset on the other side too, and so \
+             are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \
+             listening, and who is connected is served to the end; a second one ends that. Each \
+             connection is one line on standard error when it has ended.",
+        )
+        .override_usage("longhaul relay [flags] LISTEN TARGET...")
+        .after_help("More: longhaul relay --help, or man longhaul-relay")
+        .after_long_help(codes("Exit codes:\n", exit::RELAY))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new(OPERANDS)
+                .value_names(["LISTEN"])
+                .num_args(0..)
+                .help("Where connections come in, then where they go")
+                .value_hint(clap::ValueHint::Hostname)
+                .value_parser(ValueParser::os_string()),
+        );
+    relay_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn serve_after_help() -> String {

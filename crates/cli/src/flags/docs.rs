@@ -13,10 +13,18 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::{dial_rows, lab_rows, rows, serve_rows, ssh_config_rows};
+use crate::flags::table::{dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows};
 
 /// The subcommands with a man page of their own.
-const PAGES: &[&str] = &["cp", "bootstrap", "lab", "serve", "dial", "ssh-config"];
+const PAGES: &[&str] = &[
+    "cp",
+    "bootstrap",
+    "lab",
+    "relay",
+    "serve",
+    "dial",
+    "ssh-config",
+];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -66,6 +74,11 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
             );
         }
+        Some("relay") => {
+            examples_section(&mut rest, RELAY_EXAMPLES);
+            codes_section(&mut rest, exit::RELAY);
+            see_also_section(&mut rest, "longhaul(1), tcp(7), socket(7), splice(2)");
+        }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
             codes_section(&mut rest, exit::SERVE);
@@ -105,8 +118,8 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-lab(1), longhaul-serve(1), longhaul-dial(1), \
-                 longhaul-ssh-config(1), scp(1), ssh(1), ssh_config(5)",
+                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
+                 longhaul-dial(1), longhaul-ssh-config(1), scp(1), ssh(1), ssh_config(5)",
             );
         }
     }
@@ -206,6 +219,26 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     (
         "longhaul ssh-config --write backup",
         "Append them to ~/.ssh/config, after asking.",
+    ),
+];
+
+const RELAY_EXAMPLES: Examples = &[
+    (
+        "longhaul relay 9022 host:22",
+        "Port 9022 of this machine is port 22 of host: scp -P 9022 file localhost:",
+    ),
+    (
+        "ProxyCommand longhaul relay - %h:%p",
+        "In ssh_config: every connection of ssh, scp, rsync and git, with host keys under their \
+         right names.",
+    ),
+    (
+        "longhaul relay *:9022 host:22 other:22 --allow 192.0.2.0/24",
+        "For a network, with a second target for when the first does not answer.",
+    ),
+    (
+        "longhaul relay 9022 host:22 --sockopt buffsize:1024kic+1024kos",
+        "With buffers as DeleGate's tcprelay was given them.",
     ),
 ];
 
@@ -359,6 +392,9 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul ssh-config`\n");
     groups_markdown(&mut text, ssh_config_rows);
     codes_markdown(&mut text, exit::SSH_CONFIG);
+    text.push_str("\n# Flags of `longhaul relay`\n");
+    groups_markdown(&mut text, relay_rows);
+    codes_markdown(&mut text, exit::RELAY);
     text
 }
 

@@ -80,6 +80,12 @@ pub(crate) enum Group {
     Sides,
     /// What is served, and how.
     Serving,
+    /// How connections are relayed.
+    Relaying,
+    /// What sockets are told.
+    Sockets,
+    /// How TLS is spoken.
+    Tls,
     /// What is shown.
     Output,
 }
@@ -150,12 +156,15 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
         Self::Sides,
         Self::Serving,
+        Self::Relaying,
+        Self::Sockets,
+        Self::Tls,
         Self::Output,
     ];
 
@@ -167,6 +176,9 @@ impl Group {
             Self::Path => "Path",
             Self::Sides => "Sides",
             Self::Serving => "Serving",
+            Self::Relaying => "Relaying",
+            Self::Sockets => "Sockets",
+            Self::Tls => "TLS",
             Self::Output => "Output",
         }
     }

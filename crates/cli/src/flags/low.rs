@@ -3,7 +3,9 @@
 mod dialing;
 
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -17,7 +19,7 @@ pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{bootstrap_rows, lab_rows, rows, serve_rows};
+use crate::flags::table::{bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub(crate) enum LowArgs {
     Dial(Box<DialArgs>),
     /// `longhaul ssh-config`.
     SshConfig(Box<SshConfigArgs>),
+    /// `longhaul relay`.
+    Relay(Box<RelayArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -144,6 +148,37 @@ pub(crate) struct ServeArgs {
     pub(crate) verbose: u8,
 }
 
+/// The flags and operands of `longhaul relay`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RelayArgs {
+    pub(crate) allow: Vec<String>,
+    pub(crate) buffer: Option<usize>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) half_timeout: Option<Duration>,
+    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_per_source: Option<usize>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) rate_all: Option<Rate>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) sockopts: relay::sockopt::SockOpts,
+    pub(crate) dscp: Dscp,
+    pub(crate) congestion: Option<String>,
+    pub(crate) notsent_lowat: Option<u32>,
+    pub(crate) keepalive: Option<String>,
+    pub(crate) tls: relay::tls::TlsFiles,
+    pub(crate) permits: Vec<String>,
+    pub(crate) entry_timeout: Option<Duration>,
+    pub(crate) mptcp: bool,
+    pub(crate) fastopen: bool,
+    pub(crate) bind: Option<IpAddr>,
+    pub(crate) interface: Option<String>,
+    pub(crate) verbose: u8,
+    pub(crate) quiet: bool,
+    pub(crate) entrance: String,
+    pub(crate) targets: Vec<String>,
+}
+
 /// How the sums of a manifest are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
@@ -220,6 +255,7 @@ pub(crate) fn parse(
         Some(("ssh-config", matches)) => {
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
+        Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),
@@ -430,6 +466,29 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         )),
         _ => Ok(args),
     }
+}
+
+fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
+    let mut args: RelayArgs =
+        from_rows(relay_rows(), matches).map_err(|what| relay_usage(&what))?;
+    let words = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
+    let mut words = words.map(|word| {
+        let word = word.to_str().map(str::to_owned);
+        word.ok_or_else(|| relay_usage("an operand is not valid UTF-8"))
+    });
+    args.entrance = words.next().transpose()?.unwrap_or_default();
+    args.targets = words.collect::<Result<_, _>>()?;
+    match args.entrance.is_empty() {
+        true => Err(relay_usage(
+            "where connections come in is needed, and where they go",
+        )),
+        false => Ok(args),
+    }
+}
+
+/// For `longhaul relay`.
+pub(crate) fn relay_usage(what: &str) -> UsageError {
+    usage_of("relay", "[flags] LISTEN TARGET...", what)
 }
 
 /// For `longhaul serve`.

@@ -7,10 +7,11 @@ mod dial;
 mod lab;
 mod output;
 mod refused;
+mod relay;
 mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -51,6 +52,13 @@ pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigA
     dial::SSH_CONFIG.iter()
 }
 
+pub(crate) use relay::time as relay_time;
+
+/// The rows of `longhaul relay`.
+pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
+    relay::ROWS.iter()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -70,6 +78,7 @@ mod tests {
         unique(serve_rows());
         unique(dial_rows());
         unique(ssh_config_rows());
+        unique(relay_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -99,6 +108,7 @@ mod tests {
         documented(serve_rows());
         documented(dial_rows());
         documented(ssh_config_rows());
+        documented(relay_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {

@@ -328,6 +328,7 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                     dscp: around.dscp,
                     keepalive: config.tcp_keep_alive,
                     congestion: around.congestion.clone(),
+                    ..Tuning::default()
                 },
             };
             let beside = around.beside.as_ref().filter(|_| hops == 0);
@@ -347,6 +348,7 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                 dscp: around.dscp,
                 keepalive: config.tcp_keep_alive,
                 congestion: around.congestion.clone(),
+                ..Tuning::default()
             };
             let patience = config.connect_timeout;
             Ok(Box::new(move || {

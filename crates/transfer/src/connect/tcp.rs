@@ -276,6 +276,7 @@ mod tests {
                 dscp: 8,
                 keepalive: true,
                 congestion: Some("reno".to_owned()),
+                ..Tuning::default()
             },
             ..dial()
         };

@@ -1,0 +1,567 @@
+use std::time::Duration;
+
+use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::low::RelayArgs;
+
+/// The flags of `longhaul relay`.
+pub(super) const ROWS: &[Flag<RelayArgs>] = &[
+    Flag {
+        short: None,
+        long: Some("allow"),
+        takes: Takes::Values("CIDR"),
+        help: "Let in whoever comes from this network; may be repeated",
+        doc: "Let in whoever comes from this network, as 192.0.2.0/24 or 2001:db8::/32, and nobody \
+              else; may be repeated. Who comes from elsewhere is reset. An entrance that others \
+              than this machine can come to is not opened without it.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.allow = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("buffer"),
+        takes: Takes::Value("SIZE"),
+        help: "Hold SIZE of each direction of a connection at most (256KiB)",
+        doc: "Hold SIZE of each direction of a connection at most, 256KiB if it is not given: what \
+              a slow reader has not taken stays with the sender beyond that, and with the kernel. \
+              Sizes are bytes, or have k, M, KiB or MiB.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.buffer = Some(size(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("connect-timeout"),
+        takes: Takes::Value("TIME"),
+        help: "Give a target up after TIME, names included (10s)",
+        doc: "Give a target up after TIME, the look-up of its name included, and try the next; 10s \
+              if it is not given. Times have ms, s, m or h.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.connect_timeout = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("idle-timeout"),
+        takes: Takes::Value("TIME"),
+        help: "Reset a connection on which nothing has moved for TIME",
+        doc: "Reset a connection on which nothing has moved for TIME, in either direction, neither \
+              here nor in the kernel. Without it a connection may be idle for ever, as long as the \
+              other ends answer (see --keepalive).",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.idle_timeout = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("half-timeout"),
+        takes: Takes::Value("TIME"),
+        help: "The same for connections of which one end has finished (15m)",
+        doc: "Reset a connection of which one end has finished and on which nothing has moved for \
+              TIME since, 15m if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.half_timeout = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("max-connections"),
+        takes: Takes::Value("N"),
+        help: "Let in N at once at most (16384)",
+        doc: "Let in N connections at once at most, 16384 if it is not given; more are reset.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.max_connections = Some(count(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("max-per-source"),
+        takes: Takes::Value("N"),
+        help: "Let in N from one address at once at most",
+        doc: "Let in N connections from one address at once at most; the addresses of a /64 of \
+              IPv6 count as one.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.max_per_source = Some(count(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("rate"),
+        takes: Takes::Value("RATE"),
+        help: "Move RATE at most in each direction of a connection",
+        doc: "Move RATE at most in each direction of a connection, as 10MB or 80Mbit, a second.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.rate = Some(given.text()?.parse()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("rate-all"),
+        takes: Takes::Value("RATE"),
+        help: "Move RATE at most in each direction of all together",
+        doc: "Move RATE at most in each direction of all connections together.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.rate_all = Some(given.text()?.parse()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("threads"),
+        takes: Takes::Value("N"),
+        help: "Move bytes on N threads (one for each processor)",
+        doc: "Move bytes on N threads, one for each processor if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.threads = Some(count(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("sockopt"),
+        takes: Takes::Values("OPTS"),
+        help: "Buffers of the kernel, as DeleGate has them: buffsize:1024kic+1024kos",
+        doc: "Socket options as DeleGate has them, joined by + or repeated: \
+              buffsize:SIZE[kiosc][:MAP], of SIZE bytes (k: KiB), to receive (i) or to send (o), \
+              of the leg to the server (s) or to the client (c), both where neither is said, for \
+              connections that PROTOCOL:DESTINATION:SOURCE fits, lists with names, .domain, \
+              networks, * and !; keepalive, nokeepalive, share (others may listen at the port). \
+              Without it the kernel tunes buffers by itself, which is better almost everywhere; a \
+              warning tells where it would be or where the system cuts what is asked for.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            for text in given.texts()? {
+                args.sockopts.add(&text)?;
+            }
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("dscp"),
+        takes: Takes::Value("NAME"),
+        help: "Mark packets of both legs so (CS0: none)",
+        doc: "Mark packets of both legs so, by name (CS1, AF11, EF) or number. Without it they \
+              have no mark, whatever the client has set: some networks hold marked traffic down.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            args.dscp = given.text()?.parse()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("congestion"),
+        takes: Takes::Value("NAME"),
+        help: "Use this congestion control on both legs",
+        doc: "Use this congestion control on both legs, of those that the system lets us have \
+              (sysctl net.ipv4.tcp_allowed_congestion_control).",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            args.congestion = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("notsent-lowat"),
+        takes: Takes::Value("SIZE"),
+        help: "Let the kernel hold SIZE that is not sent yet (1MiB)",
+        doc: "Let the kernel hold SIZE that it has not sent yet, 1MiB if it is not given \
+              (TCP_NOTSENT_LOWAT).",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            let size = size(&given.text()?)?;
+            args.notsent_lowat = Some(u32::try_from(size).map_err(|_| "is too large".to_owned())?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("keepalive"),
+        takes: Takes::Value("TIMES"),
+        help: "Probe idle connections: IDLE[/INTERVAL/COUNT] (60s/10s/6), or off",
+        doc: "Probe connections that are idle for IDLE, each INTERVAL, and end those that COUNT \
+              probes have brought no answer from; 60s/10s/6 if it is not given. off leaves dead \
+              peers undetected.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            args.keepalive = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("mptcp"),
+        takes: Takes::Nothing,
+        help: "Use Multipath TCP with whoever can",
+        doc: "Use Multipath TCP (RFC 8684) with whoever can, on both legs. Its bytes are copied, \
+              not spliced, where the kernel cannot.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, _| {
+            args.mptcp = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("fastopen"),
+        takes: Takes::Nothing,
+        help: "Send the first data with the SYN, where both ends can",
+        doc: "Send the first data with the SYN, where both ends can (RFC 7413) and where the \
+              client speaks first. Data in a SYN may arrive twice.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, _| {
+            args.fastopen = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("bind"),
+        takes: Takes::Value("ADDRESS"),
+        help: "Connect from this address of this machine",
+        doc: "Connect from this address of this machine, to targets of its family.",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            let text = given.text()?;
+            args.bind = Some(text.parse().map_err(|_| "is no address".to_owned())?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("interface"),
+        takes: Takes::Value("NAME"),
+        help: "Connect by this interface",
+        doc: "Connect by this network interface (SO_BINDTODEVICE).",
+        scp: Scp::Ours,
+        group: Group::Sockets,
+        overrides: &[],
+        set: |args, given| {
+            args.interface = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("to"),
+        takes: Takes::Values("HOST:PORT"),
+        help: "Let clients of socks5 and http entrances go there; may be repeated",
+        doc: "Let clients of an entrance with socks5 or http go there, and nowhere else; may be \
+              repeated. HOST is a name, *.example.com, a network or *, PORT a number or *. A * \
+              leads to no address of this machine.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.permits = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("entry-timeout"),
+        takes: Takes::Value("TIME"),
+        help: "Reset who has not said what comes before its bytes in TIME (10s)",
+        doc: "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
+              handshake, a request) in TIME, 10s if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Relaying,
+        overrides: &[],
+        set: |args, given| {
+            args.entry_timeout = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("cert"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: our certificates (PEM), ours first",
+        doc: "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
+              shown them if they ask.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.cert = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("key"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: the private key of our certificate (PEM)",
+        doc: "For tls: the private key of our certificate (PEM).",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.key = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("ca"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: who vouches for targets (PEM; whoever the system trusts)",
+        doc: "For tls: who vouches for the certificates of targets (PEM); whoever the system \
+              trusts, if it is not given. A target always has to prove its name.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.ca = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("client-ca"),
+        takes: Takes::Value("FILE"),
+        help: "For tls: who vouches for clients, which need a certificate then",
+        doc: "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
+              none.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.client_ca = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("client-name"),
+        takes: Takes::Values("NAME"),
+        help: "For tls: let in clients whose certificate has NAME; may be repeated",
+        doc: "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
+              its alternative names, and no others; may be repeated.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.client_names = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("server-name"),
+        takes: Takes::Value("NAME"),
+        help: "For tls: the name that a target has to have (that of TARGET)",
+        doc: "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
+              is not given.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.server_name = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("alpn"),
+        takes: Takes::Values("NAME"),
+        help: "For tls: agree upon this protocol; may be repeated",
+        doc: "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.alpn = given.texts()?;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("tls-min"),
+        takes: Takes::Choice("VERSION", &["1.2", "1.3"]),
+        help: "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
+        doc: "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
+        scp: Scp::Ours,
+        group: Group::Tls,
+        overrides: &[],
+        set: |args, given| {
+            args.tls.newest_only = given.text()? == "1.3";
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('q'),
+        long: Some("quiet"),
+        takes: Takes::Nothing,
+        help: "Say nothing of connections that end",
+        doc: "Say nothing of connections that end; what goes wrong is said.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, _| {
+            args.quiet = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('v'),
+        long: Some("verbose"),
+        takes: Takes::Repeats,
+        help: "Say more on standard error",
+        doc: "Say more on standard error.",
+        scp: Scp::Ours,
+        group: Group::Output,
+        overrides: &[],
+        set: |args, given| {
+            args.verbose = given.times;
+            Ok(())
+        },
+    },
+];
+
+/// A number of bytes: 4096, 64k, 256KiB, 1M.
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    let wrong = || "is not a size such as 4096, 64KiB or 1MiB".to_owned();
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let number: usize = number.parse().map_err(|_| wrong())?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "kb" => 1000,
+        "m" | "mib" => 1 << 20,
+        "mb" => 1_000_000,
+        _ => return Err(wrong()),
+    };
+    let bytes = number.saturating_mul(unit);
+    match (1..=1 << 30).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("is not between 1 byte and 1 GiB".to_owned()),
+    }
+}
+
+/// A span of time: 500ms, 10s, 15m, 2h; seconds if nothing is said.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || "is not a time such as 500ms, 10s or 15m".to_owned();
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let unit = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let milliseconds = number.saturating_mul(unit);
+    match (1..=366 * 24 * 3_600_000).contains(&milliseconds) {
+        true => Ok(Duration::from_millis(milliseconds)),
+        false => Err("is not between a millisecond and a year".to_owned()),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let count = text
+        .parse()
+        .ok()
+        .filter(|count| (1..=1_000_000).contains(count));
+    count.ok_or_else(|| "is not a number between 1 and 1000000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("4096", 4096),
+            ("64k", 65536),
+            ("1MiB", 1 << 20),
+            ("5kB", 5000),
+        ] {
+            assert_eq!(size(text).unwrap(), bytes, "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "k",
+            "-1",
+            "2G",
+            "1.5M",
+            "9999999999999999999999",
+            "2000MiB",
+        ] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        for (text, ms) in [
+            ("500ms", 500),
+            ("10", 10_000),
+            ("10s", 10_000),
+            ("15m", 900_000),
+            ("2h", 7_200_000),
+        ] {
+            assert_eq!(time(text).unwrap(), Duration::from_millis(ms), "{text}");
+        }
+        for text in ["", "0", "s", "1d", "-1s", "99999999999999h"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! `longhaul relay`: connections of other programs, moved between two legs.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::ToSocketAddrs as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use relay::entry::permit::Permit;
+use relay::{Asks, Entrance, Host, Limits, Network, Place, Relay, Relays, Speaks, Target};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::termios::isatty;
+use sys::{Probes, Tuning};
+use tracing::level_filters::LevelFilter;
+use tracing::warn;
+
+use crate::exit::Exit;
+use crate::flags::low::{RelayArgs, UsageError, relay_usage};
+use crate::flags::table::relay_time;
+use crate::{failed, signals};
+
+/// What haproxy and DeleGate hold is a tenth of it; what one splice(2) moves grows with it.
+const BUFFER: usize = 256 << 10;
+const CONNECT: Duration = Duration::from_secs(10);
+/// Long enough for a server that thinks before it answers.
+const HALF: Duration = Duration::from_secs(15 * 60);
+const PROBES: Probes = Probes {
+    idle: Duration::from_secs(60),
+    interval: Duration::from_secs(10),
+    count: 6,
+};
+
+/// Relays until a signal ends it, or until the one connection of standard streams has ended.
+///
+/// # Errors
+/// What was asked for makes no sense.
+pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
+    let relay = settle(args).map_err(|why| relay_usage(&why))?;
+    log(args, &relay);
+    for warning in relay::clamped(&relay.sockopts) {
+        warn!("{warning}");
+    }
+    let done = match relay.entrance.place {
+        Place::Streams => streams(relay),
+        _ => listen(args, relay),
+    };
+    Ok(match done {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
+    })
+}
+
+/// What the command line means.
+fn settle(args: &RelayArgs) -> Result<Relay, String> {
+    let entrance: Entrance = args
+        .entrance
+        .parse()
+        .map_err(|e| format!("{}: it {e}", args.entrance))?;
+    let speaks = speaks(args, &entrance)?;
+    let targets = targets(args, &speaks)?;
+    let permit = |text: &String| {
+        let permit: Result<Permit, String> = text.parse();
+        permit.map_err(|why| format!("--to: '{}' {why}", text.escape_debug()))
+    };
+    let permits = args.permits.iter().map(permit);
+    let permits = permits.collect::<Result<Vec<_>, _>>()?;
+    if permits.is_empty() == speaks.asks.is_some() {
+        return Err(
+            "an entrance with socks5 or http goes with --to HOST:PORT, which says where clients \
+             may go"
+                .to_owned(),
+        );
+    }
+    let tls_client = match targets.iter().any(Target::has_tls) {
+        true => Some(args.tls.client()?),
+        false => None,
+    };
+    let network = |text: &String| {
+        let network: Result<Network, String> = text.parse();
+        network.map_err(|why| format!("--allow: '{}' {why}", text.escape_debug()))
+    };
+    let allow = args
+        .allow
+        .iter()
+        .map(network)
+        .collect::<Result<Vec<_>, _>>()?;
+    // Whoever has proved a name is nobody in particular no more.
+    if allow.is_empty() && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
+        is_for_this_machine(&entrance.place)?;
+    }
+    let probes = match &args.keepalive {
+        None => Some(PROBES),
+        Some(text) => {
+            probes(text).map_err(|why| format!("--keepalive: '{}' {why}", text.escape_debug()))?
+        }
+    };
+    let usual = Limits::default();
+    let connections = args.max_connections.unwrap_or(usual.connections);
+    if let Some(name) = &args.congestion {
+        let may = sys::may_control_congestion(name);
+        may.map_err(|e| format!("--congestion: {name} cannot be had: {e}"))?;
+    }
+    Ok(Relay {
+        entrance,
+        targets,
+        allow,
+        tuning: Tuning {
+            dscp: args.dscp.value(),
+            keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
+            congestion: args.congestion.clone(),
+            probes,
+            notsent_lowat: args.notsent_lowat,
+            pacing: args.rate.map(|rate| rate.bytes()),
+            mptcp: args.mptcp,
+            bind: args.bind,
+            interface: args.interface.clone(),
+            ..Tuning::default()
+        },
+        sockopts: args.sockopts.clone(),
+        buffer: args.buffer.unwrap_or(BUFFER),
+        connect_timeout: args.connect_timeout.unwrap_or(CONNECT),
+        idle_timeout: args.idle_timeout,
+        half_timeout: args.half_timeout.unwrap_or(HALF),
+        fastopen: args.fastopen,
+        speaks,
+        permits,
+        tls_client,
+        entry_timeout: args.entry_timeout.unwrap_or(CONNECT),
+        limits: Limits {
+            connections,
+            per_source: args.max_per_source.unwrap_or(connections),
+            rate: args.rate.map(|rate| rate.bytes()),
+            rate_all: args.rate_all.map(|rate| rate.bytes()),
+        },
+    })
+}
+
+/// Where connections go, unless clients say so.
+fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
+    let target = |text: &String| {
+        let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
+        no_words(text, &target.words, &["tls", "proxy", "proxy1", "proxy2"])?;
+        Ok::<_, String>(target)
+    };
+    let targets = args.targets.iter().map(target);
+    let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    match (targets.is_empty(), speaks.asks) {
+        (true, None) => Err("where connections go is needed: a TARGET".to_owned()),
+        (false, Some(_)) => Err(format!(
+            "{}: clients say there where they go, as --to lets them: leave TARGET out",
+            args.entrance
+        )),
+        _ => Ok(targets),
+    }
+}
+
+/// What clients say in front of their bytes.
+fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
+    no_words(
+        &args.entrance,
+        &entrance.words,
+        &["proxy", "tls", "socks5", "http"],
+    )?;
+    let has = |word: &str| entrance.words.iter().any(|own| own == word);
+    let asks = match (has("socks5"), has("http")) {
+        (true, true) => return Err(format!("{}: it is socks5 or http", args.entrance)),
+        (true, false) => Some(Asks::Socks5),
+        (false, true) => Some(Asks::Http),
+        (false, false) => None,
+    };
+    if entrance.place == Place::Streams && !entrance.words.is_empty() {
+        return Err(format!("{}: standard streams are plain", args.entrance));
+    }
+    Ok(Speaks {
+        proxy: has("proxy"),
+        tls: has("tls").then(|| args.tls.server()).transpose()?,
+        asks,
+    })
+}
+
+fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), String> {
+    match words.iter().find(|word| !known.contains(&word.as_str())) {
+        None => Ok(()),
+        Some(word) => Err(format!(
+            "{operand}: '{}' is nothing that is spoken there",
+            word.escape_debug()
+        )),
+    }
+}
+
+/// An entrance that others can come to is opened to somebody in particular.
+fn is_for_this_machine(place: &Place) -> Result<(), String> {
+    let strangers = match place {
+        Place::Tcp {
+            host: Host::Name(name),
+            port,
+        } => {
+            let found = (name.as_str(), *port).to_socket_addrs();
+            let found = found.map_err(|e| format!("{name} cannot be resolved: {e}"))?;
+            found
+                .map(|at| at.ip())
+                .find(|ip| relay::is_for_strangers(*ip))
+        }
+        place => {
+            let at = place.addresses().unwrap_or_default().into_iter();
+            at.map(|at| at.ip()).find(|ip| relay::is_for_strangers(*ip))
+        }
+    };
+    match strangers {
+        None => Ok(()),
+        Some(ip) => Err(format!(
+            "{place} would relay for anybody who reaches {ip}: say who may come with --allow \
+             NETWORK, or give a port alone to listen on this machine only"
+        )),
+    }
+}
+
+/// `IDLE[/INTERVAL/COUNT]`, or `off`.
+fn probes(text: &str) -> Result<Option<Probes>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let parts: Vec<&str> = text.split('/').collect();
+    let (idle, interval, count) = match parts.as_slice() {
+        [idle] => (relay_time(idle)?, PROBES.interval, PROBES.count),
+        [idle, interval, count] => {
+            let count = count.parse().ok().filter(|count| (1..=127).contains(count));
+            let count = count.ok_or("has no number of probes between 1 and 127")?;
+            (relay_time(idle)?, relay_time(interval)?, count)
+        }
+        _ => return Err("is not IDLE, IDLE/INTERVAL/COUNT or off".to_owned()),
+    };
+    let whole = |time: Duration| (1..=32_767).contains(&time.as_secs());
+    match whole(idle) && whole(interval) {
+        true => Ok(Some(Probes {
+            idle,
+            interval,
+            count,
+        })),
+        false => Err("has a time that is not between 1 s and 32767 s".to_owned()),
+    }
+}
+
+fn streams(relay: Relay) -> Result<(), String> {
+    let ends = stream_ends().map_err(|e| format!("standard input and output: {e}"));
+    let (input, output) = ends?;
+    relay::streams(relay, input, output).map_err(|e| e.to_string())
+}
+
+/// Standard input and output, which do not block.
+fn stream_ends() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = patient(io::stdin().as_fd(), OFlags::RDONLY)?;
+    let output = patient(io::stdout().as_fd(), OFlags::WRONLY)?;
+    // Ours would stay open behind the end that is passed on.
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdin(&nothing)?;
+    nix::unistd::dup2_stdout(&nothing)?;
+    Ok((input, output))
+}
+
+/// A stream that does not block for us, and still does for those who have it too: a pipe or a
+/// terminal is opened anew. Files never block.
+fn patient(stream: BorrowedFd<'_>, mode: OFlags) -> io::Result<OwnedFd> {
+    let kind = FileType::from_raw_mode(fstat(stream)?.st_mode);
+    if kind == FileType::Fifo || isatty(stream) {
+        let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+        let flags = mode | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if let Ok(own) = open(path, flags, Mode::empty()) {
+            return Ok(own);
+        }
+    }
+    if matches!(kind, FileType::Fifo | FileType::Socket) {
+        fcntl_setfl(stream, fcntl_getfl(stream)? | OFlags::NONBLOCK)?;
+    }
+    stream.try_clone_to_owned()
+}
+
+fn listen(args: &RelayArgs, relay: Relay) -> Result<(), String> {
+    raise_descriptors(relay.limits.connections);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or(cores);
+    let relays = Relays::start(vec![relay], threads).map_err(|e| e.to_string())?;
+    let handle = relays.handle();
+    let wrong = |e: io::Error| format!("the relay cannot start: {e}");
+    signals::watch(move || handle.drain(), || {}).map_err(wrong)?;
+    for at in relays.listening() {
+        let told = writeln!(io::stdout(), "listening at {at}");
+        told.map_err(|e| format!("standard output: {e}"))?;
+    }
+    relays.wait();
+    Ok(())
+}
+
+/// A connection needs two descriptors, and pipes while it is busy.
+fn raise_descriptors(connections: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = (connections as u64).saturating_mul(2).saturating_add(512);
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        if let Err(e) = setrlimit(Resource::Nofile, limit) {
+            warn!("the limit of descriptors stays as it is: {e}");
+        }
+    }
+}
+
+/// One connection of standard streams is told by the exit code; what goes wrong is said there.
+fn log(args: &RelayArgs, relay: &Relay) {
+    let quiet = args.quiet || relay.entrance.place == Place::Streams;
+    let level = match (args.verbose, quiet) {
+        (0, true) => LevelFilter::WARN,
+        (0, false) => LevelFilter::INFO,
+        (1, _) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
+}

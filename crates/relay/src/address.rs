@@ -1,0 +1,306 @@
+//! The operands: where connections come in, and where they go.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::entry::proxy::Version;
+
+/// Where connections come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entrance {
+    /// The place.
+    pub place: Place,
+    /// What is spoken there besides plain bytes, in the order in which it was given.
+    pub words: Vec<String>,
+}
+
+/// Where connections go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The place.
+    pub place: Place,
+    /// What is spoken there besides plain bytes, in the order in which it was given.
+    pub words: Vec<String>,
+}
+
+/// A place that connections come to or go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Standard input and output: `-`.
+    Streams,
+    /// A UNIX socket: `unix:PATH`, or a path that begins with `/` or `./`.
+    Unix(PathBuf),
+    /// A port of a host; of this machine alone where no host is named, of all its addresses where
+    /// the name is empty or `*`.
+    Tcp {
+        /// A name, or an address.
+        host: Host,
+        /// 0 lets the system choose, where connections come in.
+        port: u16,
+    },
+}
+
+/// The host of an operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// None was named.
+    Loopback,
+    /// All addresses of this machine.
+    All,
+    /// By its name.
+    Name(String),
+    /// By its address.
+    Address(IpAddr),
+}
+
+/// An operand that can't be, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressError(pub String);
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl Target {
+    /// The name or address that a certificate of it has.
+    pub(crate) fn tls_name(&self) -> String {
+        match &self.place {
+            Place::Tcp {
+                host: Host::Name(name),
+                ..
+            } => name.clone(),
+            Place::Tcp {
+                host: Host::Address(ip),
+                ..
+            } => ip.to_string(),
+            _ => "localhost".to_owned(),
+        }
+    }
+
+    /// Whether TLS is spoken with it.
+    pub fn has_tls(&self) -> bool {
+        self.words.iter().any(|word| word == "tls")
+    }
+
+    /// The PROXY header that it is sent, if any.
+    pub fn proxy(&self) -> Option<Version> {
+        self.words.iter().find_map(|word| match word.as_str() {
+            "proxy" | "proxy2" => Some(Version::V2),
+            "proxy1" => Some(Version::V1),
+            _ => None,
+        })
+    }
+}
+
+impl Host {
+    /// As somebody who is not trusted names it: a name or an address.
+    pub fn of_client(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(ip) => Some(Self::Address(ip)),
+            Err(_) => (is_name(text) && !text.is_empty()).then(|| Self::Name(text.to_owned())),
+        }
+    }
+}
+
+impl Target {
+    /// The name of its host, if it has one.
+    pub fn host_name(&self) -> &str {
+        match &self.place {
+            Place::Tcp {
+                host: Host::Name(name),
+                ..
+            } => name,
+            _ => "",
+        }
+    }
+}
+
+impl Place {
+    /// The addresses that it names without being asked of anybody.
+    pub fn addresses(&self) -> Option<Vec<SocketAddr>> {
+        let Self::Tcp { host, port } = self else {
+            return None;
+        };
+        let ips: Vec<IpAddr> = match host {
+            Host::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            Host::All => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+            Host::Address(ip) => vec![*ip],
+            Host::Name(_) => return None,
+        };
+        Some(
+            ips.into_iter()
+                .map(|ip| SocketAddr::new(ip, *port))
+                .collect(),
+        )
+    }
+}
+
+/// Splits `PLACE/word/word`, or `unix:PATH,word,word`.
+fn split(text: &str) -> Result<(Place, Vec<String>), String> {
+    let path = text
+        .strip_prefix("unix:")
+        .or_else(|| (text.starts_with('/') || text.starts_with("./")).then_some(text));
+    let (place, words) = match path {
+        Some(path) => {
+            let (path, words) = path.split_once(',').unwrap_or((path, ""));
+            if path.is_empty() {
+                return Err("lacks the path of the UNIX socket".to_owned());
+            }
+            (Place::Unix(PathBuf::from(path)), words)
+        }
+        None => {
+            let (place, words) = text.split_once(['/', ',']).unwrap_or((text, ""));
+            (tcp_or_streams(place)?, words)
+        }
+    };
+    let words = words.split(['/', ',']).filter(|word| !word.is_empty());
+    Ok((place, words.map(str::to_owned).collect()))
+}
+
+fn tcp_or_streams(text: &str) -> Result<Place, String> {
+    if text == "-" {
+        return Ok(Place::Streams);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        None => (None, text),
+        Some((host, port)) => (Some(host), port),
+    };
+    let port = port.parse().map_err(|_| {
+        format!(
+            "lacks a port between 0 and 65535 ('{}')",
+            port.escape_debug()
+        )
+    })?;
+    let host = match host {
+        None => Host::Loopback,
+        Some("" | "*") => Host::All,
+        Some(host) => {
+            let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+            match bracketed.unwrap_or(host).parse() {
+                Ok(IpAddr::V6(_)) if bracketed.is_none() => {
+                    return Err("has an IPv6 address, which stands in brackets".to_owned());
+                }
+                Ok(ip) => Host::Address(ip),
+                Err(_) if bracketed.is_some() || !is_name(host) => {
+                    return Err("is not HOST:PORT, a port, unix:PATH or -".to_owned());
+                }
+                Err(_) => Host::Name(host.to_owned()),
+            }
+        }
+    };
+    Ok(Place::Tcp { host, port })
+}
+
+/// RFC 1123 and what resolvers take besides.
+fn is_name(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    text.len() <= 253 && !text.starts_with('-') && text.chars().all(letter)
+}
+
+impl FromStr for Entrance {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (place, words) = split(text).map_err(AddressError)?;
+        Ok(Self { place, words })
+    }
+}
+
+impl FromStr for Target {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (place, words) = split(text).map_err(AddressError)?;
+        match &place {
+            Place::Tcp { port: 0, .. } => Err(AddressError(
+                "has port 0, which nobody can listen at".to_owned(),
+            )),
+            Place::Tcp {
+                host: Host::All, ..
+            } => Err(AddressError("lacks the host to connect to".to_owned())),
+            Place::Streams => Err(AddressError(
+                "is where connections come in, not go".to_owned(),
+            )),
+            _ => Ok(Self { place, words }),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Streams => f.write_str("-"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } => match host {
+                Host::Loopback => write!(f, "localhost:{port}"),
+                Host::All => write!(f, "*:{port}"),
+                Host::Name(name) => write!(f, "{name}:{port}"),
+                Host::Address(ip) => write!(f, "{}", SocketAddr::new(*ip, *port)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_as_people_type_them() {
+        let entrance = |text: &str| text.parse::<Entrance>().unwrap();
+        let loopback = |port| Place::Tcp {
+            host: Host::Loopback,
+            port,
+        };
+        assert_eq!(entrance("9022").place, loopback(9022));
+        assert_eq!(entrance("12346/tls").words, ["tls"]);
+        assert_eq!(entrance("0/proxy/tls").words, ["proxy", "tls"]);
+        for text in [":22", "*:22"] {
+            let all = Place::Tcp {
+                host: Host::All,
+                port: 22,
+            };
+            assert_eq!(entrance(text).place, all, "{text}");
+        }
+        assert_eq!(entrance("-").place, Place::Streams);
+        assert_eq!(
+            entrance("/run/a.sock").place,
+            Place::Unix("/run/a.sock".into())
+        );
+        let unix = entrance("unix:a/b.sock,tls");
+        assert_eq!(
+            (unix.place, unix.words),
+            (Place::Unix("a/b.sock".into()), vec!["tls".into()])
+        );
+        let target = |text: &str| text.parse::<Target>().map(|t| t.to_string());
+        assert_eq!(target("jp1:22").unwrap(), "jp1:22");
+        assert_eq!(target("[2001:db8::1]:22").unwrap(), "[2001:db8::1]:22");
+        assert_eq!(target("2222").unwrap(), "localhost:2222");
+        assert_eq!(target("localhost:12346/tls").unwrap(), "localhost:12346");
+    }
+
+    #[test]
+    fn operands_that_cannot_be() {
+        for text in [
+            "", "a", "a:b", "a:70000", "::1:22", "[::1:22", "[a]:22", "a b:22", "-x:1", "unix:",
+            "a:-1",
+        ] {
+            assert!(text.parse::<Entrance>().is_err(), "{text}");
+        }
+        for text in ["-", ":22", "h:0"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

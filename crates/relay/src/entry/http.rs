@@ -1,0 +1,122 @@
+//! HTTP's CONNECT (RFC 9110 section 9.3.6) as an entrance.
+
+use super::{Parsed, named};
+use crate::address::{Host, Target};
+
+/// The longest request, with its headers.
+pub const LONGEST: usize = 8 << 10;
+
+/// Answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Connected.
+    Established,
+    /// Not a request that can be read.
+    BadRequest,
+    /// It is not among what may be connected to.
+    Forbidden,
+    /// Another method than CONNECT.
+    NoSuchMethod,
+    /// Nobody is there.
+    BadGateway,
+}
+
+/// Reads a request: where to connect, or how to answer.
+pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Status>> {
+    let within = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
+    let Some(end) = within.windows(4).position(|end| end == b"\r\n\r\n") else {
+        let printable = |b: &u8| matches!(b, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
+        return if bytes.len() >= LONGEST {
+            Parsed::Wrong("the request has no end")
+        } else if bytes.iter().all(printable) {
+            Parsed::More
+        } else {
+            Parsed::Wrong("what came is not HTTP")
+        };
+    };
+    let line = within.split(|b| *b == b'\r').next().unwrap_or_default();
+    let whole = end + 4;
+    let Ok(line) = std::str::from_utf8(line) else {
+        return Parsed::Done(Err(Status::BadRequest), whole);
+    };
+    let words: Vec<&str> = line.split(' ').collect();
+    let answer = match words.as_slice() {
+        ["CONNECT", authority, version] if version.starts_with("HTTP/1.") => {
+            target(authority).ok_or(Status::BadRequest)
+        }
+        [_, _, version] if version.starts_with("HTTP/1.") => Err(Status::NoSuchMethod),
+        _ => Err(Status::BadRequest),
+    };
+    Parsed::Done(answer, whole)
+}
+
+fn target(authority: &str) -> Option<Target> {
+    let (host, port) = authority.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => Host::Address(host.strip_suffix(']')?.parse().ok()?),
+        None if host.contains(':') => return None,
+        None => Host::of_client(host)?,
+    };
+    Some(named(host, port))
+}
+
+/// The answer to a request.
+pub fn reply(status: Status) -> Vec<u8> {
+    let line = match status {
+        // Section 9.3.6: nothing but the empty line follows.
+        Status::Established => return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
+        Status::BadRequest => "400 Bad Request",
+        Status::Forbidden => "403 Forbidden",
+        Status::NoSuchMethod => "405 Method Not Allowed\r\nAllow: CONNECT",
+        Status::BadGateway => "502 Bad Gateway",
+    };
+    format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_back_from_any_cut() {
+        let bytes = b"CONNECT host:22 HTTP/1.1\r\nHost: host:22\r\n\r\n";
+        for cut in 0..bytes.len() {
+            assert_eq!(request(&bytes[..cut]), Parsed::More, "{cut}");
+        }
+        let more = [&bytes[..], b"SSH\r\n\r\n"].concat();
+        let Parsed::Done(Ok(target), len) = request(&more) else {
+            panic!("it is whole");
+        };
+        assert_eq!(
+            (target.to_string(), len),
+            ("host:22".to_owned(), bytes.len())
+        );
+    }
+
+    #[test]
+    fn what_is_asked_otherwise_is_answered_so() {
+        for (line, status) in [
+            ("GET / HTTP/1.1", Status::NoSuchMethod),
+            ("CONNECT host HTTP/1.1", Status::BadRequest),
+            ("CONNECT host:0 HTTP/1.1", Status::BadRequest),
+            ("CONNECT :22 HTTP/1.1", Status::BadRequest),
+            ("CONNECT ::1:22 HTTP/1.1", Status::BadRequest),
+            ("CONNECT h:22", Status::BadRequest),
+            ("CONNECT  h:22 HTTP/1.1", Status::BadRequest),
+            ("CONNECT h:22 HTTP/2", Status::BadRequest),
+            ("", Status::BadRequest),
+        ] {
+            let bytes = format!("{line}\r\n\r\n").into_bytes();
+            assert_eq!(
+                request(&bytes),
+                Parsed::Done(Err(status), bytes.len()),
+                "{line}"
+            );
+        }
+        let v6 = b"CONNECT [2001:db8::1]:22 HTTP/1.0\r\n\r\n";
+        assert!(matches!(request(v6), Parsed::Done(Ok(_), _)));
+        assert!(matches!(request(&[5, 1, 0]), Parsed::Wrong(_)));
+        assert!(matches!(request(&[b'a'; LONGEST]), Parsed::Wrong(_)));
+    }
+}

@@ -1,0 +1,155 @@
+//! SOCKS version 5 (RFC 1928) as far as an entrance needs it: no authentication, CONNECT.
+
+use super::{Parsed, named};
+use crate::address::{Host, Target};
+
+/// The greeting is answered with this: version 5, no authentication.
+pub const WELCOME: &[u8] = &[5, 0];
+/// RFC 1928 section 3: no method that is offered is acceptable.
+pub const NO_METHOD: &[u8] = &[5, 0xff];
+
+/// Replies of section 6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Connected.
+    Succeeded = 0,
+    /// It failed, nothing else is known.
+    Failed = 1,
+    /// It is not among what may be connected to.
+    NotAllowed = 2,
+    /// Nobody is there.
+    Unreachable = 4,
+    /// A command other than CONNECT.
+    NoSuchCommand = 7,
+}
+
+/// Reads the greeting; whether "no authentication" is among what is offered.
+pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
+    let [version, rest @ ..] = bytes else {
+        return Parsed::More;
+    };
+    if *version != 5 {
+        return Parsed::Wrong("what came is not SOCKS version 5");
+    }
+    let [count, methods @ ..] = rest else {
+        return Parsed::More;
+    };
+    match methods.get(..usize::from(*count)) {
+        None => Parsed::More,
+        Some(methods) => Parsed::Done(methods.contains(&0), 2 + methods.len()),
+    }
+}
+
+/// Reads the request: where to connect, or how to answer.
+pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Reply>> {
+    let (command, kind, rest) = match bytes {
+        [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
+        [5, _, 0] | [5, _] | [5] | [] => return Parsed::More,
+        _ => return Parsed::Wrong("the request makes no sense"),
+    };
+    let len = match (kind, rest) {
+        (1, _) => 4,
+        (4, _) => 16,
+        (3, []) => return Parsed::More,
+        (3, [len, ..]) => 1 + usize::from(*len),
+        _ => return Parsed::Wrong("the request has an address of an unknown kind"),
+    };
+    let (Some(address), Some(port)) = (rest.get(..len), rest.get(len..len + 2)) else {
+        return Parsed::More;
+    };
+    let whole = 4 + len + 2;
+    let host = match (kind, address) {
+        (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(Host::of_client) {
+            Some(host) => host,
+            None => return Parsed::Wrong("the request has a name that is none"),
+        },
+        (1, _) => <[u8; 4]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
+        _ => <[u8; 16]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
+    };
+    let port = <[u8; 2]>::try_from(port).map_or(0, u16::from_be_bytes);
+    if command != 1 {
+        return Parsed::Done(Err(Reply::NoSuchCommand), whole);
+    }
+    match port {
+        0 => Parsed::Wrong("the request has port 0"),
+        port => Parsed::Done(Ok(named(host, port)), whole),
+    }
+}
+
+/// The answer to a request. Where we connect from is nobody's business.
+pub fn reply(reply: Reply) -> Vec<u8> {
+    vec![5, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connect(kind: u8, address: &[u8], port: u16) -> Vec<u8> {
+        [&[5, 1, 0, kind], address, &port.to_be_bytes()].concat()
+    }
+
+    #[test]
+    fn requests_come_back_from_any_cut() {
+        for (bytes, shown) in [
+            (connect(1, &[192, 0, 2, 1], 22), "192.0.2.1:22"),
+            (connect(3, b"\x04host", 22), "host:22"),
+            (connect(3, b"\x09192.0.2.1", 22), "192.0.2.1:22"),
+            (
+                connect(4, &[0xfe; 16], 65535),
+                "[fefe:fefe:fefe:fefe:fefe:fefe:fefe:fefe]:65535",
+            ),
+        ] {
+            for cut in 0..bytes.len() {
+                assert_eq!(request(&bytes[..cut]), Parsed::More, "{shown} {cut}");
+            }
+            let more = [&bytes[..], b"SSH"].concat();
+            let Parsed::Done(Ok(target), len) = request(&more) else {
+                panic!("{shown}");
+            };
+            assert_eq!((target.to_string(), len), (shown.to_owned(), bytes.len()));
+        }
+        for cut in 0..4 {
+            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), Parsed::More);
+        }
+        assert_eq!(greeting(&[5, 2, 1, 0, 9]), Parsed::Done(true, 4));
+        assert_eq!(greeting(&[5, 1, 2]), Parsed::Done(false, 3));
+    }
+
+    #[test]
+    fn what_is_no_request() {
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            &[4, 1, 0, 22, 1, 2, 3, 4, 0],
+            &[5, 1, 1, 1, 0, 0, 0, 0, 0, 1],
+            &[5, 1, 0, 9, 0],
+            &connect(3, b"\x00", 22),
+            &connect(3, b"\x03a b", 22),
+            &connect(3, b"\x02\xff\xfe", 22),
+            &connect(1, &[1, 2, 3, 4], 0),
+        ] {
+            assert!(matches!(request(bytes), Parsed::Wrong(_)), "{bytes:?}");
+        }
+        let mut bind = connect(1, &[1, 2, 3, 4], 5);
+        bind[1] = 2;
+        assert_eq!(request(&bind), Parsed::Done(Err(Reply::NoSuchCommand), 10));
+    }
+
+    #[test]
+    fn no_bytes_do_harm() {
+        arbtest::arbtest(|u| {
+            let mut bytes = vec![5, 1, 0];
+            bytes.extend(u.arbitrary::<Vec<u8>>()?);
+            if let Parsed::Done(_, len) = request(&bytes) {
+                assert!(len <= bytes.len());
+            }
+            if let Parsed::Done(_, len) = greeting(&bytes) {
+                assert!(len <= bytes.len());
+            }
+            bytes.resize(600, 7);
+            assert_ne!(request(&bytes), Parsed::More);
+            Ok(())
+        })
+        .budget_ms(200);
+    }
+}

@@ -1,0 +1,23 @@
+//! A relay for TCP connections that somebody else makes: bytes in are bytes out, ends are ends and
+//! resets are resets, and no more is held between the two than was told.
+//!
+//! [`Relays`] listens on a thread and hands each connection to one of the [`worker`] threads, a
+//! mio loop each. A connection has two legs, and a [`pump`] for each direction, which moves what
+//! it can until nothing moves any more: what to wait for then follows from the state and not from
+//! the event. docs/design/0011-relay.md.
+
+mod address;
+pub mod entry;
+mod network;
+mod pump;
+mod server;
+mod settings;
+pub mod sockopt;
+pub mod tls;
+mod worker;
+
+pub use address::{AddressError, Entrance, Host, Place, Target};
+pub use network::{Network, is_allowed};
+pub use server::{Handle, Relays, StartError, streams};
+pub use settings::{Asks, Limits, Relay, Speaks, is_for_strangers};
+pub use sockopt::clamped;

@@ -1,0 +1,116 @@
+//! Networks as people write them: `192.0.2.0/24`, `2001:db8::/32`, or one address.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A network, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    /// Bits that count.
+    prefix: u8,
+}
+
+impl Network {
+    /// Whether an address lies in it. IPv4 addresses as IPv6 sockets see them (RFC 4291 section
+    /// 2.5.5.2) count as IPv4.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let (ip, own) = (ip.to_canonical(), self.address.to_canonical());
+        let prefix = match (self.address, own) {
+            (IpAddr::V6(_), IpAddr::V4(_)) => self.prefix.saturating_sub(96),
+            _ => self.prefix,
+        };
+        match (own, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                same(own.to_bits().into(), ip.to_bits().into(), 32, prefix)
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => same(own.to_bits(), ip.to_bits(), 128, prefix),
+            _ => false,
+        }
+    }
+}
+
+/// Whether the first `prefix` of `width` bits are the same.
+fn same(a: u128, b: u128, width: u32, prefix: u8) -> bool {
+    let rest = width.saturating_sub(prefix.into());
+    (a ^ b).checked_shr(rest).unwrap_or(0) == 0
+}
+
+/// Whether one of these networks has the address.
+pub fn is_allowed(networks: &[Network], ip: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(ip))
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "is not a network such as 192.0.2.0/24 or 2001:db8::/32".to_owned();
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address = address.trim_matches(['[', ']']);
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(prefix) => prefix.parse().ok().filter(|p| *p <= width),
+            None => Some(width),
+        };
+        Ok(Self {
+            address,
+            prefix: prefix.ok_or_else(wrong)?,
+        })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_and_out() {
+        for (network, address, inside) in [
+            ("192.0.2.0/24", "192.0.2.255", true),
+            ("192.0.2.0/24", "192.0.3.0", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("0.0.0.0/0", "203.0.113.1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "203.0.113.1", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.1.2.3", false),
+        ] {
+            let network: Network = network.parse().unwrap();
+            let address = address.parse().unwrap();
+            assert_eq!(network.contains(address), inside, "{network} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network() {
+        for text in [
+            "",
+            "/8",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "a",
+            "1.2.3.4/-1",
+            "1.2.3.4/",
+        ] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

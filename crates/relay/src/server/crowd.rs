@@ -1,0 +1,116 @@
+//! How many are there, and from where.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::settings::Limits;
+
+/// Those who are there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd(Arc<Mutex<Count>>);
+
+#[derive(Debug, Default)]
+struct Count {
+    all: usize,
+    sources: HashMap<IpAddr, usize>,
+}
+
+/// One of them; dropped when it goes.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    crowd: Crowd,
+    source: Option<IpAddr>,
+    /// Where else it counts.
+    too: Option<Box<Self>>,
+}
+
+impl Guest {
+    /// The same, which counts elsewhere too.
+    pub(crate) fn with(mut self, too: Self) -> Self {
+        self.too = Some(Box::new(too));
+        self
+    }
+}
+
+impl Crowd {
+    /// Lets somebody in; else the reason why not. Whoever comes from this machine without an
+    /// address is counted with all, and not by source.
+    pub(crate) fn enter(
+        &self,
+        from: Option<IpAddr>,
+        limits: &Limits,
+    ) -> Result<Guest, &'static str> {
+        let source = from.map(source);
+        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if count.all >= limits.connections {
+            return Err("there are as many connections as --max-connections lets in");
+        }
+        if let Some(source) = source {
+            let here = count.sources.entry(source).or_default();
+            if *here >= limits.per_source {
+                return Err("there are as many connections from there as --max-per-source lets in");
+            }
+            *here += 1;
+        }
+        count.all += 1;
+        drop(count);
+        Ok(Guest {
+            crowd: self.clone(),
+            source,
+            too: None,
+        })
+    }
+
+    /// How many are there.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut count = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        count.all -= 1;
+        if let Some(source) = self.source
+            && let Some(here) = count.sources.get_mut(&source)
+        {
+            *here -= 1;
+            if *here == 0 {
+                count.sources.remove(&source);
+            }
+        }
+    }
+}
+
+/// Whoever has one address of IPv6 has all of its /64.
+fn source(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & (!0 << 64)).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_hold_until_somebody_goes() {
+        let crowd = Crowd::default();
+        let limits = Limits {
+            connections: 3,
+            per_source: 2,
+            ..Limits::default()
+        };
+        let enter = |ip: &str| crowd.enter(Some(ip.parse().unwrap()), &limits);
+        let first = enter("2001:db8::1").unwrap();
+        let _second = enter("2001:db8::2").unwrap();
+        assert!(enter("2001:db8::3").unwrap_err().contains("per-source"));
+        let _other = enter("2001:db8:0:1::3").unwrap();
+        assert!(enter("192.0.2.1").unwrap_err().contains("max-connections"));
+        drop(first);
+        assert_eq!(crowd.len(), 2);
+        let _again = enter("2001:db8::4").unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! What one relay is told.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use sys::Tuning;
+
+use crate::address::{Entrance, Target};
+use crate::entry::permit::Permit;
+use crate::network::Network;
+use crate::sockopt::SockOpts;
+use crate::tls::{TlsClient, TlsServer};
+
+/// One entrance and where it leads.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    /// Where connections come in.
+    pub entrance: Entrance,
+    /// Where they go: to the first that answers.
+    pub targets: Vec<Target>,
+    /// Who may come; all who can, if it is empty.
+    pub allow: Vec<Network>,
+    /// How sockets are tuned, on both legs.
+    pub tuning: Tuning,
+    /// Buffers of the kernel's that are set by hand.
+    pub sockopts: SockOpts,
+    /// The most that is held of each direction of a connection, in bytes.
+    pub buffer: usize,
+    /// For one target, names included.
+    pub connect_timeout: Duration,
+    /// A connection on which nothing has moved for so long ends; never if not set.
+    pub idle_timeout: Option<Duration>,
+    /// The same for one of which one end has finished.
+    pub half_timeout: Duration,
+    /// A first flight goes with the SYN, where the client speaks first.
+    pub fastopen: bool,
+    /// How much there may be.
+    pub limits: Limits,
+    /// What clients speak in front of their bytes.
+    pub speaks: Speaks,
+    /// Where clients that say themselves where to go may go.
+    pub permits: Vec<Permit>,
+    /// For targets with which TLS is spoken.
+    pub tls_client: Option<TlsClient>,
+    /// For what is said before bytes, TLS handshakes included.
+    pub entry_timeout: Duration,
+}
+
+/// What clients speak in front of their bytes, from the outside in.
+#[derive(Clone, Debug, Default)]
+pub struct Speaks {
+    /// A header that says where they come from.
+    pub proxy: bool,
+    /// TLS.
+    pub tls: Option<TlsServer>,
+    /// A request that says where they want to go.
+    pub asks: Option<Asks>,
+}
+
+/// How clients say where they want to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// SOCKS version 5.
+    Socks5,
+    /// HTTP's CONNECT.
+    Http,
+}
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Connections at once from one address (of IPv6, from one /64).
+    pub per_source: usize,
+    /// Bytes a second of each direction of a connection.
+    pub rate: Option<u64>,
+    /// Bytes a second of each direction of all connections together.
+    pub rate_all: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            per_source: 16_384,
+            rate: None,
+            rate_all: None,
+        }
+    }
+}
+
+/// Whether somebody who is not on this machine can come to an address.
+pub fn is_for_strangers(ip: IpAddr) -> bool {
+    !ip.to_canonical().is_loopback()
+}

@@ -1,0 +1,155 @@
+//! DeleGate's connMap, `[Proto][:[dstHost][:srcHost]]`: for which connections an option is meant.
+
+use std::net::IpAddr;
+
+use crate::network::Network;
+
+/// For which connections an option is meant; for all if nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnMap {
+    proto: List,
+    dst: List,
+    src: List,
+}
+
+/// Items joined by commas; `!` in front of one takes out again what it names. An empty list is
+/// everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct List(Vec<Item>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Item {
+    out: bool,
+    matches: Matches,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Matches {
+    All,
+    /// The name itself.
+    Name(String),
+    /// Names that end so: `.example.com`, `*.example.com`.
+    Under(String),
+    Net(Network),
+}
+
+/// What a plain relay is called in DeleGate, and what people write for it.
+const PROTOCOLS: &[&str] = &["tcprelay", "tcp", "ssh"];
+
+impl ConnMap {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// It has more parts than three, or one that can't be; in words that follow the value.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = split(text).into_iter();
+        let mut next = || List::parse(parts.next().unwrap_or_default());
+        let map = Self {
+            proto: next()?,
+            dst: next()?,
+            src: next()?,
+        };
+        if parts.next().is_some() {
+            return Err(
+                "has a map of more parts than PROTOCOL:DESTINATION:SOURCE (IPv6 addresses \
+                        stand in brackets)"
+                    .to_owned(),
+            );
+        }
+        Ok(map)
+    }
+
+    /// Whether it is for every connection.
+    pub(super) fn is_for_all(&self) -> bool {
+        [&self.dst, &self.src].iter().all(|list| list.is_for_all()) && self.is_for_us()
+    }
+
+    /// Whether it is for a connection from `source` to `host`, whose address is `to`.
+    pub(super) fn fits(&self, host: &str, to: Option<IpAddr>, source: Option<IpAddr>) -> bool {
+        self.is_for_us() && self.dst.has(host, to) && self.src.has("", source)
+    }
+
+    fn is_for_us(&self) -> bool {
+        PROTOCOLS
+            .iter()
+            .any(|protocol| self.proto.has(protocol, None))
+    }
+}
+
+/// At colons, but not within brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    text.split(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ':' && depth == 0
+    })
+    .collect()
+}
+
+impl List {
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim_start_matches('{').trim_end_matches('}');
+        let items = text.split(',').filter(|item| !item.is_empty());
+        items.map(Item::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn is_for_all(&self) -> bool {
+        self.0
+            .iter()
+            .all(|item| !item.out && item.matches == Matches::All)
+    }
+
+    fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
+        // A list of exceptions alone begins with everything.
+        let begin = self.0.first().is_none_or(|item| item.out);
+        let fits = |item: &&Item| item.matches.fit(name, ip);
+        self.0.iter().filter(fits).fold(begin, |_, item| !item.out)
+    }
+}
+
+impl Item {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (out, text) = match text.strip_prefix('!') {
+            Some(text) => (true, text),
+            None => (false, text),
+        };
+        let name = text.trim_matches(['[', ']']).to_ascii_lowercase();
+        let under = name.strip_prefix('*').unwrap_or(&name);
+        let matches = if name == "*" {
+            Matches::All
+        } else if let Ok(network) = name.parse() {
+            Matches::Net(network)
+        } else if under.len() > 1 && under.starts_with('.') {
+            Matches::Under(under.to_owned())
+        } else {
+            Matches::Name(name)
+        };
+        match &matches {
+            Matches::Name(name) | Matches::Under(name) if !is_name(name) => Err(format!(
+                "has '{}' in its map, which is neither a name nor a network",
+                text.escape_debug()
+            )),
+            _ => Ok(Self { out, matches }),
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !text.is_empty() && text.chars().all(letter)
+}
+
+impl Matches {
+    fn fit(&self, name: &str, ip: Option<IpAddr>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Name(own) => name.eq_ignore_ascii_case(own),
+            Self::Under(end) => name.to_ascii_lowercase().ends_with(end.as_str()),
+            Self::Net(network) => ip.is_some_and(|ip| network.contains(ip)),
+        }
+    }
+}

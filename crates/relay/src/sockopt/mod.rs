@@ -1,0 +1,255 @@
+//! `--sockopt`, as DeleGate has it: `[no]name[:value][:connMap]`, several joined by `+`, of which
+//! `buffsize:size[kiosc]` is what people use. Names of DeleGate that are not understood, or that
+//! would make a relay unsafe, are refused rather than passed over.
+
+mod conn_map;
+
+use std::fs;
+use std::net::IpAddr;
+
+use sys::Buffers;
+
+pub use conn_map::ConnMap;
+
+/// Everything that `--sockopt` said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SockOpts {
+    /// In the order in which they were given: where several fit, the later ones count.
+    sizes: Vec<BuffSize>,
+    /// `keepalive` and `nokeepalive`.
+    pub keepalive: Option<bool>,
+    /// `share`: other processes may listen at the same port (SO_REUSEPORT).
+    pub share: bool,
+}
+
+/// One `size[kiosc][:connMap]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BuffSize {
+    bytes: usize,
+    receive: bool,
+    send: bool,
+    server: bool,
+    client: bool,
+    map: ConnMap,
+}
+
+/// The buffers of both legs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LegBuffers {
+    /// Of the leg to the client.
+    pub client: Buffers,
+    /// Of the leg to the server.
+    pub server: Buffers,
+}
+
+/// No kernel takes more (an int, doubled).
+const LARGEST: usize = (i32::MAX / 2) as usize;
+
+impl SockOpts {
+    /// Adds what one `--sockopt` says.
+    ///
+    /// # Errors
+    /// Something in it is not understood, or refused; why, in words that follow the value.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        for part in text.split('+') {
+            self.add_part(part)?;
+        }
+        Ok(())
+    }
+
+    fn add_part(&mut self, part: &str) -> Result<(), String> {
+        if part.starts_with(|c: char| c.is_ascii_digit()) {
+            self.sizes.push(BuffSize::parse(part)?);
+            return Ok(());
+        }
+        let (name, value) = match part.split_once(':') {
+            Some((name, value)) => (name, Some(value)),
+            None => (part, None),
+        };
+        if let (false, Some(_)) = (name == "buffsize", value) {
+            return Err(format!(
+                "has a value for {}, which takes none here",
+                name.escape_debug()
+            ));
+        }
+        match name {
+            "buffsize" => {
+                let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
+                self.sizes.push(BuffSize::parse(value)?);
+                Ok(())
+            }
+            "keepalive" | "nokeepalive" => {
+                self.keepalive = Some(name == "keepalive");
+                Ok(())
+            }
+            "share" | "noshare" => {
+                self.share = name == "share";
+                Ok(())
+            }
+            // As it is anyway.
+            "reuse" | "shut" | "connctrl" => Ok(()),
+            "noshut" | "linger" | "nolinger" => Err(format!(
+                "has {name}: how a connection ends is the relay's to pass on, so that a broken \
+                 one never looks like an end"
+            )),
+            "noconnctrl" => Err("has noconnctrl: give a long --connect-timeout instead".to_owned()),
+            "noreuse" => Err("has noreuse: a relay would not start again for minutes".to_owned()),
+            "" => Err("has an empty part".to_owned()),
+            _ => Err(format!(
+                "has '{}', which is none of buffsize, keepalive, share, reuse, shut, connctrl",
+                name.escape_debug()
+            )),
+        }
+    }
+
+    /// Whether no buffer is set.
+    pub fn no_sizes(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// The buffers of connections of which nothing is known yet: what a listener has.
+    pub fn for_all(&self) -> LegBuffers {
+        self.chosen(|map| map.is_for_all())
+    }
+
+    /// The buffers of a connection from `source` to `host`, whose address is `to`.
+    pub fn for_connection(
+        &self,
+        host: &str,
+        to: Option<IpAddr>,
+        source: Option<IpAddr>,
+    ) -> LegBuffers {
+        self.chosen(|map| map.fits(host, to, source))
+    }
+
+    /// The largest that was asked for, of all connections: (to receive, to send).
+    pub fn largest(&self) -> (Option<usize>, Option<usize>) {
+        let of = |wanted: fn(&BuffSize) -> bool| {
+            let sizes = self.sizes.iter().filter(|size| wanted(size));
+            sizes.map(|size| size.bytes).max()
+        };
+        (of(|size| size.receive), of(|size| size.send))
+    }
+
+    fn chosen(&self, fits: impl Fn(&ConnMap) -> bool) -> LegBuffers {
+        let mut legs = LegBuffers::default();
+        for size in self.sizes.iter().filter(|size| fits(&size.map)) {
+            for (leg, wanted) in [
+                (&mut legs.client, size.client),
+                (&mut legs.server, size.server),
+            ] {
+                if wanted && size.receive {
+                    leg.receive = Some(size.bytes);
+                }
+                if wanted && size.send {
+                    leg.send = Some(size.bytes);
+                }
+            }
+        }
+        legs
+    }
+}
+
+impl BuffSize {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (size, map) = match text.split_once(':') {
+            Some((size, map)) => (size, ConnMap::parse(map)?),
+            None => (text, ConnMap::default()),
+        };
+        let end = size.find(|c: char| !c.is_ascii_digit());
+        let (digits, letters) = size.split_at(end.unwrap_or(size.len()));
+        let mut bytes: usize = digits
+            .parse()
+            .map_err(|_| format!("has '{}', which is no size", size.escape_debug()))?;
+        let has = |letter| letters.contains(letter);
+        for letter in letters.chars() {
+            let times = letters.matches(letter).count();
+            if !"kiosc".contains(letter) || times > 1 {
+                return Err(format!(
+                    "has '{}': what follows the number is each of k (kilo), i (receive), o (send), \
+                     s (to the server), c (to the client) once at most",
+                    size.escape_debug()
+                ));
+            }
+        }
+        if has('k') {
+            bytes = bytes.saturating_mul(1024);
+        }
+        if bytes == 0 || bytes > LARGEST {
+            return Err(format!(
+                "has {digits}: a buffer is between 1 byte and 1 GiB"
+            ));
+        }
+        // What is not said means both.
+        let both = |this, other| has(this) || !has(other);
+        Ok(Self {
+            bytes,
+            receive: both('i', 'o'),
+            send: both('o', 'i'),
+            server: both('s', 'c'),
+            client: both('c', 's'),
+            map,
+        })
+    }
+}
+
+/// What the kernel would make of the buffers that were asked for, in sentences; nothing where it
+/// does as it was told.
+pub fn clamped(sockopts: &SockOpts) -> Vec<String> {
+    let core = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        text.trim().parse::<usize>().ok()
+    };
+    // The third number is how far autotuning goes.
+    let tuned = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse::<usize>().ok()
+    };
+    let (receive, send) = sockopts.largest();
+    let mut warnings = Vec::new();
+    for (asked, max, auto, verb) in [
+        (receive, "rmem_max", "tcp_rmem", "receive"),
+        (send, "wmem_max", "tcp_wmem", "send"),
+    ] {
+        let (Some(asked), Some(limit)) = (asked, core(max)) else {
+            continue;
+        };
+        warnings.extend(warning(asked, limit, tuned(auto), max, verb));
+    }
+    warnings
+}
+
+/// The sentence of one direction. The kernel takes twice what it is given, at most twice `limit`,
+/// and stops tuning.
+fn warning(
+    asked: usize,
+    limit: usize,
+    auto: Option<usize>,
+    max: &str,
+    verb: &str,
+) -> Option<String> {
+    let given = asked.min(limit);
+    let worse = auto.filter(|auto| given.saturating_mul(2) < *auto);
+    let worse = worse.map(|auto| {
+        format!(
+            ", and without one the kernel would tune it up to {} KiB by itself: leave it out",
+            auto / 2 / 1024
+        )
+    });
+    if asked > limit {
+        return Some(format!(
+            "a {verb} buffer of {} KiB is cut to {} KiB by net.core.{max}{}",
+            asked / 1024,
+            limit / 1024,
+            worse.unwrap_or_default(),
+        ));
+    }
+    let worse = worse?;
+    Some(format!(
+        "a {verb} buffer of {} KiB stays as small as that{worse}",
+        asked / 1024
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! What TLS legs are told, and the configuration of rustls that comes of it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+
+/// Files and names, as they were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Our certificates, ours first.
+    pub cert: Option<PathBuf>,
+    /// The key of ours.
+    pub key: Option<PathBuf>,
+    /// Who vouches for servers; whoever the system trusts, if not set.
+    pub ca: Option<PathBuf>,
+    /// Who vouches for clients, which need a certificate then.
+    pub client_ca: Option<PathBuf>,
+    /// Names of which a client's certificate has to have one; any, if there is none.
+    pub client_names: Vec<String>,
+    /// The name that servers are asked for and have to have; that of the target, if not set.
+    pub server_name: Option<String>,
+    /// Protocols to agree upon (RFC 7301).
+    pub alpn: Vec<String>,
+    /// TLS 1.3 and nothing older.
+    pub newest_only: bool,
+}
+
+/// A leg on which we are the server.
+#[derive(Clone)]
+pub struct TlsServer {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) names: Arc<[ServerName<'static>]>,
+}
+
+/// A leg on which we are the client.
+#[derive(Clone)]
+pub struct TlsClient {
+    pub(crate) config: Arc<ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsServer")
+    }
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsClient")
+    }
+}
+
+static NEWEST: &[&SupportedProtocolVersion] = &[&version::TLS13];
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl TlsFiles {
+    /// For an entrance.
+    ///
+    /// # Errors
+    /// A file cannot be read or used; which, and why.
+    pub fn server(&self) -> Result<TlsServer, String> {
+        let (certificates, key) = self
+            .identity()?
+            .ok_or("an entrance with tls needs --cert and --key")?;
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(self.versions())
+            .map_err(|e| format!("TLS: {e}"))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(roots(path)?),
+                    Arc::new(aws_lc_rs::default_provider()),
+                );
+                let verifier = verifier.build();
+                let wrong = |e| format!("--client-ca: {}: {e}", path.display());
+                builder.with_client_cert_verifier(verifier.map_err(wrong)?)
+            }
+        };
+        let mut config = builder
+            .with_single_cert(certificates, key)
+            .map_err(|e| format!("--cert and --key do not make a server: {e}"))?;
+        config.alpn_protocols = self.alpn();
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {e}"))?;
+        let names = self.client_names.iter().map(|text| name(text));
+        Ok(TlsServer {
+            config: Arc::new(config),
+            names: names.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// For targets.
+    ///
+    /// # Errors
+    /// A file cannot be read or used; which, and why.
+    pub fn client(&self) -> Result<TlsClient, String> {
+        let roots = match &self.ca {
+            Some(path) => roots(path)?,
+            None => system_roots()?,
+        };
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let verifier = verifier
+            .build()
+            .map_err(|e| format!("nobody vouches for servers: {e}"))?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(self.versions())
+            .map_err(|e| format!("TLS: {e}"))?
+            .with_webpki_verifier(verifier);
+        let mut config = match self.identity()? {
+            None => builder.with_no_client_auth(),
+            Some((certificates, key)) => builder
+                .with_client_auth_cert(certificates, key)
+                .map_err(|e| format!("--cert and --key do not make a client: {e}"))?,
+        };
+        config.alpn_protocols = self.alpn();
+        Ok(TlsClient {
+            config: Arc::new(config),
+            name: self.server_name.as_deref().map(name).transpose()?,
+        })
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, String> {
+        let (cert, key) = match (&self.cert, &self.key) {
+            (None, None) => return Ok(None),
+            (Some(cert), Some(key)) => (cert, key),
+            _ => return Err("--cert and --key go together".to_owned()),
+        };
+        let private = PrivateKeyDer::from_pem_file(key)
+            .map_err(|e| format!("--key: {}: {e}", key.display()))?;
+        Ok(Some((certificates(cert)?, private)))
+    }
+
+    fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
+        match self.newest_only {
+            true => NEWEST,
+            false => rustls::ALL_VERSIONS,
+        }
+    }
+
+    fn alpn(&self) -> Vec<Vec<u8>> {
+        let names = self.alpn.iter();
+        names.map(|name| name.as_bytes().to_vec()).collect()
+    }
+}
+
+impl TlsClient {
+    /// The name that a server has to have.
+    pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, String> {
+        match &self.name {
+            Some(name) => Ok(name.clone()),
+            None => name(host),
+        }
+    }
+}
+
+/// Whether a certificate has one of these names.
+pub(crate) fn has_name(certificate: &CertificateDer<'_>, names: &[ServerName<'static>]) -> bool {
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else {
+        return false;
+    };
+    names
+        .iter()
+        .any(|name| verify_server_name(&parsed, name).is_ok())
+}
+
+fn name(text: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(text.to_owned());
+    name.map_err(|_| format!("'{}' is no name of a server", text.escape_debug()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |e| format!("{}: {e}", path.display());
+    let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    match all.is_empty() {
+        true => Err(format!("{} has no certificate", path.display())),
+        false => Ok(all),
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let added = roots.add(certificate);
+        added.map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match roots.is_empty() {
+        true => Err("the system trusts nobody to vouch for servers: give --ca".to_owned()),
+        false => Ok(roots),
+    }
+}

@@ -1,0 +1,566 @@
+//! One connection, from its arrival to its end.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::Registry;
+use mio::event::Event;
+use rustix::net::{RecvFlags, recv};
+use sys::TcpInfo;
+
+use super::dial::{Dial, Dialled, Goal, Way};
+use super::enter::{self, Entered, Entering};
+use super::inbox::{Arrival, Inbox};
+use super::resolve::{Answer, Asker, Resolver};
+use crate::address::Target;
+use crate::entry::proxy::{self, Ends};
+use crate::pump::{Broken, Flow, Leg, Means, Rules, Turn};
+use crate::server::Running;
+use crate::server::crowd::Guest;
+
+/// Tokens of one connection: the client's leg, its output, the server's leg, and attempts.
+pub(crate) const TOKENS: usize = 8;
+const NEAR: usize = 0;
+const FAR: usize = 2;
+const ATTEMPT: usize = 4;
+
+/// Who has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    Tcp(SocketAddr),
+    Unix,
+    Streams,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    running: Arc<Running>,
+    client: Client,
+    serial: u64,
+    near: Leg,
+    stage: Stage,
+    /// From the client to the server.
+    up: Flow,
+    /// And back.
+    down: Flow,
+    /// Where the client comes from and went, as a PROXY header has it.
+    ends: Option<Ends>,
+    /// What came with what the client said in front of its bytes.
+    rest: Vec<u8>,
+    begun: Instant,
+    /// When something moved last, here or in the kernel.
+    progress: Instant,
+    /// What the kernel had moved by then.
+    moved: u64,
+    /// When it will be looked at.
+    pub(crate) wake: Option<Instant>,
+    /// It stands on the run queue.
+    pub(crate) queued: bool,
+    _guest: Guest,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Enter(Box<Entering>),
+    Dial(Box<Dial>),
+    Relay {
+        far: Leg,
+        target: Arc<Target>,
+        to: Option<SocketAddr>,
+    },
+}
+
+/// What a connection needs of its worker.
+pub(crate) struct Around<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) inbox: &'a Arc<Inbox>,
+    pub(crate) resolver: &'a Resolver,
+    pub(crate) means: &'a mut Means,
+    pub(crate) slot: usize,
+}
+
+/// Why a connection has ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Both directions came to their end; who was first.
+    Closed(Side),
+    /// One side broke it.
+    Reset(Side, io::Error),
+    /// There is nobody to connect to.
+    NoTarget(String),
+    /// It is not let in.
+    Refused(String),
+    /// What it says in front of its bytes takes too long.
+    Slow,
+    /// Nothing has moved for so long.
+    Idle(Duration),
+    /// The relay itself could not go on.
+    Failed(io::Error),
+}
+
+/// One of the two legs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+impl Connection {
+    /// Takes somebody in.
+    pub(crate) fn new(arrival: Arrival, serial: u64, around: &Around<'_>) -> io::Result<Self> {
+        let now = around.means.now;
+        let mut near = match arrival.output {
+            None => {
+                let tcp = matches!(arrival.client, Client::Tcp(_));
+                Leg::socket(arrival.input, tcp)
+            }
+            Some(output) => Leg::streams(arrival.input, output),
+        };
+        near.register(around.registry, around.slot * TOKENS + NEAR)?;
+        let rate = arrival.relay.relay.limits.rate;
+        Ok(Self {
+            client: arrival.client,
+            serial,
+            near,
+            stage: Stage::Enter(Box::new(Entering::new(&arrival.relay, now))),
+            ends: None,
+            rest: Vec::new(),
+            up: Flow::new(rate, now),
+            down: Flow::new(rate, now),
+            begun: now,
+            progress: now,
+            moved: 0,
+            wake: None,
+            queued: false,
+            running: arrival.relay,
+            _guest: arrival.guest,
+        })
+    }
+
+    /// Which connection it is, where its place in the list may be another's by now.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// What the kernel has told about one of its descriptors.
+    pub(crate) fn told(&mut self, which: usize, event: &Event) {
+        match (&mut self.stage, which) {
+            (_, NEAR..FAR) => self.near.told(event),
+            (Stage::Relay { far, .. }, FAR) => far.told(event),
+            // Attempts are asked themselves.
+            _ => {}
+        }
+    }
+
+    /// What a name stands for.
+    pub(crate) fn resolved(&mut self, answer: &Answer, around: &Around<'_>) {
+        let source = self.client.ip();
+        if let Stage::Dial(dial) = &mut self.stage {
+            let way = way(&self.running, source, false, around);
+            match answer {
+                Ok(ips) => dial.resolved(&way, ips),
+                Err(why) => dial.unresolved(&way, why),
+            }
+        }
+    }
+
+    /// Goes as far as it can. Whether there is more to do at once; its end, if it has come.
+    pub(crate) fn turn(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+        if let Stage::Enter(_) = &self.stage
+            && !self.enter(around)?
+        {
+            return Ok(Turn::Still);
+        }
+        while let Stage::Dial(dial) = &mut self.stage {
+            if let Some(why) = self.near.failure() {
+                return Err(End::Reset(Side::Client, why.kind().into()));
+            }
+            let has_data = self.running.relay.fastopen && has_data(&self.near);
+            let way = way(&self.running, self.client.ip(), has_data, around);
+            match dial.turn(&way) {
+                Dialled::Waiting(until) => {
+                    self.wake_by(until);
+                    return Ok(Turn::Still);
+                }
+                Dialled::Ask(name) => {
+                    let asker = Asker {
+                        inbox: Arc::clone(around.inbox),
+                        slot: around.slot,
+                        serial: self.serial,
+                    };
+                    around.resolver.ask(&name, asker);
+                }
+                Dialled::Failed(why) => {
+                    let reply = enter::unreachable(self.running.relay.speaks.asks);
+                    self.refuse(&reply);
+                    return Err(End::NoTarget(why));
+                }
+                Dialled::Connected { socket, goal, to } => {
+                    self.connected(socket, &goal, to, around)
+                        .map_err(End::Failed)?;
+                }
+            }
+        }
+        self.relay(around)
+    }
+
+    /// Hears what the client says before its bytes; whether that is over.
+    fn enter(&mut self, around: &mut Around<'_>) -> Result<bool, End> {
+        let Stage::Enter(entering) = &mut self.stage else {
+            return Ok(true);
+        };
+        let now = around.means.now;
+        let scratch = &mut around.means.scratch;
+        let entered = entering.turn(&mut self.near, &self.running, scratch);
+        self.ends = entering.ends;
+        let deadline = entering.deadline;
+        match entered {
+            Ok(Entered::Waiting) if now >= deadline => Err(End::Slow),
+            Ok(Entered::Waiting) => match self.near.failure() {
+                Some(why) => Err(End::Reset(Side::Client, why.kind().into())),
+                None => {
+                    self.wake_by(deadline);
+                    Ok(false)
+                }
+            },
+            Ok(Entered::Inside {
+                goals,
+                elsewhere,
+                rest,
+            }) => {
+                let goals = goals.unwrap_or_else(|| self.running.goals(now));
+                self.rest = rest;
+                self.stage = Stage::Dial(Box::new(Dial::new(goals, elsewhere, now)));
+                Ok(true)
+            }
+            Ok(Entered::Refused(why)) => {
+                self.refuse(&[]);
+                Err(End::Refused(why))
+            }
+            Err(e) => {
+                if self.near.alerts() {
+                    self.refuse(&[]);
+                }
+                Err(End::Reset(Side::Client, e))
+            }
+        }
+    }
+
+    /// Says so to a client that has asked, and ends; nothing that was passed on is cut off.
+    fn refuse(&mut self, reply: &[u8]) {
+        if self.running.relay.speaks.asks.is_none() && !self.near.alerts() {
+            return;
+        }
+        if !self.near.alerts() {
+            // Whoever is gone by now needs no answer.
+            let _ = enter::answer(&mut self.near, reply);
+            let _ = self.near.finish();
+        }
+        self.near.close_orderly();
+    }
+
+    /// What goes to both ends in front of the bytes of the other.
+    fn introduce(&mut self, far: &mut Leg, target: &Target) -> io::Result<()> {
+        let relay = &self.running.relay;
+        self.down
+            .prepend(&enter::connected(relay.speaks.asks), usize::MAX);
+        let rest = std::mem::take(&mut self.rest);
+        let header = target.proxy().map(|version| {
+            let ends = self.ends.or_else(|| match self.client {
+                Client::Tcp(source) => Some(Ends {
+                    source,
+                    destination: self.near.local()?,
+                }),
+                _ => None,
+            });
+            proxy::header(version, ends)
+        });
+        if let Some(header) = header {
+            enter::answer(far, &header)?;
+        }
+        if target.has_tls() {
+            let client = relay.tls_client.as_ref();
+            let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let host = target.tls_name();
+            far.ask_tls(client, &host)?;
+        }
+        self.up.prepend(&rest, 0);
+        Ok(())
+    }
+
+    fn connected(
+        &mut self,
+        socket: OwnedFd,
+        goal: &Goal,
+        to: Option<SocketAddr>,
+        around: &Around<'_>,
+    ) -> io::Result<()> {
+        self.running.health.answered(goal.nth);
+        let target = Arc::clone(&goal.target);
+        let token = around.slot * TOKENS + FAR;
+        if to.is_some() {
+            self.running.relay.tuning.connected(&socket);
+            // It was registered as an attempt.
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+            let _ = around.registry.deregister(&mut mio::unix::SourceFd(&fd));
+        }
+        let mut far = Leg::socket(socket, to.is_some());
+        far.register(around.registry, token)?;
+        self.set_client_buffers(&target, to);
+        self.introduce(&mut far, &target)?;
+        self.stage = Stage::Relay { far, target, to };
+        self.progress = around.means.now;
+        Ok(())
+    }
+
+    /// Buffers that are meant for some connections only are set when it is known for which.
+    fn set_client_buffers(&self, target: &Target, to: Option<SocketAddr>) {
+        let sockopts = &self.running.relay.sockopts;
+        let (false, Some(tcp)) = (sockopts.no_sizes(), self.near.tcp()) else {
+            return;
+        };
+        let host = target.host_name();
+        let to = to.map(|to| to.ip());
+        let buffers = sockopts.for_connection(host, to, self.client.ip()).client;
+        if buffers != sockopts.for_all().client {
+            // A socket that is gone tells when it is read.
+            let _ = buffers.set(tcp);
+        }
+    }
+
+    fn relay(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+        let Stage::Relay { far, .. } = &mut self.stage else {
+            return Ok(Turn::Still);
+        };
+        let before = self.up.bytes + self.down.bytes;
+        let relay = &self.running.relay;
+        let buffer = relay.buffer;
+        let [up_all, down_all] = &self.running.rates;
+        let rules = |all| Rules { buffer, all };
+        let mut more = Turn::Still;
+        let (mut up_broken, mut down_broken) = (false, false);
+        // A direction that breaks does not keep the other from what is still to be read: a server
+        // may have said why it goes.
+        match self
+            .up
+            .turn(&mut self.near, far, &rules(up_all.as_ref()), around.means)
+        {
+            Ok(turn) => more = turn,
+            Err(why) => up_broken = broke(why, &mut self.near, far),
+        }
+        match self
+            .down
+            .turn(far, &mut self.near, &rules(down_all.as_ref()), around.means)
+        {
+            Ok(turn) if turn == Turn::More => more = turn,
+            Ok(_) => {}
+            Err(why) => down_broken = broke(why, far, &mut self.near),
+        }
+        if self.up.bytes + self.down.bytes != before {
+            self.progress = around.means.now;
+        }
+        if more == Turn::More && !up_broken && !down_broken {
+            return Ok(Turn::More);
+        }
+        if let Some(end) = self.ended() {
+            return Err(end);
+        }
+        let paused = [self.up.paused, self.down.paused];
+        for until in paused.into_iter().flatten() {
+            self.wake_by(until);
+        }
+        self.check_progress(around.means.now)?;
+        Ok(Turn::Still)
+    }
+
+    fn ended(&self) -> Option<End> {
+        let Stage::Relay { far, .. } = &self.stage else {
+            return None;
+        };
+        if self.up.is_finished() && self.down.is_finished() {
+            self.near.close_orderly();
+            far.close_orderly();
+            return Some(End::Closed(self.first_to_end()));
+        }
+        let sides = [(Side::Client, &self.near), (Side::Server, far)];
+        sides.into_iter().find_map(|(side, leg)| {
+            let why = leg.failure()?;
+            if leg.alerts() {
+                leg.close_orderly();
+            }
+            Some(End::Reset(
+                side,
+                io::Error::new(why.kind(), why.to_string()),
+            ))
+        })
+    }
+
+    fn first_to_end(&self) -> Side {
+        match self.up.ended <= self.down.ended {
+            true => Side::Client,
+            false => Side::Server,
+        }
+    }
+
+    /// Ends what has not moved for too long, neither here nor in the kernel.
+    fn check_progress(&mut self, now: Instant) -> Result<(), End> {
+        let relay = &self.running.relay;
+        let half = self.up.ended.is_some() || self.down.ended.is_some();
+        let limit = match (relay.idle_timeout, half) {
+            (Some(idle), true) => idle.min(relay.half_timeout),
+            (None, true) => relay.half_timeout,
+            (Some(idle), false) => idle,
+            (None, false) => return Ok(()),
+        };
+        if now < self.progress + limit {
+            self.wake_by(self.progress + limit);
+            return Ok(());
+        }
+        let moved: u64 = self
+            .figures()
+            .into_iter()
+            .flatten()
+            .map(|tcp| tcp.bytes_acked + tcp.bytes_received)
+            .sum();
+        if moved == self.moved {
+            return Err(End::Idle(limit));
+        }
+        self.moved = moved;
+        self.progress = now;
+        self.wake_by(now + limit);
+        Ok(())
+    }
+
+    /// It is to be looked at then, or before.
+    fn wake_by(&mut self, until: Instant) {
+        self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
+    }
+
+    fn far(&self) -> Option<&Leg> {
+        match &self.stage {
+            Stage::Relay { far, .. } => Some(far),
+            Stage::Enter(_) | Stage::Dial(_) => None,
+        }
+    }
+
+    /// What the kernel says of both legs.
+    fn figures(&self) -> [Option<TcpInfo>; 2] {
+        let far = match &self.stage {
+            Stage::Relay { far, .. } => far.tcp(),
+            Stage::Enter(_) | Stage::Dial(_) => None,
+        };
+        [self.near.tcp(), far].map(|tcp| tcp.and_then(sys::tcp_info))
+    }
+
+    /// One line for the log.
+    pub(crate) fn tell(&self, end: &End, now: Instant) {
+        let [near, far] = self.figures();
+        let target = match &self.stage {
+            Stage::Relay { target, to, .. } => match to {
+                Some(to) => format!("{target} ({to})"),
+                None => target.to_string(),
+            },
+            Stage::Enter(_) | Stage::Dial(_) => "none".to_owned(),
+        };
+        let rtt = |tcp: Option<TcpInfo>| tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64() * 1e3);
+        let again = |tcp: Option<TcpInfo>| tcp.map_or(0, |tcp| tcp.total_retrans);
+        tracing::info!(
+            client = %self.client,
+            source = self.ends.map(|ends| ends.source.to_string()),
+            server = %target,
+            client_tls = self.near.tls(),
+            server_tls = self.far().and_then(Leg::tls),
+            up = self.up.moved(),
+            down = self.down.moved(),
+            seconds = format_args!("{:.3}", now.saturating_duration_since(self.begun).as_secs_f64()),
+            client_rtt_ms = format_args!("{:.3}", rtt(near)),
+            server_rtt_ms = format_args!("{:.3}", rtt(far)),
+            client_retransmissions = again(near),
+            server_retransmissions = again(far),
+            "{end}"
+        );
+    }
+
+    /// Whether it came through this relay's entrance.
+    pub(crate) fn guest_of(&self) -> &Arc<Running> {
+        &self.running
+    }
+}
+
+fn broke(why: Broken, source: &mut Leg, sink: &mut Leg) -> bool {
+    match why {
+        Broken::Source(e) => source.fail(e),
+        Broken::Sink(e) => sink.fail(e),
+    }
+    true
+}
+
+fn way<'a>(
+    running: &'a Running,
+    source: Option<IpAddr>,
+    has_data: bool,
+    around: &'a Around<'_>,
+) -> Way<'a> {
+    Way {
+        running,
+        registry: around.registry,
+        token: around.slot * TOKENS + ATTEMPT,
+        source,
+        has_data,
+        now: around.means.now,
+    }
+}
+
+/// Whether the client has said something already.
+fn has_data(near: &Leg) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let peeked = near.tcp().map(|tcp| recv(tcp, &mut [0_u8; 1][..], flags));
+    matches!(peeked, Some(Ok((_, 1))))
+}
+
+impl Client {
+    fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip()),
+            Self::Unix | Self::Streams => None,
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+            Self::Streams => f.write_str("stdin"),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "the client",
+            Self::Server => "the server",
+        })
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(side) => write!(f, "closed, {side} first"),
+            Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
+            Self::Refused(why) => f.write_str(why),
+            Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
+            Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
+            Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
+            Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),
+        }
+    }
+}

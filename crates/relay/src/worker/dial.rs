@@ -1,0 +1,313 @@
+//! Connecting: the targets in turn, the addresses of each a quarter of a second apart, and the
+//! first connection wins (RFC 8305).
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
+use sys::Tuning;
+
+use crate::address::{Host, Place, Target};
+use crate::entry::permit::is_own;
+use crate::server::Running;
+
+/// Head start of an address before the next one is tried too (RFC 8305 section 5).
+const STAGGER: Duration = Duration::from_millis(250);
+/// Tokens there are for attempts that run at once.
+pub(crate) const ATTEMPTS: usize = 4;
+
+/// On the way to a target.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    /// Those still to be tried.
+    goals: VecDeque<Goal>,
+    /// Only to other machines than this.
+    elsewhere: bool,
+    /// The one that is being tried.
+    goal: Option<Goal>,
+    addresses: VecDeque<SocketAddr>,
+    attempts: [Option<Attempt>; ATTEMPTS],
+    /// When the next address is tried too.
+    next: Instant,
+    /// When this target is given up.
+    deadline: Instant,
+    resolving: bool,
+    /// Why those that were tried did not answer.
+    failures: String,
+}
+
+/// Where a connection may go.
+#[derive(Clone, Debug)]
+pub(crate) struct Goal {
+    pub(crate) target: Arc<Target>,
+    /// Its place among the relay's; whoever says himself where to go has none.
+    pub(crate) nth: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    socket: Socket,
+    to: SocketAddr,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub(crate) enum Dialled {
+    /// Look again at an event, or then.
+    Waiting(Instant),
+    /// The addresses of this name are needed.
+    Ask(String),
+    Connected {
+        socket: OwnedFd,
+        goal: Goal,
+        to: Option<SocketAddr>,
+    },
+    Failed(String),
+}
+
+/// What connecting needs from the connection that it is for.
+pub(crate) struct Way<'a> {
+    pub(crate) running: &'a Running,
+    pub(crate) registry: &'a Registry,
+    /// Of the first attempt.
+    pub(crate) token: usize,
+    /// Where the client comes from.
+    pub(crate) source: Option<IpAddr>,
+    /// The client has spoken already.
+    pub(crate) has_data: bool,
+    pub(crate) now: Instant,
+}
+
+impl Dial {
+    /// To the first of these targets that answers.
+    pub(crate) fn new(goals: VecDeque<Goal>, elsewhere: bool, now: Instant) -> Self {
+        Self {
+            goals,
+            elsewhere,
+            goal: None,
+            addresses: VecDeque::new(),
+            attempts: Default::default(),
+            next: now,
+            deadline: now,
+            resolving: false,
+            failures: String::new(),
+        }
+    }
+
+    /// What a name stands for.
+    pub(crate) fn resolved(&mut self, way: &Way<'_>, ips: &[IpAddr]) {
+        self.resolving = false;
+        let place = self.goal.as_ref().map(|goal| &goal.target.place);
+        let port = match place {
+            Some(Place::Tcp { port, .. }) => *port,
+            _ => 0,
+        };
+        self.addresses = ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+        self.next = way.now;
+    }
+
+    /// A name stands for nothing.
+    pub(crate) fn unresolved(&mut self, way: &Way<'_>, why: &str) {
+        self.resolving = false;
+        self.fail(way, why);
+    }
+
+    /// Goes as far as it can.
+    pub(crate) fn turn(&mut self, way: &Way<'_>) -> Dialled {
+        loop {
+            if let Some(connected) = self.look(way) {
+                return connected;
+            }
+            if way.now >= self.deadline && (self.resolving || self.is_busy()) {
+                let after = way.running.relay.connect_timeout.as_secs_f32();
+                self.fail(way, &format!("no answer within {after} s"));
+            }
+            if self.resolving {
+                return Dialled::Waiting(self.deadline);
+            }
+            if self.is_busy() {
+                let free = self.attempts.iter().position(Option::is_none);
+                let more = free.filter(|_| !self.addresses.is_empty());
+                match more {
+                    Some(_) if way.now < self.next => {
+                        return Dialled::Waiting(self.next.min(self.deadline));
+                    }
+                    Some(slot) => self.start(way, slot),
+                    None => return Dialled::Waiting(self.deadline),
+                }
+                continue;
+            }
+            let Some(goal) = self.goals.pop_front() else {
+                return Dialled::Failed(std::mem::take(&mut self.failures));
+            };
+            self.goal = Some(goal.clone());
+            self.deadline = way.now + way.running.relay.connect_timeout;
+            self.next = way.now;
+            match &goal.target.place {
+                Place::Tcp {
+                    host: Host::Name(name),
+                    ..
+                } => {
+                    self.resolving = true;
+                    return Dialled::Ask(name.clone());
+                }
+                Place::Unix(path) => match connect_unix(path) {
+                    Ok(socket) => {
+                        return Dialled::Connected {
+                            socket: socket.into(),
+                            goal,
+                            to: None,
+                        };
+                    }
+                    Err(e) => self.fail(way, &e.to_string()),
+                },
+                place => self.addresses = place.addresses().unwrap_or_default().into(),
+            }
+        }
+    }
+
+    /// Something is tried, or there is something to try.
+    fn is_busy(&self) -> bool {
+        !self.addresses.is_empty() || self.attempts.iter().any(Option::is_some)
+    }
+
+    /// Whether one has connected, and which have failed.
+    fn look(&mut self, way: &Way<'_>) -> Option<Dialled> {
+        for slot in 0..ATTEMPTS {
+            let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            let error = attempt.socket.take_error().unwrap_or_else(Some);
+            match (error, attempt.socket.peer_addr()) {
+                (Some(e), _) => self.failed(way, attempt.to, &e),
+                (None, Ok(_)) if is_itself(&attempt.socket) => {
+                    let e = io::Error::other("the port is our own");
+                    self.failed(way, attempt.to, &e);
+                }
+                (None, Ok(_)) => {
+                    return Some(Dialled::Connected {
+                        socket: attempt.socket.into(),
+                        goal: self.goal.take()?,
+                        to: Some(attempt.to),
+                    });
+                }
+                (None, Err(_)) => {
+                    if let Some(place) = self.attempts.get_mut(slot) {
+                        *place = Some(attempt);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn failed(&mut self, way: &Way<'_>, to: SocketAddr, e: &io::Error) {
+        // The next one need not wait for its turn.
+        self.next = way.now;
+        if self.is_busy() {
+            self.note(&format!("{to}: {e}"));
+        } else {
+            self.fail(way, &format!("{to}: {e}"));
+        }
+    }
+
+    fn note(&mut self, why: &str) {
+        let joint = if self.failures.is_empty() { "" } else { "; " };
+        let _ = write!(self.failures, "{joint}{why}");
+    }
+
+    /// The target that is being tried is not to be had.
+    fn fail(&mut self, way: &Way<'_>, why: &str) {
+        if let Some(goal) = self.goal.take() {
+            self.note(&format!("{}: {why}", goal.target));
+            way.running.health.failed(goal.nth, way.now);
+        }
+        self.resolving = false;
+        self.addresses.clear();
+        self.attempts = Default::default();
+    }
+
+    /// Begins with the next address.
+    fn start(&mut self, way: &Way<'_>, slot: usize) {
+        let Some(to) = self.addresses.pop_front() else {
+            return;
+        };
+        self.next = way.now + STAGGER;
+        let started = match way.running.would_be_a_loop(to) {
+            _ if self.elsewhere && is_own(to.ip()) => Err(io::Error::other(
+                "that is this machine itself, which no * of --to lets in",
+            )),
+            true => Err(io::Error::other(
+                "it would be a loop: that is this relay itself",
+            )),
+            false => self.connect(way, slot, to),
+        };
+        match started {
+            Ok(socket) => {
+                if let Some(place) = self.attempts.get_mut(slot) {
+                    *place = Some(Attempt { socket, to });
+                }
+            }
+            Err(e) => self.failed(way, to, &e),
+        }
+    }
+
+    fn connect(&self, way: &Way<'_>, slot: usize, to: SocketAddr) -> io::Result<Socket> {
+        let relay = &way.running.relay;
+        let host = self
+            .goal
+            .as_ref()
+            .map_or("", |goal| goal.target.host_name());
+        let sockopts = &relay.sockopts;
+        let buffers = match sockopts.no_sizes() {
+            true => relay.tuning.buffers,
+            false => {
+                sockopts
+                    .for_connection(host, Some(to.ip()), way.source)
+                    .server
+            }
+        };
+        let tuning = Tuning {
+            buffers,
+            bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
+            ..relay.tuning.clone()
+        };
+        let socket = tuning.socket(&to)?;
+        socket.set_nonblocking(true)?;
+        socket.set_out_of_band_inline(true)?;
+        if relay.fastopen && way.has_data {
+            sys::connect_with_data(&socket);
+        }
+        match socket.connect(&to.into()) {
+            Ok(()) => {}
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::INPROGRESS) => {}
+            Err(e) => return Err(e),
+        }
+        let fd = socket.as_raw_fd();
+        let token = Token(way.token + slot);
+        way.registry
+            .register(&mut SourceFd(&fd), token, Interest::WRITABLE)?;
+        Ok(socket)
+    }
+}
+
+/// A socket that connects to a port from which the system lets connections come can meet itself.
+fn is_itself(socket: &Socket) -> bool {
+    let ends = (socket.local_addr(), socket.peer_addr());
+    matches!(ends, (Ok(here), Ok(there)) if here.as_socket() == there.as_socket())
+}
+
+fn connect_unix(path: &std::path::Path) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket)
+}

@@ -1,0 +1,76 @@
+//! What other threads tell a worker.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mio::Waker;
+
+use super::connection::Client;
+use super::resolve::Answer;
+use crate::server::Running;
+use crate::server::crowd::Guest;
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Somebody has come.
+    Arrived(Box<Arrival>),
+    /// A name was looked up.
+    Resolved {
+        slot: usize,
+        serial: u64,
+        answer: Answer,
+    },
+    /// End when the last connection has.
+    Drain,
+}
+
+/// Somebody who has come.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) relay: Arc<Running>,
+    pub(crate) client: Client,
+    /// Two for standard streams.
+    pub(crate) input: OwnedFd,
+    pub(crate) output: Option<OwnedFd>,
+    pub(crate) guest: Guest,
+}
+
+/// Where it is put.
+pub(crate) struct Inbox {
+    messages: Mutex<Vec<Message>>,
+    waker: Waker,
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+impl Inbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self {
+            messages: Mutex::default(),
+            waker,
+        }
+    }
+
+    /// Puts it there, and wakes the worker unless somebody did already.
+    pub(crate) fn put(&self, message: Message) {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.push(message);
+        let first = messages.len() == 1;
+        drop(messages);
+        if first {
+            // A worker that is gone needs no waking.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// All that is there.
+    pub(crate) fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

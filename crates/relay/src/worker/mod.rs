@@ -1,0 +1,205 @@
+//! A thread with a loop that moves the bytes of its connections.
+
+pub(crate) mod connection;
+pub(crate) mod dial;
+mod enter;
+pub(crate) mod inbox;
+pub(crate) mod resolve;
+mod timers;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token, Waker};
+use slab::Slab;
+
+use crate::pump::{Means, Pipes, SCRATCH, Turn};
+use connection::{Around, Connection, End, TOKENS};
+use dial::ATTEMPTS;
+use inbox::{Arrival, Inbox, Message};
+use resolve::Resolver;
+use timers::Timers;
+
+/// Of the waker: no connection has it.
+const WAKE: Token = Token(usize::MAX);
+
+/// A thread with a loop.
+struct Worker {
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    resolver: Resolver,
+    connections: Slab<Box<Connection>>,
+    /// Those that have more to do than one turn.
+    queue: VecDeque<usize>,
+    timers: Timers,
+    means: Means,
+    serial: u64,
+    draining: bool,
+}
+
+/// Starts a worker.
+///
+/// # Errors
+/// The system has no thread or no descriptors for it.
+pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<()>)> {
+    const { assert!(ATTEMPTS + 4 <= TOKENS) };
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKE)?;
+    let inbox = Arc::new(Inbox::new(waker));
+    let worker = Worker {
+        poll,
+        inbox: Arc::clone(&inbox),
+        resolver: resolver.clone(),
+        connections: Slab::new(),
+        queue: VecDeque::new(),
+        timers: Timers::default(),
+        means: Means {
+            scratch: vec![0; SCRATCH].into(),
+            pipes: Pipes::default(),
+            now: Instant::now(),
+        },
+        serial: 0,
+        draining: false,
+    };
+    let thread = thread::Builder::new().name("relay".to_owned());
+    let thread = thread.spawn(move || worker.run())?;
+    Ok((inbox, thread))
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        while !self.draining || !self.connections.is_empty() {
+            let timeout = match self.queue.is_empty() {
+                false => Some(Duration::ZERO),
+                true => self
+                    .timers
+                    .next()
+                    .map(|at| at.saturating_duration_since(Instant::now())),
+            };
+            if let Err(e) = self.poll.poll(&mut events, timeout)
+                && e.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!("a worker ends, and its connections with it: {e}");
+                return;
+            }
+            self.means.now = Instant::now();
+            for event in &events {
+                if event.token() == WAKE {
+                    continue;
+                }
+                let (slot, which) = (event.token().0 / TOKENS, event.token().0 % TOKENS);
+                if let Some(connection) = self.connections.get_mut(slot) {
+                    connection.told(which, event);
+                    self.enqueue(slot);
+                }
+            }
+            // Whoever comes only now gets no event of somebody who had the same place.
+            self.read_inbox();
+            while let Some(slot) = self.timers.due(self.means.now) {
+                if let Some(connection) = self.connections.get_mut(slot) {
+                    connection.wake = None;
+                    self.enqueue(slot);
+                }
+            }
+            for _ in 0..self.queue.len() {
+                if let Some(slot) = self.queue.pop_front() {
+                    self.turn(slot);
+                }
+            }
+        }
+    }
+
+    fn enqueue(&mut self, slot: usize) {
+        if let Some(connection) = self.connections.get_mut(slot)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.queue.push_back(slot);
+        }
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Arrived(arrival) => self.arrived(*arrival),
+                Message::Resolved {
+                    slot,
+                    serial,
+                    answer,
+                } => {
+                    let around = Around {
+                        registry: self.poll.registry(),
+                        inbox: &self.inbox,
+                        resolver: &self.resolver,
+                        means: &mut self.means,
+                        slot,
+                    };
+                    let connection = self.connections.get_mut(slot);
+                    if let Some(connection) = connection.filter(|c| c.serial() == serial) {
+                        connection.resolved(&answer, &around);
+                        self.enqueue(slot);
+                    }
+                }
+                Message::Drain => self.draining = true,
+            }
+        }
+    }
+
+    fn arrived(&mut self, arrival: Arrival) {
+        self.serial += 1;
+        let entry = self.connections.vacant_entry();
+        let slot = entry.key();
+        let around = Around {
+            registry: self.poll.registry(),
+            inbox: &self.inbox,
+            resolver: &self.resolver,
+            means: &mut self.means,
+            slot,
+        };
+        let client = arrival.client;
+        match Connection::new(arrival, self.serial, &around) {
+            Ok(connection) => {
+                entry.insert(Box::new(connection));
+                self.enqueue(slot);
+            }
+            Err(e) => tracing::warn!(%client, "turned away: {e}"),
+        }
+    }
+
+    fn turn(&mut self, slot: usize) {
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return;
+        };
+        connection.queued = false;
+        let old = connection.wake;
+        let mut around = Around {
+            registry: self.poll.registry(),
+            inbox: &self.inbox,
+            resolver: &self.resolver,
+            means: &mut self.means,
+            slot,
+        };
+        match connection.turn(&mut around) {
+            Ok(turn) => {
+                if connection.wake != old {
+                    self.timers.set(slot, old, connection.wake);
+                }
+                if turn == Turn::More {
+                    self.enqueue(slot);
+                }
+            }
+            Err(end) => self.end(slot, old, &end),
+        }
+    }
+
+    /// A leg that was not prepared for its end is reset as it is dropped.
+    fn end(&mut self, slot: usize, wake: Option<Instant>, end: &End) {
+        self.timers.set(slot, wake, None);
+        let connection = self.connections.remove(slot);
+        connection.tell(end, self.means.now);
+        connection.guest_of().count(end);
+    }
+}

@@ -1,0 +1,198 @@
+//! Names to addresses, on threads of their own: getaddrinfo(3) blocks, and a name server that is
+//! slow must not hold up anybody but those who ask for it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::inbox::{Inbox, Message};
+
+/// So many names are asked for at once.
+const THREADS: usize = 16;
+/// So long an answer stands in for one that does not come.
+const STALE: Duration = Duration::from_secs(3600);
+/// So many answers are kept.
+const KEPT: usize = 1024;
+
+/// What a name stands for, or why it does not.
+pub(crate) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) inbox: Arc<Inbox>,
+    /// Of the connection, in the worker's list.
+    pub(crate) slot: usize,
+    /// Which connection that was.
+    pub(crate) serial: u64,
+}
+
+/// Asks for names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resolver(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those who wait, by name; whoever asks for a name that is being asked for already gets the
+    /// same answer.
+    waiting: BTreeMap<String, Vec<Asker>>,
+    /// Names that no thread has taken yet.
+    queue: Vec<String>,
+    threads: usize,
+    /// The last good answers.
+    known: BTreeMap<String, (Instant, Arc<[IpAddr]>)>,
+}
+
+impl Resolver {
+    /// Has the answer told to whoever asks.
+    pub(crate) fn ask(&self, name: &str, asker: Asker) {
+        let mut state = self.lock();
+        let waiting = state.waiting.entry(name.to_owned()).or_default();
+        waiting.push(asker);
+        if waiting.len() > 1 {
+            return;
+        }
+        state.queue.push(name.to_owned());
+        if state.threads < THREADS {
+            let this = self.clone();
+            let thread = thread::Builder::new().name("resolver".to_owned());
+            match thread.spawn(move || this.work()) {
+                Ok(_) => state.threads += 1,
+                Err(e) if state.threads == 0 => {
+                    state.queue.clear();
+                    tell(&mut state, name, &Err(format!("no thread: {e}").into()));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until nothing is asked.
+    fn work(&self) {
+        loop {
+            let name = {
+                let mut state = self.lock();
+                let Some(name) = state.queue.pop() else {
+                    state.threads -= 1;
+                    return;
+                };
+                name
+            };
+            let found = look_up(&name);
+            let mut state = self.lock();
+            let answer = state.keep(&name, found);
+            tell(&mut state, &name, &answer);
+        }
+    }
+}
+
+impl State {
+    /// Remembers a good answer, and remembers one where there is none now.
+    fn keep(&mut self, name: &str, found: Answer) -> Answer {
+        let now = Instant::now();
+        match found {
+            Ok(ips) => {
+                if self.known.len() >= KEPT {
+                    self.known.clear();
+                }
+                self.known.insert(name.to_owned(), (now, Arc::clone(&ips)));
+                Ok(ips)
+            }
+            Err(why) => match self.known.get(name) {
+                Some((at, ips)) if now.saturating_duration_since(*at) < STALE => {
+                    tracing::warn!(
+                        "{name} cannot be resolved now ({why}): what it was before counts"
+                    );
+                    Ok(Arc::clone(ips))
+                }
+                _ => Err(why),
+            },
+        }
+    }
+}
+
+fn tell(state: &mut State, name: &str, answer: &Answer) {
+    for asker in state.waiting.remove(name).unwrap_or_default() {
+        asker.inbox.put(Message::Resolved {
+            slot: asker.slot,
+            serial: asker.serial,
+            answer: answer.clone(),
+        });
+    }
+}
+
+fn look_up(name: &str) -> Answer {
+    match (name, 0).to_socket_addrs() {
+        Ok(found) => {
+            let mut ips: Vec<IpAddr> = Vec::new();
+            for ip in found.map(|address| address.ip()) {
+                if !ips.contains(&ip) {
+                    ips.push(ip);
+                }
+            }
+            match ips.is_empty() {
+                true => Err("the name has no address".into()),
+                false => Ok(alternate(ips).into()),
+            }
+        }
+        Err(e) => Err(format!("the name cannot be resolved: {e}").into()),
+    }
+}
+
+/// The families in turn, beginning with the one that the system prefers (RFC 8305 section 4).
+fn alternate(ips: Vec<IpAddr>) -> Vec<IpAddr> {
+    let first_is_v6 = ips.first().is_some_and(IpAddr::is_ipv6);
+    let (one, other): (Vec<_>, Vec<_>) =
+        ips.into_iter().partition(|ip| ip.is_ipv6() == first_is_v6);
+    let (mut one, mut other) = (one.into_iter(), other.into_iter());
+    let mut all = Vec::new();
+    loop {
+        let pair = [one.next(), other.next()];
+        if pair == [None, None] {
+            return all;
+        }
+        all.extend(pair.into_iter().flatten());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns() {
+        let ips = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|t| t.parse().unwrap())
+                .collect::<Vec<IpAddr>>()
+        };
+        for (given, expected) in [
+            (
+                &["::1", "::2", "1.1.1.1"][..],
+                &["::1", "1.1.1.1", "::2"][..],
+            ),
+            (&["1.1.1.1", "::1"], &["1.1.1.1", "::1"]),
+            (&["1.1.1.1", "1.1.1.2"], &["1.1.1.1", "1.1.1.2"]),
+        ] {
+            assert_eq!(alternate(ips(given)), ips(expected));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_good_stands_in_for_none() {
+        let mut state = State::default();
+        let failed = || Err(Arc::from("no answer"));
+        assert!(state.keep("h", failed()).is_err());
+        let good: Arc<[IpAddr]> = vec!["192.0.2.1".parse().unwrap()].into();
+        assert!(state.keep("h", Ok(Arc::clone(&good))).is_ok());
+        assert_eq!(state.keep("h", failed()), Ok(good));
+        assert!(state.keep("g", failed()).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Clients that say something before their bytes: PROXY headers, SOCKS, HTTP.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::world::{Relay, accept, expect_all, expect_reset, server};
+
+fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
+    let permit = to.local_addr().unwrap().to_string();
+    let entrance = format!("127.0.0.1:0/{word}");
+    Relay::start(&[&[&*entrance, "--to", &permit], flags].concat())
+}
+
+/// Sends this in pieces that are cut there.
+fn cut(client: &mut TcpStream, bytes: &[u8], at: usize) {
+    client.set_nodelay(true).unwrap();
+    client.write_all(&bytes[..at]).unwrap();
+    std::thread::sleep(Duration::from_millis(2));
+    client.write_all(&bytes[at..]).unwrap();
+}
+
+#[test]
+fn socks_requests_cut_at_each_byte() {
+    let listener = server();
+    let relay = with("socks5", &listener, &[]);
+    let port = listener.local_addr().unwrap().port().to_be_bytes();
+    let request = [
+        &[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..],
+        &port,
+        b"SSH-2.0-early",
+    ]
+    .concat();
+    for at in 0..request.len() {
+        let mut client = relay.connect();
+        cut(&mut client, &request, at);
+        let mut server = accept(&listener);
+        let mut got = [0; 13];
+        server.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"SSH-2.0-early");
+        server.write_all(b"welcome").unwrap();
+        drop(server);
+        client.shutdown(Shutdown::Write).unwrap();
+        expect_all(
+            &mut client,
+            &[&[5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"welcome"].concat(),
+        );
+    }
+    let log = relay.says("up=13 down=7");
+    assert!(!log.contains("reset"), "{log}");
+}
+
+#[test]
+fn socks_requests_that_may_not_be() {
+    let listener = server();
+    let relay = with("socks5", &listener, &[]);
+    for (request, reply) in [
+        (
+            &[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 2, 0, 22][..],
+            &[5, 0, 5, 2][..],
+        ),
+        (&[5, 1, 0, 5, 2, 0, 1, 127, 0, 0, 1, 0, 22], &[5, 0, 5, 7]),
+        (&[5, 1, 2], &[5, 0xff]),
+    ] {
+        let mut client = relay.connect();
+        client.write_all(request).unwrap();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert!(got.starts_with(reply), "{got:?}");
+    }
+    relay.says("--to has no such target as 127.0.0.2:22");
+    let gone = server();
+    let permit = gone.local_addr().unwrap().to_string();
+    let port = gone.local_addr().unwrap().port().to_be_bytes();
+    drop(gone);
+    let relay = Relay::start(&["127.0.0.1:0/socks5", "--to", &permit]);
+    let mut client = relay.connect();
+    client
+        .write_all(&[&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..], &port].concat())
+        .unwrap();
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    assert_eq!(got[..4], [5, 0, 5, 4]);
+}
+
+#[test]
+fn http_connects_cut_at_each_byte() {
+    let listener = server();
+    let relay = with("http", &listener, &[]);
+    let at = listener.local_addr().unwrap();
+    let request = format!("CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\nearly").into_bytes();
+    for at in 0..request.len() {
+        let mut client = relay.connect();
+        cut(&mut client, &request, at);
+        let mut server = accept(&listener);
+        let mut got = [0; 5];
+        server.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"early");
+        drop(server);
+        client.shutdown(Shutdown::Write).unwrap();
+        expect_all(&mut client, b"HTTP/1.1 200 Connection established\r\n\r\n");
+    }
+    for (line, status) in [
+        ("GET / HTTP/1.1", "405"),
+        ("CONNECT h:1 HTTP/1.1", "403"),
+        ("CONNECT h HTTP/1.1", "400"),
+    ] {
+        let mut client = relay.connect();
+        client
+            .write_all(format!("{line}\r\n\r\n").as_bytes())
+            .unwrap();
+        let mut got = String::new();
+        client.read_to_string(&mut got).unwrap();
+        assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
+    }
+}
+
+#[test]
+fn a_star_leads_to_no_address_of_this_machine() {
+    let listener = server();
+    let port = listener.local_addr().unwrap().port();
+    let permit = format!("*:{port}");
+    let relay = Relay::start(&["127.0.0.1:0/http", "--to", &permit]);
+    for (host, status) in [
+        ("127.0.0.1", "403"),
+        ("localhost", "502"),
+        ("[::ffff:127.0.0.1]", "403"),
+    ] {
+        let mut client = relay.connect();
+        client
+            .write_all(format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n").as_bytes())
+            .unwrap();
+        let mut got = String::new();
+        client.read_to_string(&mut got).unwrap();
+        assert!(
+            got.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {got}"
+        );
+    }
+    relay.says("which no * of --to lets in");
+}
+
+#[test]
+fn proxy_headers_go_in_and_out() {
+    let listener = server();
+    let to = listener.local_addr().unwrap();
+    for (word, begin) in [
+        ("proxy1", &b"PROXY TCP4 127.0.0.1 127.0.0.1 "[..]),
+        ("proxy", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"),
+    ] {
+        // The first says who comes, the second passes it on.
+        let second = Relay::start(&["127.0.0.1:0/proxy", &format!("{to}/{word}")]);
+        let first = Relay::start(&["127.0.0.1:0", &format!("{}/{word}", second.address())]);
+        let mut client = first.connect();
+        let source = client.local_addr().unwrap();
+        client.write_all(b"hello").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut server = accept(&listener);
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).unwrap();
+        assert!(got.starts_with(begin) && got.ends_with(b"hello"), "{got:?}");
+        drop(server);
+        let log = second.says("closed");
+        assert!(log.contains(&format!("source=\"{source}\"")), "{log}");
+    }
+}
+
+#[test]
+fn headers_that_are_slow_or_make_no_sense_end_with_one_line() {
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let relay = Relay::start(&["127.0.0.1:0/proxy", &to, "--entry-timeout", "400ms"]);
+    let mut slow: Vec<_> = (0..100).map(|_| relay.connect()).collect();
+    for client in &mut slow {
+        client.write_all(b"PROXY TCP4 1").unwrap();
+    }
+    let oversized = [
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff".to_vec(),
+        vec![0; 3000],
+    ]
+    .concat();
+    for bytes in [&b"SSH-2.0-x\r\n"[..], &oversized, &[b'P'; 500], &[0; 20]] {
+        let mut client = relay.connect();
+        let _ = client.write_all(bytes);
+        expect_reset(&mut client);
+    }
+    for client in &mut slow {
+        expect_reset(client);
+    }
+    relay.says("taken too long");
+    let (mut client, mut server) = {
+        let mut client = relay.connect();
+        client.write_all(b"PROXY UNKNOWN\r\nx").unwrap();
+        (client, accept(&listener))
+    };
+    server.read_exact(&mut [0]).unwrap();
+    server.write_all(b"y").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    assert_eq!(relay.log().lines().count(), 104, "{}", relay.log());
+}

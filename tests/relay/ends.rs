@@ -1,0 +1,307 @@
+//! Ends are ends, and what breaks is never one.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::Seed;
+
+use crate::world::{Relay, expect_all, expect_reset, server};
+
+fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(stream);
+}
+
+#[test]
+fn half_an_end_is_passed_on_and_the_other_way_goes_on() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    for swapped in [false, true] {
+        let (client, server) = relay.pair(&listener);
+        let (mut one, mut other) = if swapped {
+            (server, client)
+        } else {
+            (client, server)
+        };
+        one.write_all(b"question").unwrap();
+        one.shutdown(Shutdown::Write).unwrap();
+        expect_all(&mut other, b"question");
+        let answer = Seed::new(3).bytes(5_000_000);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                other.write_all(&answer).unwrap();
+                other.shutdown(Shutdown::Write).unwrap();
+            });
+            expect_all(&mut one, &answer);
+        });
+        let first = if swapped {
+            "the server first"
+        } else {
+            "the client first"
+        };
+        relay.says(&format!("closed, {first}"));
+    }
+}
+
+#[test]
+fn an_end_comes_behind_the_last_byte_of_a_slow_reader() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    let bytes = Seed::new(4).bytes(3_000_000);
+    client.write_all(&bytes).unwrap();
+    drop(client);
+    server.shutdown(Shutdown::Write).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    expect_all(&mut server, &bytes);
+}
+
+#[test]
+fn a_reset_is_a_reset_on_the_other_side() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    for swapped in [false, true] {
+        let (client, server) = relay.pair(&listener);
+        let (mut one, mut other) = if swapped {
+            (server, client)
+        } else {
+            (client, server)
+        };
+        one.write_all(b"half of it").unwrap();
+        let mut got = [0; 10];
+        other.read_exact(&mut got).unwrap();
+        reset(one);
+        expect_reset(&mut other);
+        let side = if swapped { "server" } else { "client" };
+        relay.says(&format!("reset: the {side} broke the connection"));
+    }
+}
+
+#[test]
+fn a_reset_behind_half_an_end_is_one_too() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    let (client, mut server) = relay.pair(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    expect_all(&mut server, b"");
+    reset(client);
+    // Nobody reads from the client any more: the kernel tells it all the same.
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        match server.write(&[0; 1000]) {
+            Err(_) => break,
+            Ok(_) => assert!(Instant::now() < until, "it still takes bytes"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_reset_comes_through_a_reader_who_does_not_read() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    let (client, mut server) = relay.pair(&listener);
+    client.set_nonblocking(true).unwrap();
+    let until = Instant::now() + Duration::from_millis(700);
+    while Instant::now() < until {
+        if (&client).write(&[0; 65_536]).is_err() {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    reset(client);
+    relay.says("the client broke the connection");
+    expect_reset(&mut server);
+}
+
+#[test]
+fn what_a_server_said_before_it_broke_still_arrives() {
+    let listener = server();
+    let relay = Relay::to(&[], &listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    server.write_all(b"too many failures").unwrap();
+    reset(server);
+    let mut got = [0; 17];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"too many failures");
+    expect_reset(&mut client);
+}
+
+#[test]
+fn a_relay_that_is_killed_is_a_reset_for_both() {
+    for state in ["idle", "busy", "half"] {
+        let listener = server();
+        let relay = Relay::to(&[], &listener);
+        let (mut client, mut server) = relay.pair(&listener);
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        match state {
+            "busy" => {
+                server.set_nonblocking(true).unwrap();
+                while (&server).write(&[0; 65_536]).is_ok() {}
+                server.set_nonblocking(false).unwrap();
+            }
+            "half" => {
+                client.shutdown(Shutdown::Write).unwrap();
+                expect_all(&mut server, b"");
+            }
+            _ => {}
+        }
+        relay.signal(Signal::KILL);
+        expect_reset(&mut client);
+        if state == "half" {
+            // It has read the end already; what it writes now is refused.
+            let until = Instant::now() + Duration::from_secs(5);
+            while server.write(b"x").is_ok() {
+                assert!(Instant::now() < until, "it still takes bytes");
+                thread::sleep(Duration::from_millis(5));
+            }
+        } else {
+            expect_reset(&mut server);
+        }
+    }
+}
+
+#[test]
+fn nobody_there_is_a_reset_and_the_next_target_is_tried() {
+    let gone = {
+        let listener = server();
+        listener.local_addr().unwrap().to_string()
+    };
+    let relay = Relay::start(&["127.0.0.1:0", &gone]);
+    expect_reset(&mut relay.connect());
+    let log = relay.says("refused: nobody answers");
+    assert!(
+        log.contains(&gone) && log.contains("Connection refused"),
+        "{log}"
+    );
+
+    let listener = server();
+    let second = listener.local_addr().unwrap().to_string();
+    let relay = Relay::start(&["127.0.0.1:0", &gone, &second]);
+    for _ in 0..3 {
+        let (mut client, server) = relay.pair(&listener);
+        drop(server);
+        expect_all(&mut client, b"");
+    }
+}
+
+/// An address that does not answer: its queue is full, and the kernel drops what comes.
+fn silent() -> (TcpListener, Vec<TcpStream>) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket
+        .bind(
+            &"127.0.0.1:0"
+                .parse::<std::net::SocketAddr>()
+                .unwrap()
+                .into(),
+        )
+        .unwrap();
+    socket.listen(0).unwrap();
+    let listener = TcpListener::from(socket);
+    let at = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&at, Duration::from_millis(300)) {
+        waiting.push(stream);
+    }
+    (listener, waiting)
+}
+
+#[test]
+fn whoever_does_not_answer_is_given_up_in_time() {
+    let (silent, _waiting) = silent();
+    let listener = server();
+    let first = silent.local_addr().unwrap().to_string();
+    let second = listener.local_addr().unwrap().to_string();
+    let relay = Relay::start(&["--connect-timeout", "300ms", "127.0.0.1:0", &first, &second]);
+    let begun = Instant::now();
+    let (mut client, server) = relay.pair(&listener);
+    assert!(
+        begun.elapsed() >= Duration::from_millis(250),
+        "{:?}",
+        begun.elapsed()
+    );
+    drop(server);
+    expect_all(&mut client, b"");
+    // It is not asked again at once.
+    let begun = Instant::now();
+    let _pair = relay.pair(&listener);
+    assert!(
+        begun.elapsed() < Duration::from_millis(250),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn a_client_who_gives_up_is_not_connected_for() {
+    let (silent, _waiting) = silent();
+    let to = silent.local_addr().unwrap().to_string();
+    let relay = Relay::start(&["--connect-timeout", "20s", "127.0.0.1:0", &to]);
+    let client = relay.connect();
+    thread::sleep(Duration::from_millis(100));
+    reset(client);
+    relay.says("the client broke the connection");
+}
+
+#[test]
+fn idleness_ends_what_does_not_move_and_nothing_else() {
+    let listener = server();
+    let relay = Relay::to(&["--idle-timeout", "600ms"], &listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    for _ in 0..6 {
+        thread::sleep(Duration::from_millis(200));
+        server.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    let begun = Instant::now();
+    expect_reset(&mut client);
+    expect_reset(&mut server);
+    let took = begun.elapsed();
+    assert!(
+        (Duration::from_millis(400)..Duration::from_secs(3)).contains(&took),
+        "{took:?}"
+    );
+    relay.says("nothing moved for 0.6 s");
+}
+
+#[test]
+fn half_a_connection_ends_when_it_does_not_move() {
+    let listener = server();
+    let relay = Relay::to(&["--half-timeout", "500ms"], &listener);
+    let (_open, _ends) = relay.pair(&listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    expect_all(&mut server, b"");
+    for _ in 0..4 {
+        thread::sleep(Duration::from_millis(250));
+        server.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    expect_reset(&mut client);
+    let log = relay.says("nothing moved");
+    assert_eq!(log.matches("nothing moved").count(), 1, "{log}");
+}
+
+#[test]
+fn sigterm_lets_those_who_are_there_end() {
+    let listener = server();
+    let mut relay = Relay::to(&[], &listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    let at = relay.address();
+    relay.signal(Signal::TERM);
+    relay.says("nobody is let in any more");
+    assert!(TcpStream::connect(at).is_err());
+    client.write_all(b"still there").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    expect_all(&mut server, b"still there");
+    assert!(relay.is_there());
+    drop(server);
+    expect_all(&mut client, b"");
+    assert_eq!(relay.ends(), Some(0));
+}

@@ -1,0 +1,194 @@
+//! A relay that runs, and those who use it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longhaul_tests::longhaul;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// For whatever should happen at once.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// A relay that runs; ended with this.
+pub(crate) struct Relay {
+    child: Child,
+    /// Where it listens, as it says.
+    pub(crate) listening: Vec<String>,
+    log: Arc<Mutex<String>>,
+}
+
+impl Relay {
+    /// `longhaul relay WORDS`, once it listens.
+    pub(crate) fn start(words: &[&str]) -> Self {
+        let mut command = Command::new(longhaul());
+        command.arg("relay").args(words);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("longhaul starts");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (stderr, kept) = (child.stderr.take().expect("piped"), Arc::clone(&log));
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = kept.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut listening = Vec::new();
+        let mut expected = 1;
+        while listening.len() < expected {
+            let mut line = String::new();
+            let n = stdout.read_line(&mut line).unwrap();
+            assert!(n > 0, "the relay ended: {}", log.lock().unwrap());
+            let at = line.trim().trim_start_matches("listening at ").to_owned();
+            // A port alone is one of both families.
+            let port = at.rsplit_once(':').map_or("", |(_, port)| port);
+            if words.iter().any(|word| *word == port || *word == "0") {
+                expected = 2;
+            }
+            listening.push(at);
+        }
+        // Somebody reads to the end, so that nobody is hindered from writing.
+        thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
+        Self {
+            child,
+            listening,
+            log,
+        }
+    }
+
+    /// From a port that the system chooses to this listener.
+    pub(crate) fn to(flags: &[&str], listener: &TcpListener) -> Self {
+        let to = listener.local_addr().unwrap().to_string();
+        let words: Vec<&str> = flags.iter().copied().chain(["127.0.0.1:0", &to]).collect();
+        Self::start(&words)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listening[0].parse().expect("an address")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("it is there");
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        bounded(TcpStream::connect(self.address()).expect("the relay listens"))
+    }
+
+    /// Both ends of a connection through it.
+    pub(crate) fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = self.connect();
+        (client, accept(listener))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The log, once it has this.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) -> String {
+        let until = Instant::now() + SOON;
+        loop {
+            let log = self.log();
+            if log.contains(text) {
+                return log;
+            }
+            assert!(Instant::now() < until, "the log lacks {text:?}:\n{log}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Its exit code, once it ends.
+    #[track_caller]
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        let until = Instant::now() + SOON;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it goes on:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn is_there(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the relay said:\n{}", self.log());
+        }
+    }
+}
+
+/// A server of the tests' own.
+pub(crate) fn server() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a port")
+}
+
+/// The next connection.
+#[track_caller]
+pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let until = Instant::now() + SOON;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return bounded(stream);
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => panic!("accept: {e}"),
+        }
+        assert!(Instant::now() < until, "nobody comes");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Nothing on it takes for ever.
+pub(crate) fn bounded(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// Expects that it is broken, whatever comes before.
+#[track_caller]
+pub(crate) fn expect_reset(stream: &mut TcpStream) {
+    let read = stream.read_to_end(&mut Vec::new());
+    let error = read.expect_err("an end of file where a reset was due");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+}
+
+/// Expects exactly this, and then the end.
+#[track_caller]
+pub(crate) fn expect_all(stream: &mut TcpStream, expected: &[u8]) {
+    let mut found = Vec::new();
+    stream.read_to_end(&mut found).expect("an end");
+    assert!(
+        found == expected,
+        "{} bytes rather than {}",
+        found.len(),
+        expected.len()
+    );
+}
