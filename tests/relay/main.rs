@@ -1,5 +1,7 @@
 //! `longhaul relay` between clients and servers of the tests' own, on loopback.
 
+#![allow(clippy::unwrap_used, reason = "what a test cannot set up ends it")]
+
 mod asking;
 mod ends;
 mod entrances;

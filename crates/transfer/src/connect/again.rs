@@ -89,6 +89,7 @@ fn direct(
             dscp: around.dscp,
             keepalive: config.tcp_keep_alive,
             congestion: around.congestion.clone(),
+            ..Tuning::default()
         },
         window_poll: around.window_poll,
         bind: config
