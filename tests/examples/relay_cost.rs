@@ -70,7 +70,7 @@ fn start(name: &str, to: u16) -> Option<(Option<Child>, u16)> {
             find_program("haproxy")?;
             let config = std::env::temp_dir().join(format!("relay-cost-{port}.cfg"));
             let text = format!(
-                "global\n maxconn 20000\ndefaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n \
+                "global\n maxconn 5000\ndefaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n \
                  timeout server 60s\n option splice-auto\nlisten l\n bind {entrance}\n server s {target}\n"
             );
             std::fs::write(&config, text).expect("a file");
@@ -94,7 +94,7 @@ fn start(name: &str, to: u16) -> Option<(Option<Child>, u16)> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(Duration::from_millis(1500));
     Some((Some(child.expect("it starts")), port))
 }
 
