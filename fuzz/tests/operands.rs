@@ -55,8 +55,12 @@ fn operands_and_destinations() {
             match Destination::parse(text) {
                 Ok(destination) => {
                     check(&destination);
-                    let again = Destination::parse(&destination.to_string());
-                    assert_eq!(again.as_ref(), Ok(&destination), "{text:?}");
+                    // What is not safe to show is shown escaped, and is another name then.
+                    let shown = destination.to_string();
+                    if !shown.contains('\\') {
+                        let again = Destination::parse(&shown);
+                        assert_eq!(again.as_ref(), Ok(&destination), "{text:?}");
+                    }
                 }
                 Err(error) => assert_shown_safely(&error.to_string(), false),
             }

@@ -28,7 +28,7 @@ pub use job::{
     Attributes, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left, PutOptions,
     RemotePath, Span, Temp, TreeStep,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, Pack, Random, Unfinished};
+pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
 pub use sftp::{tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,

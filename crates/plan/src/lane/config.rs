@@ -119,6 +119,7 @@ pub(super) struct Server {
     pub(super) limits: bool,
     pub(super) expand_path: bool,
     pub(super) put_file: bool,
+    pub(super) list_tree: bool,
     pub(super) get_file: bool,
     /// It makes sums of blocks, and copies between open files.
     pub(super) sums: bool,
@@ -155,6 +156,7 @@ impl Server {
             limits,
             expand_path: info.has("expand-path@openssh.com"),
             put_file: info.has("put-file@longhaul"),
+            list_tree: info.has("list-tree@longhaul"),
             get_file: info.has("get-file@longhaul"),
             zstd: info.has("write-zstd@longhaul") && info.has("read-zstd@longhaul"),
             sums: info.has("hash@longhaul") && info.has("copy-data"),

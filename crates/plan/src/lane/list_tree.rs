@@ -23,6 +23,10 @@ pub(super) struct ListTree {
     forgotten: bool,
 }
 
+/// Why [`crate::JobKind::ListTree`] fails on a lane whose server cannot do it: a copy may have lanes to
+/// several, and lose those that can.
+pub const NO_TREES: &str = "the server lists no trees";
+
 /// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
 const AHEAD: usize = 8;
 /// No path that a server bears leads deeper.
@@ -43,6 +47,10 @@ impl ListTree {
     }
 
     pub(super) fn start(&mut self, core: &mut Core) -> Step {
+        if !core.server.list_tree {
+            core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
+            return Step::Over;
+        }
         self.number = core.next_tree;
         core.next_tree = core.next_tree.wrapping_add(1);
         let path = std::mem::take(&mut self.path);

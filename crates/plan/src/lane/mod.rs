@@ -27,6 +27,7 @@ use sftp::{Output, Reply, ServerInfo};
 
 pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
+pub use list_tree::NO_TREES;
 
 use self::config::Server;
 use self::core::{Core, What};

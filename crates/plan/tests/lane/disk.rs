@@ -225,6 +225,9 @@ impl Disk {
                 len,
                 mut block,
             } => {
+                if self.bad_from.is_some_and(|bad| offset >= bad) {
+                    return failed(job, "input/output error");
+                }
                 let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
                     return failed(job, "read of a source that is not open");
                 };

@@ -4,7 +4,7 @@ use plan::{JobId, JobKind, LaneEvent, TreeStep};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind};
 
-use crate::world::{Mode, RTT, World, remote};
+use crate::world::{Mode, RTT, World, bytes, remote};
 
 /// The paths that were told, those of directories with a slash, and what cannot be listed.
 fn told(w: &World, job: JobId) -> Vec<String> {
@@ -144,7 +144,7 @@ fn a_listing_that_is_held_waits() {
     w.lane.hold_lists(w.now, true);
     let job = list(&mut w, "t");
     // What keeps the lane busy meanwhile.
-    let large = vec![7; 60 << 20];
+    let large = bytes(60 << 20, 7);
     w.put(large, "large", plan::PutOptions::default());
     w.run_for(6 * RTT);
     let held = told(&w, job).len();
@@ -153,4 +153,12 @@ fn a_listing_that_is_held_waits() {
     w.run();
     assert!(w.done(job));
     assert_eq!(told(&w, job), all);
+}
+
+#[test]
+fn a_server_that_lists_no_trees_is_not_asked_to() {
+    let mut w = World::new(Mode::Plain);
+    let job = list(&mut w, "t");
+    w.run();
+    assert_eq!(w.failed(job), Some(plan::NO_TREES));
 }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use super::Digest;
 
 /// A file of sums as `b3sum -c` and `sha256sum -c` read it: `HEX  NAME` a line. It is written
-/// beside its final name, which it gets when it is whole.
+/// beside its final name, which it gets when it is whole; what is there and no regular file, a pipe or
+/// /dev/null, is written into.
 pub(crate) struct Manifest {
     out: BufWriter<File>,
-    temporary: PathBuf,
-    target: PathBuf,
+    /// A temporary, and the name that it gets.
+    named: Option<(PathBuf, PathBuf)>,
 }
 
 impl Manifest {
@@ -18,12 +19,15 @@ impl Manifest {
         if target.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
+        if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
+            let out = BufWriter::new(File::options().write(true).open(target)?);
+            return Ok(Self { out, named: None });
+        }
         let temporary = crate::disk::temp_name(name.as_encoded_bytes());
         let temporary = target.with_file_name(crate::walk::local_path(&temporary));
         Ok(Self {
             out: BufWriter::new(File::create_new(&temporary)?),
-            temporary,
-            target: target.to_path_buf(),
+            named: Some((temporary, target.to_path_buf())),
         })
     }
 
@@ -34,14 +38,19 @@ impl Manifest {
     /// Gives it its name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()?;
-        fs::rename(&self.temporary, &self.target)
+        match &self.named {
+            Some((temporary, target)) => fs::rename(temporary, target),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for Manifest {
     fn drop(&mut self) {
         // After the rename there is nothing of that name.
-        let _ = fs::remove_file(&self.temporary);
+        if let Some((temporary, _)) = &self.named {
+            let _ = fs::remove_file(temporary);
+        }
     }
 }
 
@@ -70,5 +79,27 @@ mod tests {
         let shown = |name: &[u8]| String::from_utf8_lossy(&line(&digest, name)).into_owned();
         assert_eq!(shown(b"a b"), "abab  a b\n");
         assert_eq!(shown(b"a\\b\nc"), "\\abab  a\\\\b\\nc\n");
+    }
+
+    /// As root it was renamed over /dev/null.
+    #[test]
+    fn what_is_no_file_is_written_into() {
+        let place = tempfile::tempdir().unwrap();
+        let fifo = place.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let reader = fifo.clone();
+        let reader = std::thread::spawn(move || fs::read_to_string(reader).unwrap());
+        let mut manifest = Manifest::create(&fifo).unwrap();
+        manifest.add(&Digest::new(&[0xab; 2]), b"name").unwrap();
+        manifest.finish().unwrap();
+        assert_eq!(reader.join().unwrap(), "abab  name\n");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
 }

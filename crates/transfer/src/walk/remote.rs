@@ -30,11 +30,13 @@ const MAX_SYMLINKS: u32 = 40;
 pub struct RemoteWalk {
     follow: bool,
     /// The server lists whole trees.
-    trees: bool,
+    pub(super) trees: bool,
     next_tag: u64,
     next_dir: u64,
     /// Directories to be listed, deepest first: breadth would hold the whole tree.
     to_list: Vec<Arc<Dir>>,
+    /// Those of which something was told before trees could be listed no more, with its names.
+    pub(super) to_list_on: Vec<(Arc<Dir>, Names)>,
     to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) lists: usize,
@@ -139,6 +141,7 @@ impl RemoteWalk {
             next_tag: 0,
             next_dir: 0,
             to_list: Vec::new(),
+            to_list_on: Vec::new(),
             to_look: VecDeque::new(),
             asked: BTreeMap::new(),
             lists: 0,
@@ -171,6 +174,7 @@ impl RemoteWalk {
     pub fn is_over(&self) -> bool {
         self.found.is_empty()
             && self.to_list.is_empty()
+            && self.to_list_on.is_empty()
             && self.to_look.is_empty()
             && self.asked.is_empty()
     }
@@ -202,6 +206,11 @@ impl RemoteWalk {
             return Some(self.ask(kind, Asked::Look(look, dir, name, attributes)));
         }
         if self.lists < LISTS && self.found.len() < WAITING {
+            if let Some((dir, names)) = self.to_list_on.pop() {
+                self.lists += 1;
+                let path = RemotePath(dir.path.clone());
+                return Some(self.ask(JobKind::List { path }, Asked::List(dir, names)));
+            }
             let dir = self.to_list.pop()?;
             self.lists += 1;
             let path = RemotePath(dir.path.clone());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{Attributes, TreeStep};
+use plan::{Attributes, NO_TREES, TreeStep};
 
 use super::remote::{Answer, Asked, Dir, Names, RemoteWalk};
 use super::{Found, join};
@@ -59,6 +59,7 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::Tree(tree));
                 return;
             }
+            Answer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
             Answer::Failed(what) => {
                 let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path.clone()) {
@@ -70,6 +71,18 @@ impl RemoteWalk {
         self.lists -= 1;
         for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {
             self.end(&open.dir);
+        }
+    }
+
+    /// The lane that lists trees is gone, and another server has taken over what is left.
+    fn list_one_by_one(&mut self, mut tree: Tree) {
+        self.trees = false;
+        self.lists -= 1;
+        for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {
+            match self.skipped.contains(&open.dir.id) {
+                true => self.end(&open.dir),
+                false => self.to_list_on.push((open.dir, open.names)),
+            }
         }
     }
 

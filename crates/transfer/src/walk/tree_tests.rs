@@ -189,3 +189,40 @@ fn what_was_not_entered_is_listed_by_itself() {
     walk.handle(asked.tag, Answer::Done);
     assert_eq!(found(&mut walk), ["d r", "d r/deep", "f r/deep/f"]);
 }
+
+/// The longhaul at the far end was killed in the middle, and the stock SFTP server goes on.
+#[test]
+fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_more() {
+    let (mut walk, tag) = walk();
+    let part = vec![file("a"), enter("d"), file("b")];
+    walk.handle(tag, Answer::Tree(part));
+    walk.handle(tag, Answer::Restarted);
+    walk.handle(tag, Answer::Failed(NO_TREES.to_owned()));
+    while let Some(asked) = walk.poll_request() {
+        let JobKind::List { path } = asked.kind else {
+            panic!("{:?}", asked.kind);
+        };
+        let plain = |name: &str| (name.as_bytes().to_vec(), mode(0o100_644));
+        let dir = |name: &str| (name.as_bytes().to_vec(), mode(0o040_755));
+        let entries = match path.0.as_slice() {
+            b"r" => vec![plain("a"), dir("d"), plain("later"), dir("e")],
+            b"r/d" => vec![plain("b"), plain("c")],
+            b"r/e" => vec![plain("f")],
+            other => panic!("{other:?}"),
+        };
+        walk.handle(asked.tag, Answer::Entries(entries));
+        walk.handle(asked.tag, Answer::Done);
+    }
+    let all = [
+        "d r",
+        "d r/d",
+        "d r/e",
+        "f r/a",
+        "f r/d/b",
+        "f r/d/c",
+        "f r/e/f",
+        "f r/later",
+    ];
+    assert_eq!(found(&mut walk), all);
+    assert!(walk.is_over());
+}
