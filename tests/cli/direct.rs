@@ -156,6 +156,22 @@ fn data_go_straight_both_ways_and_take_one_login() {
     assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
 }
 
+/// Ciphers, MACs and KexAlgorithms of ssh_config hold for every connection, whoever is at its end.
+#[test]
+fn what_protects_them_is_what_the_user_allows() {
+    let Some(far) = Far::start() else { return };
+    let flags = ["-v", "-c", "aes256-gcm@openssh.com", "--connections=3"];
+    for outcome in far.there_and_back(&flags) {
+        let err = outcome.err();
+        let ciphers: Vec<&str> = err.lines().filter(|l| l.contains(", cipher ")).collect();
+        assert!(ciphers.len() > 1 && err.contains(USED), "{outcome}");
+        for line in ciphers {
+            let said = "cipher aes256-gcm@openssh.com and aes256-gcm@openssh.com";
+            assert!(line.contains(said), "{outcome}");
+        }
+    }
+}
+
 #[test]
 fn a_server_that_allows_one_session_and_one_login_is_enough() {
     let Some(far) = Far::with(PeerBuilder::openssh().option("MaxSessions", "1")) else {

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
 use super::far::{self, FarUse};
-use super::host::{Beside, Surroundings, connect_to, start};
+use super::host::{Beside, Surroundings, connect_to, secured, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
 use super::ssh_link::{Facts, SshLink};
@@ -83,7 +83,11 @@ fn direct(
         return None;
     }
     let first = Arc::clone(first);
+    // What is wrong with it the first connection says.
+    let secured = secured(config).ok()?;
     let direct = DirectConfig {
+        secured,
+        rekey: config.rekey,
         name: escape::name(config.host.as_bytes()).to_string(),
         tuning: Tuning {
             dscp: around.dscp,

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::cipher::{MACS, preferred_order};
-use ssh::kex::KEX_METHODS;
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::once::{self, Answered, Begin, Frames, More, VERSION};
 use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
@@ -20,10 +18,11 @@ use tracing::debug;
 
 use self::gate::DirectGate;
 use super::far;
-use super::host::has_aes;
+use super::host::Secured;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, DialError};
+use crate::config::RekeyLimit;
 use crate::escape;
 use crate::session::{Heard, Known, Link, NoMore, Outlet, Straight};
 
@@ -51,6 +50,10 @@ pub(super) struct DirectConfig {
     /// The host as the user wrote it.
     pub(super) name: String,
     pub(super) tuning: Tuning,
+    /// What the user allows to protect it, as on the connection that it goes beside.
+    pub(super) secured: Secured,
+    /// RekeyLimit.
+    pub(super) rekey: RekeyLimit,
     /// BindAddress.
     pub(super) bind: Option<IpAddr>,
     pub(super) window_poll: bool,
@@ -221,14 +224,14 @@ impl Direct {
         }
     }
 
-    /// All is known of the other end, and nothing of it is of the user's configuration.
+    /// All is known of the other end; what protects it is as the user has it.
     fn link(&self, host_key: &PublicKey, login: Duration) -> LinkConfig {
         let owned = |name: &str| name.to_owned();
         let proposal = Proposal {
-            kex: KEX_METHODS.iter().map(|k| owned(k.name)).collect(),
+            kex: self.config.secured.kex.clone(),
             host_key: host_key.algorithms().into_iter().map(owned).collect(),
-            ciphers: preferred_order(has_aes()).into_iter().map(owned).collect(),
-            macs: MACS.iter().map(|m| owned(m.name)).collect(),
+            ciphers: self.config.secured.ciphers.clone(),
+            macs: self.config.secured.macs.clone(),
             compress: false,
         };
         LinkConfig {
@@ -238,8 +241,8 @@ impl Direct {
                     software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
                     proposal,
                     guess: Guess::Remembered,
-                    rekey_bytes: None,
-                    rekey_time: None,
+                    rekey_bytes: self.config.rekey.bytes,
+                    rekey_time: self.config.rekey.time,
                     host_keys: Vec::new(),
                 },
                 channels: ChannelsConfig::default(),

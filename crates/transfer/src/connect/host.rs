@@ -214,9 +214,11 @@ fn propose(
     memory: Option<&HostMemory>,
 ) -> Result<(Proposal, Guess), String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
-    let ciphers = preferred_order(has_aes());
-    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
+    let Secured {
+        mut kex,
+        ciphers,
+        macs,
+    } = secured(config)?;
     let host_keys: Vec<&str> = HOST_KEY_ALGORITHMS
         .iter()
         .map(|a| a.name)
@@ -227,7 +229,6 @@ fn propose(
         .within(&host_keys)
         .map_err(text)?;
     let mut host_key = known.prefer(&HostGate::name(config), &offered);
-    let mut kex = config.kex.within(&kex).map_err(text)?;
     // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
     // good enough, so the server's favourite may as well stand first, and of host keys any whose
     // type is known already.
@@ -247,12 +248,33 @@ fn propose(
     let proposal = Proposal {
         kex,
         host_key,
-        ciphers: config.ciphers.within(&ciphers).map_err(text)?,
-        macs: config.macs.within(&macs).map_err(text)?,
+        ciphers,
+        macs,
         // Its data come packed, and once is enough.
         compress: config.compression && !is_ours,
     };
     Ok((proposal, guess))
+}
+
+/// What may protect a connection to a host, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Secured {
+    pub(super) kex: Vec<String>,
+    pub(super) ciphers: Vec<String>,
+    pub(super) macs: Vec<String>,
+}
+
+/// As the user has it: KexAlgorithms, Ciphers and MACs.
+pub(super) fn secured(config: &HostConfig) -> Result<Secured, String> {
+    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
+    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
+    let ciphers = preferred_order(has_aes());
+    Ok(Secured {
+        kex: config.kex.within(&kex).map_err(text)?,
+        ciphers: config.ciphers.within(&ciphers).map_err(text)?,
+        macs: config.macs.within(&macs).map_err(text)?,
+    })
 }
 
 /// Moves `name` to the front if it is there and may stand there; whether it now does.
@@ -269,7 +291,7 @@ fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) 
 }
 
 /// Whether the processor has AES instructions, without which chacha20 is faster.
-pub(super) fn has_aes() -> bool {
+fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");
     #[cfg(target_arch = "aarch64")]
