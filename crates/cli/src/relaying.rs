@@ -19,6 +19,7 @@ use tracing::warn;
 use crate::exit::Exit;
 use crate::flags::low::{RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
+use crate::serving;
 use crate::{failed, signals};
 
 /// What haproxy and DeleGate hold is a tenth of it; what one splice(2) moves grows with it.
@@ -314,10 +315,5 @@ fn log(args: &RelayArgs, relay: &Relay) {
         (1, _) => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(io::stderr)
-        .init();
+    serving::log_at(level);
 }

@@ -21,6 +21,7 @@ use serve::listen::{
 };
 use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use self::settled::Settled;
@@ -268,6 +269,11 @@ fn log(args: &ServeArgs) {
         (1, _) => Level::DEBUG,
         _ => Level::TRACE,
     };
+    log_at(level.into());
+}
+
+/// A line on standard error for each thing that is told.
+pub(crate) fn log_at(level: LevelFilter) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)

@@ -207,6 +207,8 @@ fn deliver(way: Way, connection: &Connection, shared: &Shared) {
                 }
                 connection.delivered(way, bytes.len());
             }
+            // What a reset ends on the other side is no end of file.
+            Piece::End if connection.dead() => return,
             Piece::End => {
                 let _ = to.shutdown(Shutdown::Write);
                 return;

@@ -388,6 +388,7 @@ impl<'a> Engine<'a> {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
                 }
+                Some(SessionEvent::Losing(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
                 None => self.on_lost(end, "the session ended unexpectedly".to_owned()),
             }
@@ -439,6 +440,15 @@ impl<'a> Engine<'a> {
             _ => {}
         }
         any
+    }
+
+    /// What fails from here on does so for that.
+    fn on_losing(&mut self, end: End, why: &str) {
+        if let Some(side) = self.side(end) {
+            let why = format!("{}: {why}", side.name);
+            self.lost.get_or_insert(why);
+            self.drop_what_waits();
+        }
     }
 
     fn on_lost(&mut self, end: End, why: String) {

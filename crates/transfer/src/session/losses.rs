@@ -132,6 +132,8 @@ impl Driver {
             return;
         }
         let now = Instant::now();
+        // Before what fails by it: whoever has nothing left then waits for no more.
+        self.telling.tell(SessionEvent::Losing(why.clone()));
         let mut left = BTreeMap::new();
         for at in 0..self.lanes.len() {
             self.drain_events(now, at);

@@ -118,6 +118,8 @@ pub enum SessionEvent {
     Rejoined,
     /// A line from the other side for the user, not escaped.
     Says(String),
+    /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
+    Losing(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
     Lost(String),
 }
