@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::serving::openssh;
-use longhaul_tests::{Scene, longhaul};
+use longhaul_tests::{Scene, Silent, longhaul};
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 
 use testkit::{Outcome, PeerKind, Run, Seed, missing};
@@ -204,37 +204,10 @@ fn who_refuses_is_named_and_who_is_silent_is_given_up() {
     outcome.expect_code(2).expect_err(&["none-such"]);
 
     // A listener whose queue is full answers no further SYN.
-    let full = full_listener();
-    let words = ["--connect-timeout", "1", "127.0.0.1", &full.port];
+    let silent = Silent::start();
+    let port = silent.port().to_string();
+    let words = ["--connect-timeout", "1", "127.0.0.1", &port];
     dial(&words).expect_code(255).expect_err(&["no answer"]);
-}
-
-/// Somewhere that nobody answers.
-struct Full {
-    port: String,
-    _listener: socket2::Socket,
-    _waiting: Vec<socket2::Socket>,
-}
-
-fn full_listener() -> Full {
-    use socket2::{Domain, Socket, Type};
-    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&local.into()).expect("a port");
-    listener.listen(0).expect("it listens");
-    let address = listener.local_addr().expect("its address");
-    let connect = |_| {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_nonblocking(true).expect("ours");
-        let _ = socket.connect(&address);
-        socket
-    };
-    let waiting = (0..4).map(connect).collect();
-    Full {
-        port: address.as_socket().expect("an address").port().to_string(),
-        _listener: listener,
-        _waiting: waiting,
-    }
 }
 
 #[test]

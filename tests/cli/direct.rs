@@ -2,12 +2,12 @@
 //! happens where they cannot.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use longhaul_tests::{Scene, longhaul, names_in};
+use longhaul_tests::{Scene, Silent, longhaul, names_in};
 use ssh::key::PrivateKey;
 use ssh::once::{self, Listening, VERSION};
 use testkit::peer::PeerBuilder;
@@ -268,22 +268,11 @@ fn a_closed_port_costs_next_to_nothing() {
 fn a_firewall_that_drops_is_given_up_soon() {
     let Some(far) = Far::start() else { return };
     // A listener whose queue is full takes no SYN and says nothing.
-    let (full, _held) = full_listener();
-    let port = full.local_addr().unwrap().port();
-    far.claims(port, &PrivateKey::generate_ed25519().unwrap());
+    let silent = Silent::start();
+    far.claims(silent.port(), &PrivateKey::generate_ed25519().unwrap());
     let began = Instant::now();
     far.goes_on_without("did not answer within");
     assert!(began.elapsed() < Duration::from_secs(15));
-}
-
-fn full_listener() -> (TcpListener, Vec<TcpStream>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    rustix::net::listen(&listener, 0).expect("our socket");
-    let at = listener.local_addr().expect("its address");
-    let soon = Duration::from_millis(300);
-    let held = (0..8).map_while(|_| TcpStream::connect_timeout(&at, soon).ok());
-    let held = held.collect();
-    (listener, held)
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Ends are ends, and what breaks is never one.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_tests::Silent;
 use rustix::process::Signal;
 use testkit::Seed;
 
@@ -191,32 +192,11 @@ fn nobody_there_is_a_reset_and_the_next_target_is_tried() {
     }
 }
 
-/// An address that does not answer: its queue is full, and the kernel drops what comes.
-fn silent() -> (TcpListener, Vec<TcpStream>) {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket
-        .bind(
-            &"127.0.0.1:0"
-                .parse::<std::net::SocketAddr>()
-                .unwrap()
-                .into(),
-        )
-        .unwrap();
-    socket.listen(0).unwrap();
-    let listener = TcpListener::from(socket);
-    let at = listener.local_addr().unwrap();
-    let mut waiting = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&at, Duration::from_millis(300)) {
-        waiting.push(stream);
-    }
-    (listener, waiting)
-}
-
 #[test]
 fn whoever_does_not_answer_is_given_up_in_time() {
-    let (silent, _waiting) = silent();
+    let silent = Silent::start();
     let listener = server();
-    let first = silent.local_addr().unwrap().to_string();
+    let first = format!("127.0.0.1:{}", silent.port());
     let second = listener.local_addr().unwrap().to_string();
     let relay = Relay::start(&["--connect-timeout", "300ms", "127.0.0.1:0", &first, &second]);
     let begun = Instant::now();
@@ -240,8 +220,8 @@ fn whoever_does_not_answer_is_given_up_in_time() {
 
 #[test]
 fn a_client_who_gives_up_is_not_connected_for() {
-    let (silent, _waiting) = silent();
-    let to = silent.local_addr().unwrap().to_string();
+    let silent = Silent::start();
+    let to = format!("127.0.0.1:{}", silent.port());
     let relay = Relay::start(&["--connect-timeout", "20s", "127.0.0.1:0", &to]);
     let client = relay.connect();
     thread::sleep(Duration::from_millis(100));

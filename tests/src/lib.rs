@@ -11,7 +11,9 @@ pub mod processes;
 pub mod round_trips;
 
 use std::ffi::OsString;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
@@ -210,4 +212,32 @@ pub fn names_in(folder: &Path) -> Vec<OsString> {
         .collect();
     names.sort();
     names
+}
+
+/// Somewhere on loopback that answers nobody: its queue is full, and the kernel drops what comes.
+pub struct Silent {
+    listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl Silent {
+    /// As long as it lives.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        rustix::net::listen(&listener, 0).expect("our socket");
+        let at = listener.local_addr().expect("its address");
+        let soon = Duration::from_millis(300);
+        let waiting = (0..8).map_while(|_| TcpStream::connect_timeout(&at, soon).ok());
+        let waiting = waiting.collect();
+        Self {
+            listener,
+            _waiting: waiting,
+        }
+    }
+
+    /// Where it is.
+    pub fn port(&self) -> u16 {
+        let address = self.listener.local_addr();
+        address.expect("its address").port()
+    }
 }

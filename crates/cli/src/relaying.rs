@@ -16,6 +16,7 @@ use sys::{Probes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
+use crate::congestion;
 use crate::exit::Exit;
 use crate::flags::low::{RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
@@ -100,8 +101,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let usual = Limits::default();
     let connections = args.max_connections.unwrap_or(usual.connections);
     if let Some(name) = &args.congestion {
-        let may = sys::may_control_congestion(name);
-        may.map_err(|e| format!("--congestion: {name} cannot be had: {e}"))?;
+        congestion::permitted(name)?;
     }
     Ok(Relay {
         entrance,

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use wire::{Block, Field, Rest};
+use wire::{Block, Rest};
 
 use crate::message::{Expect, Init, Version};
 use crate::pending::{Pending, fit};
@@ -129,20 +129,12 @@ impl Client {
     /// Sends a WRITE of the data in `block`, whose reserve must have room for the header:
     /// [`Client::write_reserve`].
     pub fn write(&mut self, handle: &Handle, offset: u64, block: Block) -> RequestId {
-        let id = self.expect("WRITE", Expect::Status, 0);
-        let data = block.len();
-        let mut header = Vec::with_capacity(Self::write_reserve(handle.as_bytes().len()));
-        let after_length = 1 + 4 + 4 + handle.as_bytes().len() + 8 + 4 + data;
-        u32::try_from(after_length)
-            .unwrap_or(u32::MAX)
-            .write(&mut header);
-        header.push(6);
-        id.0.write(&mut header);
-        handle.as_bytes().write(&mut header);
-        offset.write(&mut header);
-        u32::try_from(data).unwrap_or(u32::MAX).write(&mut header);
-        self.send_block(id, &header, block);
-        id
+        let write = Request::Write {
+            handle: handle.as_bytes(),
+            offset,
+            data: &[],
+        };
+        self.request_with(&write, block)
     }
 
     /// Sends a request that ends in data, of which it has none itself: they are in `block`, whose
@@ -181,19 +173,15 @@ impl Client {
         handle: &Handle,
         offset: u64,
         len: u32,
-        mut block: Block,
+        block: Block,
     ) -> RequestId {
-        let request = Request::WriteZstd {
+        let write = Request::WriteZstd {
             handle: handle.as_bytes(),
             offset,
             len,
             data: &[],
         };
-        let id = self.expect(request.name(), request.expects(), 0);
-        block.prepend(&request.encode_before(id, block.len()));
-        self.queued += block.len();
-        self.out.push_back((Some(id), Output::Block(block)));
-        id
+        self.request_with(&write, block)
     }
 
     /// Bytes of such a WRITE in front of its data, for a handle of `handle` bytes.

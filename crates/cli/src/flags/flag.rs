@@ -91,6 +91,27 @@ pub(crate) enum Group {
 }
 
 impl<Args: 'static> Flag<Args> {
+    /// A row that scp has nothing like, with a long name alone.
+    pub(crate) const fn ours(
+        group: Group,
+        (long, takes): (&'static str, Takes),
+        help: &'static str,
+        doc: &'static str,
+        set: fn(&mut Args, Given) -> Result<(), String>,
+    ) -> Self {
+        Self {
+            short: None,
+            long: Some(long),
+            takes,
+            help,
+            doc,
+            scp: Scp::Ours,
+            group,
+            overrides: &[],
+            set,
+        }
+    }
+
     /// The name that clap and the other rows know it by.
     pub(crate) fn id(&self) -> String {
         match (self.long, self.short) {

@@ -181,21 +181,36 @@ impl Core {
         self.sent(id, Some(job), what, 0);
     }
 
-    /// Sends a READ whose answer is expected to have `expected` bytes.
+    /// Sends a READ whose answer is expected to have `expected` bytes, and may come `packed`.
     pub(super) fn send_read(
         &mut self,
         job: JobId,
         handle: &Handle,
-        offset: u64,
-        len: u32,
+        (offset, len): (u64, u32),
         expected: u64,
+        packed: bool,
     ) {
-        let id = self.client.request(&Request::Read {
-            handle: handle.as_bytes(),
-            offset,
-            len,
-        });
-        self.sent(id, Some(job), What::Read { offset, len }, expected);
+        let handle = handle.as_bytes();
+        let (request, what) = match packed {
+            true => (
+                Request::ReadZstd {
+                    handle,
+                    offset,
+                    len,
+                },
+                What::ReadPacked { offset, len },
+            ),
+            false => (
+                Request::Read {
+                    handle,
+                    offset,
+                    len,
+                },
+                What::Read { offset, len },
+            ),
+        };
+        let id = self.client.request(&request);
+        self.sent(id, Some(job), what, expected);
     }
 
     /// Sends a WRITE.

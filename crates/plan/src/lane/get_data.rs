@@ -43,10 +43,8 @@ impl Get {
         self.reads += 1;
         self.pending += 1;
         let expected = u64::from(len).min(self.size().saturating_sub(offset));
-        match core.packs() {
-            true => core.send_read_packed(self.id, handle, offset, len, expected),
-            false => core.send_read(self.id, handle, offset, len, expected),
-        }
+        let packed = core.packs();
+        core.send_read(self.id, handle, (offset, len), expected, packed);
     }
 
     pub(super) fn close(&mut self, core: &mut Core) {

@@ -1,6 +1,6 @@
 //! Data that are made smaller for the way, where that pays.
 
-use sftp::{Client, Handle, Request};
+use sftp::{Client, Handle};
 use wire::Block;
 
 use super::config::Pack;
@@ -62,22 +62,5 @@ impl Core {
         let data = block.len() as u64;
         let id = self.client.write_zstd(handle, offset, len as u32, block);
         self.sent(id, Some(job), What::Write { offset, len }, data);
-    }
-
-    /// Sends a READ whose answer may come packed.
-    pub(super) fn send_read_packed(
-        &mut self,
-        job: JobId,
-        handle: &Handle,
-        offset: u64,
-        len: u32,
-        expected: u64,
-    ) {
-        let id = self.client.request(&Request::ReadZstd {
-            handle: handle.as_bytes(),
-            offset,
-            len,
-        });
-        self.sent(id, Some(job), What::ReadPacked { offset, len }, expected);
     }
 }

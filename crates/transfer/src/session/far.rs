@@ -448,10 +448,7 @@ impl Driver {
             }
             (false, Some(info)) if self.far.stock.is_none() => {
                 let info = info.clone();
-                let ours = info
-                    .extensions
-                    .iter()
-                    .any(|(n, _)| n.ends_with(b"@longhaul"));
+                let ours = info.is_ours();
                 self.far.stock = Some(info.clone());
                 if let Some(on) = self.connections.first_mut() {
                     on.link.server_seen(&info);

@@ -2,35 +2,17 @@ use std::time::Duration;
 
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, Given, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Given, Group, Takes};
 use crate::flags::low::{DialArgs, Family, SshConfigArgs, When};
-
-/// A row of a subcommand that scp has nothing like.
-const fn row<Args>(
-    long: &'static str,
-    takes: Takes,
-    help: &'static str,
-    doc: &'static str,
-    set: fn(&mut Args, Given) -> Result<(), String>,
-) -> Flag<Args> {
-    Flag {
-        short: None,
-        long: Some(long),
-        takes,
-        help,
-        doc,
-        scp: Scp::Ours,
-        group: Group::Connection,
-        overrides: &[],
-        set,
-    }
-}
 
 /// The flags of `longhaul dial`.
 pub(super) const ROWS: &[Flag<DialArgs>] = &[
-    row(
-        "fdpass",
-        Takes::Choice("WHEN", &["auto", "always", "never"]),
+    Flag::ours(
+        Group::Connection,
+        (
+            "fdpass",
+            Takes::Choice("WHEN", &["auto", "always", "never"]),
+        ),
         "Hand the socket over: auto, always or never",
         "Hand the socket to whoever is at the other end of standard output, as ProxyUseFdpass has \
          it: auto, when ssh has started this program so; always; or never, and carry the bytes.",
@@ -42,9 +24,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag {
         short: Some('4'),
         overrides: &["ipv6"],
-        ..row(
-            "ipv4",
-            Takes::Nothing,
+        ..Flag::ours(
+            Group::Connection,
+            ("ipv4", Takes::Nothing),
             "Use IPv4 addresses only",
             "Use IPv4 addresses only.",
             |args, _| {
@@ -56,9 +38,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag {
         short: Some('6'),
         overrides: &["ipv4"],
-        ..row(
-            "ipv6",
-            Takes::Nothing,
+        ..Flag::ours(
+            Group::Connection,
+            ("ipv6", Takes::Nothing),
             "Use IPv6 addresses only",
             "Use IPv6 addresses only.",
             |args, _| {
@@ -67,9 +49,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             },
         )
     },
-    row(
-        "bind",
-        Takes::Value("ADDR"),
+    Flag::ours(
+        Group::Connection,
+        ("bind", Takes::Value("ADDR")),
         "Connect from this address of the machine",
         "Connect from this address of the machine.",
         |args, given| {
@@ -78,9 +60,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "connect-timeout",
-        Takes::Value("SECONDS"),
+    Flag::ours(
+        Group::Connection,
+        ("connect-timeout", Takes::Value("SECONDS")),
         "Give up after so many seconds (20)",
         "Give up after so many seconds, 20 without it. Addresses of a host are tried a quarter of \
          a second apart, and the first that answers counts.",
@@ -90,9 +72,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "attempts",
-        Takes::Value("N"),
+    Flag::ours(
+        Group::Connection,
+        ("attempts", Takes::Value("N")),
         "Try so often, a second apart (1)",
         "Try so often, a second apart, within the same time; once without it.",
         |args, given| {
@@ -100,9 +82,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "dscp",
-        Takes::Value("VALUE"),
+    Flag::ours(
+        Group::Connection,
+        ("dscp", Takes::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or a \
          number from 0 to 63. Without it packets are not marked. ssh marks them again later \
@@ -112,9 +94,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "congestion",
-        Takes::Value("NAME"),
+    Flag::ours(
+        Group::Connection,
+        ("congestion", Takes::Value("NAME")),
         "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
         "Use this congestion control of the kernel's for TCP: one of those that `sysctl \
          net.ipv4.tcp_allowed_congestion_control` lists, or for root any that the kernel has. \
@@ -129,9 +111,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
 
 /// The flags of `longhaul ssh-config`.
 pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
-    row(
-        "write",
-        Takes::Nothing,
+    Flag::ours(
+        Group::Connection,
+        ("write", Takes::Nothing),
         "Append the lines to ~/.ssh/config, after asking",
         "Append the lines to ~/.ssh/config, after asking. What stands there before counts more, \
          as ssh reads it, and nothing of it is changed.",
@@ -140,9 +122,9 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "yes",
-        Takes::Nothing,
+    Flag::ours(
+        Group::Connection,
+        ("yes", Takes::Nothing),
         "Do not ask",
         "With --write, do not ask.",
         |args, _| {
@@ -150,9 +132,9 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
             Ok(())
         },
     ),
-    row(
-        "file",
-        Takes::Value("FILE"),
+    Flag::ours(
+        Group::Connection,
+        ("file", Takes::Value("FILE")),
         "Write to FILE rather than to ~/.ssh/config",
         "Write to FILE rather than to ~/.ssh/config.",
         |args, given| {

@@ -5,446 +5,330 @@ use crate::flags::low::RelayArgs;
 
 /// The flags of `longhaul relay`.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
-    Flag {
-        short: None,
-        long: Some("allow"),
-        takes: Takes::Values("CIDR"),
-        help: "Let in whoever comes from this network; may be repeated",
-        doc: "Let in whoever comes from this network, as 192.0.2.0/24 or 2001:db8::/32, and nobody \
+    Flag::ours(
+        Group::Relaying,
+        ("allow", Takes::Values("CIDR")),
+        "Let in whoever comes from this network; may be repeated",
+        "Let in whoever comes from this network, as 192.0.2.0/24 or 2001:db8::/32, and nobody \
               else; may be repeated. Who comes from elsewhere is reset. An entrance that others \
               than this machine can come to is not opened without it.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.allow = given.texts()?;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("buffer"),
-        takes: Takes::Value("SIZE"),
-        help: "Hold SIZE of each direction of a connection at most (256KiB)",
-        doc: "Hold SIZE of each direction of a connection at most, 256KiB if it is not given: what \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("buffer", Takes::Value("SIZE")),
+        "Hold SIZE of each direction of a connection at most (256KiB)",
+        "Hold SIZE of each direction of a connection at most, 256KiB if it is not given: what \
               a slow reader has not taken stays with the sender beyond that, and with the kernel. \
               Sizes are bytes, or have k, M, KiB or MiB.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.buffer = Some(size(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("connect-timeout"),
-        takes: Takes::Value("TIME"),
-        help: "Give a target up after TIME, names included (10s)",
-        doc: "Give a target up after TIME, the look-up of its name included, and try the next; 10s \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("connect-timeout", Takes::Value("TIME")),
+        "Give a target up after TIME, names included (10s)",
+        "Give a target up after TIME, the look-up of its name included, and try the next; 10s \
               if it is not given. Times have ms, s, m or h.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.connect_timeout = Some(time(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("idle-timeout"),
-        takes: Takes::Value("TIME"),
-        help: "Reset a connection on which nothing has moved for TIME",
-        doc: "Reset a connection on which nothing has moved for TIME, in either direction, neither \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("idle-timeout", Takes::Value("TIME")),
+        "Reset a connection on which nothing has moved for TIME",
+        "Reset a connection on which nothing has moved for TIME, in either direction, neither \
               here nor in the kernel. Without it a connection may be idle for ever, as long as the \
               other ends answer (see --keepalive).",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.idle_timeout = Some(time(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("half-timeout"),
-        takes: Takes::Value("TIME"),
-        help: "The same for connections of which one end has finished (15m)",
-        doc: "Reset a connection of which one end has finished and on which nothing has moved for \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("half-timeout", Takes::Value("TIME")),
+        "The same for connections of which one end has finished (15m)",
+        "Reset a connection of which one end has finished and on which nothing has moved for \
               TIME since, 15m if it is not given.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.half_timeout = Some(time(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("max-connections"),
-        takes: Takes::Value("N"),
-        help: "Let in N at once at most (16384)",
-        doc: "Let in N connections at once at most, 16384 if it is not given; more are reset.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("max-connections", Takes::Value("N")),
+        "Let in N at once at most (16384)",
+        "Let in N connections at once at most, 16384 if it is not given; more are reset.",
+        |args, given| {
             args.max_connections = Some(count(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("max-per-source"),
-        takes: Takes::Value("N"),
-        help: "Let in N from one address at once at most",
-        doc: "Let in N connections from one address at once at most; the addresses of a /64 of \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("max-per-source", Takes::Value("N")),
+        "Let in N from one address at once at most",
+        "Let in N connections from one address at once at most; the addresses of a /64 of \
               IPv6 count as one.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.max_per_source = Some(count(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("rate"),
-        takes: Takes::Value("RATE"),
-        help: "Move RATE at most in each direction of a connection",
-        doc: "Move RATE at most in each direction of a connection, as 10MB or 80Mbit, a second.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("rate", Takes::Value("RATE")),
+        "Move RATE at most in each direction of a connection",
+        "Move RATE at most in each direction of a connection, as 10MB or 80Mbit, a second.",
+        |args, given| {
             args.rate = Some(given.text()?.parse()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("rate-all"),
-        takes: Takes::Value("RATE"),
-        help: "Move RATE at most in each direction of all together",
-        doc: "Move RATE at most in each direction of all connections together.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("rate-all", Takes::Value("RATE")),
+        "Move RATE at most in each direction of all together",
+        "Move RATE at most in each direction of all connections together.",
+        |args, given| {
             args.rate_all = Some(given.text()?.parse()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("threads"),
-        takes: Takes::Value("N"),
-        help: "Move bytes on N threads (one for each processor)",
-        doc: "Move bytes on N threads, one for each processor if it is not given.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("threads", Takes::Value("N")),
+        "Move bytes on N threads (one for each processor)",
+        "Move bytes on N threads, one for each processor if it is not given.",
+        |args, given| {
             args.threads = Some(count(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("sockopt"),
-        takes: Takes::Values("OPTS"),
-        help: "Buffers of the kernel, as DeleGate has them: buffsize:1024kic+1024kos",
-        doc: "Socket options as DeleGate has them, joined by + or repeated: \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("sockopt", Takes::Values("OPTS")),
+        "Buffers of the kernel, as DeleGate has them: buffsize:1024kic+1024kos",
+        "Socket options as DeleGate has them, joined by + or repeated: \
               buffsize:SIZE[kiosc][:MAP], of SIZE bytes (k: KiB), to receive (i) or to send (o), \
               of the leg to the server (s) or to the client (c), both where neither is said, for \
               connections that PROTOCOL:DESTINATION:SOURCE fits, lists with names, .domain, \
               networks, * and !; keepalive, nokeepalive, share (others may listen at the port). \
               Without it the kernel tunes buffers by itself, which is better almost everywhere; a \
               warning tells where it would be or where the system cuts what is asked for.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             for text in given.texts()? {
                 args.sockopts.add(&text)?;
             }
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("dscp"),
-        takes: Takes::Value("NAME"),
-        help: "Mark packets of both legs so (CS0: none)",
-        doc: "Mark packets of both legs so, by name (CS1, AF11, EF) or number. Without it they \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("dscp", Takes::Value("NAME")),
+        "Mark packets of both legs so (CS0: none)",
+        "Mark packets of both legs so, by name (CS1, AF11, EF) or number. Without it they \
               have no mark, whatever the client has set: some networks hold marked traffic down.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.dscp = given.text()?.parse()?;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("congestion"),
-        takes: Takes::Value("NAME"),
-        help: "Use this congestion control on both legs",
-        doc: "Use this congestion control on both legs, of those that the system lets us have \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("congestion", Takes::Value("NAME")),
+        "Use this congestion control on both legs",
+        "Use this congestion control on both legs, of those that the system lets us have \
               (sysctl net.ipv4.tcp_allowed_congestion_control).",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.congestion = Some(given.text()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("notsent-lowat"),
-        takes: Takes::Value("SIZE"),
-        help: "Let the kernel hold SIZE that is not sent yet (1MiB)",
-        doc: "Let the kernel hold SIZE that it has not sent yet, 1MiB if it is not given \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("notsent-lowat", Takes::Value("SIZE")),
+        "Let the kernel hold SIZE that is not sent yet (1MiB)",
+        "Let the kernel hold SIZE that it has not sent yet, 1MiB if it is not given \
               (TCP_NOTSENT_LOWAT).",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             let size = size(&given.text()?)?;
             args.notsent_lowat = Some(u32::try_from(size).map_err(|_| "is too large".to_owned())?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("keepalive"),
-        takes: Takes::Value("TIMES"),
-        help: "Probe idle connections: IDLE[/INTERVAL/COUNT] (60s/10s/6), or off",
-        doc: "Probe connections that are idle for IDLE, each INTERVAL, and end those that COUNT \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("keepalive", Takes::Value("TIMES")),
+        "Probe idle connections: IDLE[/INTERVAL/COUNT] (60s/10s/6), or off",
+        "Probe connections that are idle for IDLE, each INTERVAL, and end those that COUNT \
               probes have brought no answer from; 60s/10s/6 if it is not given. off leaves dead \
               peers undetected.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.keepalive = Some(given.text()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("mptcp"),
-        takes: Takes::Nothing,
-        help: "Use Multipath TCP with whoever can",
-        doc: "Use Multipath TCP (RFC 8684) with whoever can, on both legs. Its bytes are copied, \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("mptcp", Takes::Nothing),
+        "Use Multipath TCP with whoever can",
+        "Use Multipath TCP (RFC 8684) with whoever can, on both legs. Its bytes are copied, \
               not spliced, where the kernel cannot.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, _| {
+        |args, _| {
             args.mptcp = true;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("fastopen"),
-        takes: Takes::Nothing,
-        help: "Send the first data with the SYN, where both ends can",
-        doc: "Send the first data with the SYN, where both ends can (RFC 7413) and where the \
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("fastopen", Takes::Nothing),
+        "Send the first data with the SYN, where both ends can",
+        "Send the first data with the SYN, where both ends can (RFC 7413) and where the \
               client speaks first. Data in a SYN may arrive twice.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, _| {
+        |args, _| {
             args.fastopen = true;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("bind"),
-        takes: Takes::Value("ADDRESS"),
-        help: "Connect from this address of this machine",
-        doc: "Connect from this address of this machine, to targets of its family.",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("bind", Takes::Value("ADDRESS")),
+        "Connect from this address of this machine",
+        "Connect from this address of this machine, to targets of its family.",
+        |args, given| {
             let text = given.text()?;
             args.bind = Some(text.parse().map_err(|_| "is no address".to_owned())?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("interface"),
-        takes: Takes::Value("NAME"),
-        help: "Connect by this interface",
-        doc: "Connect by this network interface (SO_BINDTODEVICE).",
-        scp: Scp::Ours,
-        group: Group::Sockets,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Sockets,
+        ("interface", Takes::Value("NAME")),
+        "Connect by this interface",
+        "Connect by this network interface (SO_BINDTODEVICE).",
+        |args, given| {
             args.interface = Some(given.text()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("to"),
-        takes: Takes::Values("HOST:PORT"),
-        help: "Let clients of socks5 and http entrances go there; may be repeated",
-        doc: "Let clients of an entrance with socks5 or http go there, and nowhere else; may be \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("to", Takes::Values("HOST:PORT")),
+        "Let clients of socks5 and http entrances go there; may be repeated",
+        "Let clients of an entrance with socks5 or http go there, and nowhere else; may be \
               repeated. HOST is a name, *.example.com, a network or *, PORT a number or *. A * \
               leads to no address of this machine.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.permits = given.texts()?;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("entry-timeout"),
-        takes: Takes::Value("TIME"),
-        help: "Reset who has not said what comes before its bytes in TIME (10s)",
-        doc: "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("entry-timeout", Takes::Value("TIME")),
+        "Reset who has not said what comes before its bytes in TIME (10s)",
+        "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
               handshake, a request) in TIME, 10s if it is not given.",
-        scp: Scp::Ours,
-        group: Group::Relaying,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.entry_timeout = Some(time(&given.text()?)?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("cert"),
-        takes: Takes::Value("FILE"),
-        help: "For tls: our certificates (PEM), ours first",
-        doc: "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("cert", Takes::Value("FILE")),
+        "For tls: our certificates (PEM), ours first",
+        "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
               shown them if they ask.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.tls.cert = Some(given.os().into());
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("key"),
-        takes: Takes::Value("FILE"),
-        help: "For tls: the private key of our certificate (PEM)",
-        doc: "For tls: the private key of our certificate (PEM).",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("key", Takes::Value("FILE")),
+        "For tls: the private key of our certificate (PEM)",
+        "For tls: the private key of our certificate (PEM).",
+        |args, given| {
             args.tls.key = Some(given.os().into());
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("ca"),
-        takes: Takes::Value("FILE"),
-        help: "For tls: who vouches for targets (PEM; whoever the system trusts)",
-        doc: "For tls: who vouches for the certificates of targets (PEM); whoever the system \
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("ca", Takes::Value("FILE")),
+        "For tls: who vouches for targets (PEM; whoever the system trusts)",
+        "For tls: who vouches for the certificates of targets (PEM); whoever the system \
               trusts, if it is not given. A target always has to prove its name.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.tls.ca = Some(given.os().into());
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("client-ca"),
-        takes: Takes::Value("FILE"),
-        help: "For tls: who vouches for clients, which need a certificate then",
-        doc: "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("client-ca", Takes::Value("FILE")),
+        "For tls: who vouches for clients, which need a certificate then",
+        "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
               none.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.tls.client_ca = Some(given.os().into());
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("client-name"),
-        takes: Takes::Values("NAME"),
-        help: "For tls: let in clients whose certificate has NAME; may be repeated",
-        doc: "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("client-name", Takes::Values("NAME")),
+        "For tls: let in clients whose certificate has NAME; may be repeated",
+        "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
               its alternative names, and no others; may be repeated.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.tls.client_names = given.texts()?;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("server-name"),
-        takes: Takes::Value("NAME"),
-        help: "For tls: the name that a target has to have (that of TARGET)",
-        doc: "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("server-name", Takes::Value("NAME")),
+        "For tls: the name that a target has to have (that of TARGET)",
+        "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
               is not given.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+        |args, given| {
             args.tls.server_name = Some(given.text()?);
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("alpn"),
-        takes: Takes::Values("NAME"),
-        help: "For tls: agree upon this protocol; may be repeated",
-        doc: "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("alpn", Takes::Values("NAME")),
+        "For tls: agree upon this protocol; may be repeated",
+        "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
+        |args, given| {
             args.tls.alpn = given.texts()?;
             Ok(())
         },
-    },
-    Flag {
-        short: None,
-        long: Some("tls-min"),
-        takes: Takes::Choice("VERSION", &["1.2", "1.3"]),
-        help: "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
-        doc: "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
-        scp: Scp::Ours,
-        group: Group::Tls,
-        overrides: &[],
-        set: |args, given| {
+    ),
+    Flag::ours(
+        Group::Tls,
+        ("tls-min", Takes::Choice("VERSION", &["1.2", "1.3"])),
+        "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
+        "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
+        |args, given| {
             args.tls.newest_only = given.text()? == "1.3";
             Ok(())
         },
-    },
+    ),
     Flag {
         short: Some('q'),
         long: Some("quiet"),
