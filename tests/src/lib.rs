@@ -9,6 +9,7 @@ pub mod both_ends;
 pub mod interrupted;
 pub mod processes;
 pub mod round_trips;
+pub mod wrapped;
 
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};

@@ -9,9 +9,10 @@ mod output;
 mod refused;
 mod relay;
 mod serve;
+mod wrap;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -59,6 +60,11 @@ pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
     relay::ROWS.iter()
 }
 
+/// The rows of `longhaul wrap`.
+pub(crate) fn wrap_rows() -> impl Iterator<Item = &'static Flag<WrapArgs>> {
+    wrap::ROWS.iter()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -79,6 +85,7 @@ mod tests {
         unique(dial_rows());
         unique(ssh_config_rows());
         unique(relay_rows());
+        unique(wrap_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -109,6 +116,7 @@ mod tests {
         documented(dial_rows());
         documented(ssh_config_rows());
         documented(relay_rows());
+        documented(wrap_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
