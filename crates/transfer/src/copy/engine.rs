@@ -12,9 +12,12 @@ use super::owner::SpecialBits;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
-use super::{Connect, CopyOptions};
+use super::{Connect, CopyOptions, Delta};
 use crate::cancel::Cancel;
-use crate::report::{Event, FAILURES_KEPT, Failure, FarEnd, Name, Outcome, Progress, Summary};
+use crate::report::{
+    Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
+    Summary,
+};
 use crate::session::{Ended, Session, SessionEvent};
 use crate::walk::DirId;
 
@@ -201,6 +204,7 @@ impl<'a> Engine<'a> {
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
+        self.explain();
         self.summary.outcome = match self.lost {
             _ if self.cancel.is_cancelled() => Outcome::Interrupted,
             Some(why) => Outcome::NoConnection(why),
@@ -208,6 +212,26 @@ impl<'a> Engine<'a> {
             None => Outcome::Complete,
         };
         self.summary
+    }
+
+    /// What the copy itself decided.
+    fn explain(&mut self) {
+        let mode = self.options.delta;
+        let delta = Choice::Delta {
+            mode,
+            reused: self.summary.reused,
+        };
+        let origin = match mode {
+            Delta::Auto => Origin::Default,
+            Delta::Always => Origin::Flag("--delta"),
+            Delta::Never => Origin::Flag("--no-delta"),
+        };
+        let mut decided = vec![Decision::new(delta, origin)];
+        if self.options.verify {
+            let verify = Choice::Verify(self.summary.verified.clone());
+            decided.push(Decision::new(verify, Origin::Flag("--verify")));
+        }
+        self.summary.decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
@@ -221,7 +245,17 @@ impl<'a> Engine<'a> {
         };
         self.verify.end();
         let host = Name(name.into_bytes());
-        let Ended { report, far } = session.finish();
+        let Ended {
+            report,
+            far,
+            decisions,
+        } = session.finish();
+        let of_host = |decision: Decision| Decision {
+            host: Some(host.clone()),
+            ..decision
+        };
+        let decisions = decisions.into_iter().map(of_host);
+        self.summary.decisions.extend(decisions);
         if let Some(mut report) = report {
             report.host = host.clone();
             self.summary.sessions.push(report);

@@ -7,6 +7,7 @@ mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod explain;
 mod far;
 mod flight;
 mod growing;
@@ -36,7 +37,7 @@ use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::{FarEnd, SessionReport};
+use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
@@ -131,6 +132,8 @@ pub struct Ended {
     pub report: Option<SessionReport>,
     /// What served at the far end.
     pub far: FarEnd,
+    /// What was decided on the way.
+    pub decisions: Vec<Decision>,
 }
 
 enum Command {
