@@ -199,6 +199,10 @@ fn relay() -> Command {
              unix:PATH, or - for standard input and output. TARGET is HOST:PORT, a port of this \
              machine, or unix:PATH. Names are resolved again for each connection, addresses of \
              both families are tried a quarter of a second apart, and targets in turn.\n\n\
+             Two relays face each other where one has a TARGET far:7000/pair and the other, at \
+             far, the LISTEN *:7000/pair: between them each connection is spread over several of \
+             TCP, encrypted, and compressed where that pays. Each half has a key, and says its \
+             fingerprint as it starts; the other is given that with --pair-allow.\n\n\
              An end of file is passed on as an end of file, after the last byte, and the other \
              direction goes on. A connection that breaks is reset on the other side too, and so \
              are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \

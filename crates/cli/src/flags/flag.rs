@@ -90,6 +90,8 @@ pub(crate) enum Group {
     Tls,
     /// How a program is run.
     Wrapping,
+    /// What facing relays are told.
+    Pair,
     /// What is shown.
     Output,
 }
@@ -192,6 +194,7 @@ impl Group {
         Self::Sockets,
         Self::Tls,
         Self::Wrapping,
+        Self::Pair,
         Self::Output,
     ];
 
@@ -207,6 +210,7 @@ impl Group {
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
             Self::Wrapping => "Wrapping",
+            Self::Pair => "Facing relays",
             Self::Output => "Output",
         }
     }

@@ -21,7 +21,7 @@ pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -171,6 +171,7 @@ pub(crate) struct RelayArgs {
     pub(crate) notsent_lowat: Option<u32>,
     pub(crate) keepalive: Option<String>,
     pub(crate) tls: relay::tls::TlsFiles,
+    pub(crate) pair: PairArgs,
     pub(crate) permits: Vec<String>,
     pub(crate) entry_timeout: Option<Duration>,
     pub(crate) mptcp: bool,

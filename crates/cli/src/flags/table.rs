@@ -6,6 +6,7 @@ mod copying;
 mod dial;
 mod lab;
 mod output;
+mod pairing;
 mod refused;
 mod relay;
 mod serve;
@@ -53,11 +54,12 @@ pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigA
     dial::SSH_CONFIG.iter()
 }
 
+pub(crate) use pairing::PairArgs;
 pub(crate) use relay::time as relay_time;
 
 /// The rows of `longhaul relay`.
 pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
-    relay::ROWS.iter()
+    relay::ROWS.iter().chain(pairing::ROWS)
 }
 
 /// The rows of `longhaul wrap`.
