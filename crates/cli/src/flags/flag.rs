@@ -184,7 +184,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
