@@ -55,6 +55,8 @@ pub(crate) struct Scenario {
     both_ends: bool,
     /// `longhaul dial` takes part, beside what reaches the host by itself.
     dialed: bool,
+    /// `longhaul wrap` takes part, beside what runs by itself.
+    wrapped: bool,
     /// The tool that is asked for something.
     pub(crate) ours: &'static str,
     cipher: Option<&'static str>,
@@ -86,6 +88,7 @@ const PLAIN: Scenario = Scenario {
     served: false,
     both_ends: false,
     dialed: false,
+    wrapped: false,
     ours: "longhaul",
     cipher: None,
     plain: false,
@@ -402,6 +405,17 @@ const SCENARIOS: &[Scenario] = &[
         ..POLICED
     },
     Scenario {
+        name: "policed-uplink-wrap",
+        about: "The same: OpenSSH's scp as it is, and by longhaul wrap.",
+        dscp: Some("cs1"),
+        wrapped: true,
+        ways: UP,
+        quick: Quick::No,
+        ours: "scp wrapped",
+        asked: &[Asked::Times(10.0, "scp")],
+        ..POLICED
+    },
+    Scenario {
         name: "loss-dial",
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, BBR permitted though not the \
                 default: rsync as it is, and through longhaul dial.",
@@ -582,6 +596,7 @@ impl Scenario {
             served: self.served,
             both_ends: self.both_ends,
             dialed: self.dialed,
+            wrapped: self.wrapped,
             through: &[],
             cipher: self.cipher,
             plain: self.plain,
