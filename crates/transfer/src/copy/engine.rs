@@ -25,6 +25,10 @@ use crate::walk::DirId;
 /// holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name. With
 /// 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second.
 const WINDOW: usize = 8192;
+/// With so many jobs under way what happens may wait a little for company.
+const MANY: usize = 256;
+/// So long.
+const GATHERS: Duration = Duration::from_micros(500);
 /// Events taken before the others get their turn.
 const BATCH: usize = 1024;
 /// How long jobs may take to clean up after a cancel before the run ends without them.
@@ -135,6 +139,8 @@ pub(super) struct Engine<'a> {
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
+    /// Something had happened when that was last looked at.
+    heard: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -170,6 +176,7 @@ impl<'a> Engine<'a> {
             verify: Verify::new(options, connect.ledger()),
             lost: None,
             cancelled: false,
+            heard: false,
         }
     }
 
@@ -405,6 +412,15 @@ impl<'a> Engine<'a> {
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         self.write_out();
+        if std::mem::replace(&mut self.heard, !batch.is_empty())
+            && batch.is_empty()
+            && self.jobs.len() >= MANY
+        {
+            // Of many small files some are over at any time: to be woken for each costs more than
+            // the files do.
+            std::thread::sleep(GATHERS);
+            return true;
+        }
         if batch.is_empty() {
             if self.is_quiet() || !self.wait_ready() {
                 return false;

@@ -404,7 +404,9 @@ impl Driver {
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
                     let Some(at) = self.lane_on(connection, channel) else {
-                        self.asked_closed(now, (connection, channel), &why, refused);
+                        if !self.asked_closed(now, (connection, channel), &why, refused) {
+                            self.exec_over(connection, channel, Err(why));
+                        }
                         continue;
                     };
                     self.spread.lane_is_over(now, self.lanes[at].id);
