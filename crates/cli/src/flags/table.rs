@@ -10,9 +10,10 @@ mod pairing;
 mod refused;
 mod relay;
 mod serve;
+mod wrap;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -61,6 +62,11 @@ pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
     relay::ROWS.iter().chain(pairing::ROWS)
 }
 
+/// The rows of `longhaul wrap`.
+pub(crate) fn wrap_rows() -> impl Iterator<Item = &'static Flag<WrapArgs>> {
+    wrap::ROWS.iter()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -81,6 +87,7 @@ mod tests {
         unique(dial_rows());
         unique(ssh_config_rows());
         unique(relay_rows());
+        unique(wrap_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -111,6 +118,7 @@ mod tests {
         documented(dial_rows());
         documented(ssh_config_rows());
         documented(relay_rows());
+        documented(wrap_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
