@@ -49,6 +49,7 @@ fn it_asks_for_no_library_and_no_version() {
         "bcmp",
         "clock_gettime",
         "dlsym",
+        "fcntl",
         "getenv",
         "getpid",
         "getsockopt",
