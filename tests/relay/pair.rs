@@ -381,11 +381,12 @@ fn killing_either_half_is_a_reset_and_the_other_goes_on() {
                 true => far.signal(Signal::KILL),
                 false => near.signal(Signal::KILL),
             }
-            for reader in readers {
-                let kind = reader.join().unwrap();
-                assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
-            }
+            let kinds = readers.map(|reader| reader.join());
             go_on.store(false, Ordering::Relaxed);
+            for kind in kinds {
+                let kind = kind.expect("right bytes");
+                assert_eq!(kind, std::io::ErrorKind::ConnectionReset, "{round}");
+            }
         });
         match kills_far {
             true => far = start(&keys().far(&format!("{at}/pair"), &to, &["--stripes", "3"])),

@@ -79,7 +79,8 @@ pub(crate) struct CopyArgs {
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
-    pub(crate) compress: bool,
+    /// `None` where the flag was not given.
+    pub(crate) compress: Option<When>,
     pub(crate) limit_kbit: Option<u64>,
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
@@ -101,6 +102,7 @@ pub(crate) struct CopyArgs {
     pub(crate) verbose: u8,
     pub(crate) progress: When,
     pub(crate) json: bool,
+    pub(crate) explain: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,

@@ -207,8 +207,8 @@ impl Bundle {
         }
         self.keep_legs(around)?;
         self.flush();
-        let readable = |member: &Box<Member>| member.open && member.leg.is_readable();
-        Ok(match self.members.iter().flatten().any(readable) {
+        let mut members = self.members.iter().flatten();
+        Ok(match members.any(|member| member.open && member.leg.is_readable()) {
             true => Turn::More,
             false => Turn::Still,
         })
