@@ -109,7 +109,7 @@ impl Reading {
         let mut relays: Vec<RelayArgs> = Vec::new();
         match found.map(|value| (value.span(), value.get_ref())) {
             Some((_, DeValue::Array(tables))) => {
-                for table in tables {
+                for table in tables.iter() {
                     let relay = self.relay(&all, table);
                     if let Some(relay) = relay {
                         self.once(&relays, &relay, &table.span());
@@ -185,7 +185,7 @@ impl Reading {
         value: &Spanned<DeValue<'_>>,
     ) {
         let name = flag.long.unwrap_or_default();
-        let done = given(flag, value).and_then(|given| match given {
+        let done = given(flag, value).map_err(str::to_owned).and_then(|given| match given {
             Some(given) => put(flag, args, given),
             None => Ok(()),
         });

@@ -46,7 +46,7 @@ pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<OwnedFd>)>, S
         Err(e) if is_nobody(&e) => return Ok(None),
         Err(e) => return Err(named(e)),
     };
-    let mut take = || {
+    let mut take = || -> io::Result<Vec<OwnedFd>> {
         is_own(&stream)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -9,31 +9,28 @@ pub(super) fn text(status: &Status) -> String {
     let mut text = Text::default();
     let relays = &status.relays;
     text.family("accepted_total", "counter", "Connections taken.");
-    text.each(relays, |relay| vec![(&[], relay.accepted)]);
+    text.each(relays, &[], |relay| relay.accepted);
     text.family("turned_away_total", "counter", "Connections turned away.");
-    text.each(relays, |relay| vec![(&[], relay.turned_away)]);
+    text.each(relays, &[], |relay| relay.turned_away);
     text.family("connections", "gauge", "Connections now.");
-    text.each(relays, |relay| vec![(&[], relay.connections)]);
+    text.each(relays, &[], |relay| relay.connections);
     text.family(
         "bytes_total",
         "counter",
         "Bytes moved to servers (up) and clients (down).",
     );
-    text.each(relays, |relay| {
-        let [up, down] = relay.bytes;
-        vec![(&[("way", "up")], up), (&[("way", "down")], down)]
-    });
+    text.each(relays, &[("way", "up")], |relay| relay.bytes[0]);
+    text.each(relays, &[("way", "down")], |relay| relay.bytes[1]);
     text.family(
         "retransmissions_total",
         "counter",
         "Segments sent again on connections that have ended.",
     );
-    text.each(relays, |relay| {
-        let [client, server] = relay.retransmissions;
-        vec![
-            (&[("leg", "client")], client),
-            (&[("leg", "server")], server),
-        ]
+    text.each(relays, &[("leg", "client")], |relay| {
+        relay.retransmissions[0]
+    });
+    text.each(relays, &[("leg", "server")], |relay| {
+        relay.retransmissions[1]
     });
     text.family(
         "ended_total",
@@ -64,8 +61,6 @@ struct Text {
     family: &'static str,
 }
 
-type Sample = (&'static [(&'static str, &'static str)], u64);
-
 /// Of the family that was begun last.
 impl Text {
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
@@ -77,11 +72,14 @@ impl Text {
         );
     }
 
-    fn each(&mut self, relays: &[RelayStatus], samples: impl Fn(&RelayStatus) -> Vec<Sample>) {
+    fn each(
+        &mut self,
+        relays: &[RelayStatus],
+        labels: &[(&str, &str)],
+        value: impl Fn(&RelayStatus) -> u64,
+    ) {
         for relay in relays {
-            for (labels, value) in samples(relay) {
-                self.sample(relay, labels, value);
-            }
+            self.sample(relay, labels, value(relay));
         }
     }
 

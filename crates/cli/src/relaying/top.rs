@@ -86,7 +86,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
 
 /// Asks the relay.
 fn status(address: SocketAddr) -> Result<Status, String> {
-    let ask = || {
+    let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -96,7 +96,7 @@ fn status(address: SocketAddr) -> Result<Status, String> {
         stream.take(LONGEST).read_to_string(&mut told)?;
         Ok(told)
     };
-    let told = ask().map_err(|e: io::Error| format!("{address} does not answer: {e}"))?;
+    let told = ask().map_err(|e| format!("{address} does not answer: {e}"))?;
     let body = told.split_once("\r\n\r\n").map(|(_, body)| body);
     let body = body.filter(|_| told.starts_with("HTTP/1.1 200 "));
     let status = body.and_then(|body| serde_json::from_str(body).ok());
