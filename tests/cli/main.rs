@@ -8,6 +8,7 @@ mod delta;
 mod dialing;
 mod direct;
 mod direct_server;
+mod explain;
 mod far;
 mod files;
 mod hindered;

@@ -106,10 +106,10 @@ fn what_is_preloaded_already_stays() {
     assert_eq!(plain.trim(), library);
     let run = wrapping
         .run(&["sh", "-c", script])
-        .env("LD_PRELOAD", "libc.so.6");
+        .env("LD_PRELOAD", "libm.so.6");
     assert_eq!(
         run.run().expect_code(0).out().trim(),
-        format!("libc.so.6:{library}")
+        format!("libm.so.6:{library}")
     );
     let run = wrapping
         .run(&["sh", "-c", script])

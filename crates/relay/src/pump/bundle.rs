@@ -208,10 +208,12 @@ impl Bundle {
         self.keep_legs(around)?;
         self.flush();
         let mut members = self.members.iter().flatten();
-        Ok(match members.any(|member| member.open && member.leg.is_readable()) {
-            true => Turn::More,
-            false => Turn::Still,
-        })
+        Ok(
+            match members.any(|member| member.open && member.leg.is_readable()) {
+                true => Turn::More,
+                false => Turn::Still,
+            },
+        )
     }
 
     /// A leg is gone; whether that is the end of the pair.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plan::Learned;
+use plan::{Direction, Learned};
 use ssh::cipher::{cipher, preferred_order};
 
 use crate::memory::findings::{Findings, Method};
@@ -132,12 +132,17 @@ pub(super) fn zlib(
         None if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
         None => {}
     }
-    let Some((path, age)) = case.path.filter(|(path, _)| path.rate > 0) else {
+    let learned = case.path.map(|(path, age)| (path.rate, age));
+    let measured = || {
+        let (found, age) = case.findings?;
+        Some((found.plain(Direction::Up)?, age))
+    };
+    let known = learned.filter(|(rate, _)| *rate > 0).or_else(measured);
+    let Some((path, age)) = known else {
         return (false, ZlibWhy::PathUnknown, Origin::Default);
     };
-    let remembered = Origin::Memory(age);
-    if path.rate.saturating_mul(WORTH) / 100 > ZLIB_AT_MOST {
-        return (false, ZlibWhy::PathFast(path.rate), remembered);
+    if path.saturating_mul(WORTH) / 100 > ZLIB_AT_MOST {
+        return (false, ZlibWhy::PathFast(path), Origin::Memory(age));
     }
     let sample = match look() {
         Ok(sample) if sample.total < LEAST => {
@@ -148,16 +153,16 @@ pub(super) fn zlib(
         Err(why) => return (false, why, Origin::Default),
     };
     let measured = case.findings.and_then(|(found, age)| {
-        let row = found.compressed(Method::Zlib, plan::Direction::Up, sample.left)?;
+        let row = found.compressed(Method::Zlib, Direction::Up, sample.left)?;
         Some((row.clone(), age))
     });
     if let Some((row, age)) = measured {
         return (row.paid(), ZlibWhy::Found(row), Origin::Memory(age));
     }
-    let expected = expected(path.rate, sample);
-    let pays = expected.saturating_mul(100) > path.rate.saturating_mul(WORTH);
+    let expected = expected(path, sample);
+    let pays = expected.saturating_mul(100) > path.saturating_mul(WORTH);
     let why = ZlibWhy::Looked {
-        path: path.rate,
+        path,
         sample,
         expected,
     };
@@ -255,7 +260,7 @@ mod tests {
 
     fn path(rate: u64) -> Learned {
         Learned {
-            direction: plan::Direction::Up,
+            direction: Direction::Up,
             connections: 1,
             channels: 1,
             rate,
@@ -339,21 +344,26 @@ mod tests {
         let row = |rate| Compressed {
             data: Data::Text,
             method: Method::Zlib,
-            direction: plan::Direction::Up,
+            direction: Direction::Up,
             left: 300,
             rate,
             plain: 12_000_000,
         };
-        for (rate, pays) in [(30_000_000, true), (11_000_000, false)] {
+        let learned = path(12_000_000);
+        // Where no copy has learned of the path, what was measured tells of it too.
+        for (rate, pays, learned) in [
+            (30_000_000, true, Some(&learned)),
+            (11_000_000, false, Some(&learned)),
+            (30_000_000, true, None),
+        ] {
             let found = Findings {
                 compression: vec![row(rate)],
                 ..Findings::default()
             };
-            let learned = path(12_000_000);
             let case = ZlibCase {
                 set: None,
                 blocks: false,
-                path: Some((&learned, AGE)),
+                path: learned.map(|l| (l, AGE)),
                 findings: Some((&found, AGE)),
             };
             let (on, why, origin) = zlib(&case, Origin::Default, || Ok(text()));
