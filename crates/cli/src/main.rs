@@ -5,12 +5,14 @@
 //! becomes a number in one place (`exit`).
 
 mod bootstrap;
+mod config_file;
 mod congestion;
 mod connect;
 mod cp;
 mod dialing;
 mod exit;
 mod flags;
+mod http;
 #[cfg(target_os = "linux")]
 mod lab;
 mod output;
@@ -18,6 +20,7 @@ mod relaying;
 mod serving;
 mod signals;
 mod ssh_config;
+mod systemd;
 mod wrapping;
 
 use std::env;

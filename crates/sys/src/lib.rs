@@ -20,6 +20,7 @@ mod terminal;
 mod tun;
 mod tune;
 mod umask;
+mod unix_socket;
 mod usage;
 mod workers;
 
@@ -44,5 +45,6 @@ pub use tune::{
     set_congestion_control,
 };
 pub use umask::umask;
+pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::Workers;

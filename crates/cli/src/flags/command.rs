@@ -206,10 +206,18 @@ fn relay() -> Command {
              An end of file is passed on as an end of file, after the last byte, and the other \
              direction goes on. A connection that breaks is reset on the other side too, and so \
              are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \
-             listening, and who is connected is served to the end; a second one ends that. Each \
-             connection is one line on standard error when it has ended.",
+             listening, and who is connected is served to the end; a second one ends that. SIGHUP \
+             has the configuration, keys and certificates read again; those that change are read \
+             again without it too. Each connection is one line on standard error when it has \
+             ended.\n\n\
+             longhaul relay check tells what is wrong with a configuration file. longhaul relay \
+             top shows in a terminal what goes on in a relay that runs with --status.",
         )
-        .override_usage("longhaul relay [flags] LISTEN TARGET...")
+        .override_usage(
+            "longhaul relay [flags] LISTEN TARGET...\n       \
+             longhaul relay [flags] --config FILE\n       longhaul relay check FILE\n       \
+             longhaul relay top ADDRESS:PORT",
+        )
         .after_help("More: longhaul relay --help, or man longhaul-relay")
         .after_long_help(codes("Exit codes:\n", exit::RELAY))
         .disable_version_flag(true)

@@ -31,8 +31,10 @@ const PAGES: &[&str] = &[
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
-    if subcommand == Some("serve.conf") {
-        return Some(conf::page());
+    match subcommand {
+        Some("serve.conf") => return Some(conf::serve()),
+        Some("relay.conf") => return Some(conf::relay()),
+        _ => {}
     }
     let mut all = command();
     all.build();
@@ -80,7 +82,10 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
         Some("relay") => {
             examples_section(&mut rest, RELAY_EXAMPLES);
             codes_section(&mut rest, exit::RELAY);
-            see_also_section(&mut rest, "longhaul(1), tcp(7), socket(7), splice(2)");
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-relay.conf(5), tcp(7), socket(7), splice(2)",
+            );
         }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
@@ -267,6 +272,10 @@ const RELAY_EXAMPLES: Examples = &[
     (
         "longhaul relay *:9022 host:22 other:22 --allow 192.0.2.0/24",
         "For a network, with a second target for when the first does not answer.",
+    ),
+    (
+        "longhaul relay --config /etc/longhaul/relay.toml --status 127.0.0.1:9090",
+        "The relays of a file, and a page of what goes on in them.",
     ),
     (
         "longhaul relay 9022 host:22 --sockopt buffsize:1024kic+1024kos",
@@ -523,7 +532,8 @@ pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
             man(page).unwrap_or_default(),
         ));
     }
-    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::page()));
+    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::serve()));
+    all.push(("man/longhaul-relay.conf.5".to_owned(), conf::relay()));
     all
 }
 

@@ -92,6 +92,8 @@ pub(crate) enum Group {
     Wrapping,
     /// What facing relays are told.
     Pair,
+    /// How relays are operated: of the process as a whole.
+    Operating,
     /// What is shown.
     Output,
 }
@@ -184,7 +186,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -195,8 +197,14 @@ impl Group {
         Self::Tls,
         Self::Wrapping,
         Self::Pair,
+        Self::Operating,
         Self::Output,
     ];
+
+    /// Whether its flags are those of the process, and not of one relay.
+    pub(crate) fn is_of_all(self) -> bool {
+        matches!(self, Self::Operating | Self::Output)
+    }
 
     /// The heading.
     pub(crate) fn heading(self) -> &'static str {
@@ -211,6 +219,7 @@ impl Group {
             Self::Tls => "TLS",
             Self::Wrapping => "Wrapping",
             Self::Pair => "Facing relays",
+            Self::Operating => "Operating",
             Self::Output => "Output",
         }
     }

@@ -5,6 +5,7 @@ mod connection;
 mod copying;
 mod dial;
 mod lab;
+mod operating;
 mod output;
 mod pairing;
 mod refused;
@@ -59,7 +60,10 @@ pub(crate) use relay::time as relay_time;
 
 /// The rows of `longhaul relay`.
 pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
-    relay::ROWS.iter().chain(pairing::ROWS)
+    relay::ROWS
+        .iter()
+        .chain(pairing::ROWS)
+        .chain(operating::ROWS)
 }
 
 /// The rows of `longhaul wrap`.

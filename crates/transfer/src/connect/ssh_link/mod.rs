@@ -23,6 +23,7 @@ use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;
 use crate::agent::AgentSocket;
+use crate::report::Decision;
 use crate::session::{ChannelId, Known, Link, LinkError, LinkEvent};
 
 /// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
@@ -53,6 +54,10 @@ pub struct Facts {
     pub person: bool,
     /// The host key's blob.
     pub host_key_blob: Vec<u8>,
+    /// zlib begins behind the login, in both directions.
+    pub compressed: bool,
+    /// What was chosen for it, and why.
+    pub decisions: Vec<Decision>,
 }
 
 /// Opens the socket; again when a connection has to begin anew.
@@ -368,6 +373,8 @@ impl SshLink {
                 .binding()
                 .map(|(_, host_key, _)| host_key.to_vec())
                 .unwrap_or_default(),
+            compressed: chosen.is_some_and(|n| n.c2s.compress && n.s2c.compress),
+            decisions: Vec::new(),
         }
     }
 
