@@ -32,4 +32,3 @@ mod small_files;
 mod started_anew;
 mod stopped;
 mod verify;
-mod verify_ours;

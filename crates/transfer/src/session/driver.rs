@@ -404,9 +404,7 @@ impl Driver {
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
                     let Some(at) = self.lane_on(connection, channel) else {
-                        if !self.asked_closed(now, (connection, channel), &why, refused) {
-                            self.exec_over(connection, channel, Err(why));
-                        }
+                        self.asked_closed(now, (connection, channel), &why, refused);
                         continue;
                     };
                     self.spread.lane_is_over(now, self.lanes[at].id);

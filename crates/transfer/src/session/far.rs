@@ -49,17 +49,6 @@ enum State {
     Serves(ServerInfo),
 }
 
-/// Which SFTP server there makes sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MakesSums {
-    /// None.
-    No,
-    /// One that a command starts.
-    Command,
-    /// The SSH server's own.
-    Server,
-}
-
 /// What the session knows of it.
 #[derive(Debug)]
 pub(super) struct FarSide {
@@ -116,16 +105,6 @@ impl FarSide {
         match &self.state {
             State::Expected(info) | State::Serves(info) => Some(info),
             _ => None,
-        }
-    }
-
-    /// `None` while it is not known.
-    pub(super) fn makes_sums(&self) -> Option<MakesSums> {
-        match &self.state {
-            State::Serves(_) => Some(MakesSums::Command),
-            State::Server => Some(MakesSums::Server),
-            State::Stock(_) | State::Unknown(false) => Some(MakesSums::No),
-            State::New | State::Unknown(true) | State::Asking | State::Expected(_) => None,
         }
     }
 

@@ -256,12 +256,6 @@ impl Session {
         self.command(Command::Exec(exec::Order::Run(id, command)));
     }
 
-    /// Starts a longhaul there that makes sums, as a command whose input and output are SFTP
-    /// (behind its marker, where it shows one). Where there is none, it is over at once.
-    pub(crate) fn exec_sums(&self, id: ExecId) {
-        self.command(Command::Exec(exec::Order::Sums(id)));
-    }
-
     /// More for the standard input of a command. What was not read yet is held: how much that is,
     /// is for the caller to bound.
     pub(crate) fn exec_input(&self, id: ExecId, bytes: Vec<u8>) {
