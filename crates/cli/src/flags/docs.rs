@@ -13,7 +13,9 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::{dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows};
+use crate::flags::table::{
+    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+};
 
 /// The subcommands with a man page of their own.
 const PAGES: &[&str] = &[
@@ -21,6 +23,7 @@ const PAGES: &[&str] = &[
     "bootstrap",
     "lab",
     "relay",
+    "bench",
     "serve",
     "dial",
     "ssh-config",
@@ -79,6 +82,11 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             codes_section(&mut rest, exit::RELAY);
             see_also_section(&mut rest, "longhaul(1), tcp(7), socket(7), splice(2)");
         }
+        Some("bench") => {
+            examples_section(&mut rest, BENCH_EXAMPLES);
+            codes_section(&mut rest, exit::BENCH);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1), ssh_config(5)");
+        }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
             codes_section(&mut rest, exit::SERVE);
@@ -118,7 +126,7 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
+                "longhaul-cp(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
                  longhaul-dial(1), longhaul-ssh-config(1), scp(1), ssh(1), ssh_config(5)",
             );
         }
@@ -219,6 +227,21 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     (
         "longhaul ssh-config --write backup",
         "Append them to ~/.ssh/config, after asking.",
+    ),
+];
+
+const BENCH_EXAMPLES: Examples = &[
+    (
+        "longhaul bench backup",
+        "Three minutes, and what to use for which data.",
+    ),
+    (
+        "longhaul bench --time 20m --file dump.sql --html bench.html backup",
+        "More of it, with data of one's own and a page of plots.",
+    ),
+    (
+        "longhaul bench --local --json >before.json",
+        "This processor, to be compared with another one, or with itself after an update.",
     ),
 ];
 
@@ -395,6 +418,12 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul relay`\n");
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);
+    text.push_str(
+        "\n# Flags of `longhaul bench`\n\nBeside these, of those of `longhaul cp`: -F, -i, -J, -o, -P, \
+         -4, -6, -B, -q and -v.\n",
+    );
+    groups_markdown(&mut text, bench_rows);
+    codes_markdown(&mut text, exit::BENCH);
     text
 }
 

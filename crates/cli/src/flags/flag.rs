@@ -86,6 +86,8 @@ pub(crate) enum Group {
     Sockets,
     /// How TLS is spoken.
     Tls,
+    /// What is measured.
+    Measuring,
     /// What is shown.
     Output,
 }
@@ -177,7 +179,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -186,6 +188,7 @@ impl Group {
         Self::Relaying,
         Self::Sockets,
         Self::Tls,
+        Self::Measuring,
         Self::Output,
     ];
 
@@ -200,6 +203,7 @@ impl Group {
             Self::Relaying => "Relaying",
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
+            Self::Measuring => "Measuring",
             Self::Output => "Output",
         }
     }

@@ -1,5 +1,6 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod benching;
 mod dialing;
 
 use std::ffi::{OsStr, OsString};
@@ -15,6 +16,7 @@ use transfer::connect::FarUse;
 use transfer::copy::Delta;
 use transfer::sums::Wants;
 
+pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
@@ -43,6 +45,8 @@ pub(crate) enum LowArgs {
     SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
+    /// `longhaul bench`.
+    Bench(Box<BenchArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -256,6 +260,7 @@ pub(crate) fn parse(
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),

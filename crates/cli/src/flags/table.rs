@@ -1,6 +1,7 @@
 //! Every flag of each subcommand, one row each. The parser, both help texts, the man page, the
 //! completions and docs/flags.md come from these rows.
 
+mod bench;
 mod connection;
 mod copying;
 mod dial;
@@ -11,7 +12,7 @@ mod relay;
 mod serve;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -28,6 +29,11 @@ pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
         let letter = flag.short.map(String::from).unwrap_or_default();
         of_login.contains(&letter.as_str())
     })
+}
+
+/// The rows of `longhaul bench`, beside those of [`bootstrap_rows`].
+pub(crate) fn bench_rows() -> impl Iterator<Item = &'static Flag<BenchArgs>> {
+    bench::ROWS.iter()
 }
 
 /// The rows of `longhaul lab`.
@@ -79,6 +85,7 @@ mod tests {
         unique(dial_rows());
         unique(ssh_config_rows());
         unique(relay_rows());
+        unique(bench_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -109,6 +116,7 @@ mod tests {
         documented(dial_rows());
         documented(ssh_config_rows());
         documented(relay_rows());
+        documented(bench_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {

@@ -13,7 +13,7 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{Guess, Renounced};
+use ssh::transport::{Guess, Offers, Renounced};
 use ssh::{Connection, ConnectionConfig, Helper, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::info;
@@ -53,6 +53,8 @@ pub struct Facts {
     pub person: bool,
     /// The host key's blob.
     pub host_key_blob: Vec<u8>,
+    /// What the server offers.
+    pub offers: Offers,
 }
 
 /// Opens the socket; again when a connection has to begin anew.
@@ -106,6 +108,7 @@ pub struct SshLink {
     ended: bool,
     channels: BTreeMap<u32, Far>,
     visit: Visit,
+    offers: Offers,
     /// Key and algorithm of the last signature; `None` once anything else was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
@@ -197,6 +200,7 @@ impl SshLink {
             ended: false,
             channels: BTreeMap::new(),
             visit: Visit::default(),
+            offers: Offers::default(),
             signed: None,
             other_method: false,
             step_by_step: false,
@@ -363,6 +367,7 @@ impl SshLink {
                     Guess::ByVersion => self.conn.peer().is_some_and(|p| p.usual_kex().is_some()),
                 },
             person: self.other_method || self.gate.needs_person(),
+            offers: self.offers.clone(),
             host_key_blob: self
                 .conn
                 .binding()
