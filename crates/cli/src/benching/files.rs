@@ -12,6 +12,8 @@ use measure::bench::{Data, Place};
 use rustix::fs::statvfs;
 use transfer::bench::data;
 
+use crate::flags::low::BenchArgs;
+
 /// With less room than this a folder is no place.
 const LEAST: u64 = 64 << 20;
 /// The memory of a Linux machine.
@@ -150,6 +152,19 @@ impl Files {
             _ => &self.disk.0,
         }
     }
+}
+
+/// This end's disk.
+pub(super) fn disk(args: &BenchArgs) -> PathBuf {
+    let cache = || {
+        let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+        let cache = set.filter(|path| path.is_absolute()).or_else(home);
+        cache
+            .unwrap_or_else(std::env::temp_dir)
+            .join("longhaul/bench")
+    };
+    args.folder.clone().unwrap_or_else(cache)
 }
 
 fn free(folder: &Path) -> u64 {

@@ -1,15 +1,15 @@
 //! `longhaul bench HOST`: copies between this machine and a host, in turns.
 
 mod far;
+mod finish;
 mod matrix;
 mod sizes;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use measure::bench::planner::Planner;
-use measure::bench::{Bench, Place, Row, Run, Setting, advice, text};
+use measure::bench::{Bench, Place, Row, Run, Setting, text};
 use measure::{Way, bench};
 use plan::Pack;
 use transfer::cancel::Cancel;
@@ -20,15 +20,15 @@ use transfer::report::Depth;
 
 use self::far::Far;
 use self::sizes::Sizes;
-use super::files::Files;
+use super::files::{Files, disk};
+use super::machine;
 use super::once::{Copied, Copies};
 use super::watch::Watch;
-use super::{keep, machine};
 use crate::connect::{Hosts, Measured};
 use crate::cp::log_to;
 use crate::exit::Exit;
 use crate::flags::high::{HighArgs, World};
-use crate::flags::low::{BenchArgs, Places};
+use crate::flags::low::BenchArgs;
 use crate::output::Output;
 use crate::output::console::Console;
 use crate::{signals, usage};
@@ -381,45 +381,4 @@ impl<'a> Driver<'a> {
     fn used(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
-
-    /// Cleans up, and says what follows from the figures.
-    fn finish(mut self) -> (Bench, Result<(), String>) {
-        self.far.clean();
-        let mut bench = self.bench;
-        bench.seconds = self.start.elapsed().as_secs_f64();
-        let all = bench.rows.len();
-        bench
-            .rows
-            .retain(|row| !row.runs.is_empty() || row.trouble.is_some());
-        bench.not_reached = all - bench.rows.len();
-        let disk = (disk(self.args).display().to_string(), self.far.disk());
-        bench.host = Some(bench::Host {
-            name: self.hosts.name(HostId(0)),
-            banner: self.facts.banner.clone().unwrap_or_default(),
-            longhaul: self.sizes.longhaul.clone(),
-            near_memory: self.files.memory(),
-            far_memory: self.far.memory(),
-            disk: (self.args.places != Places::Memory).then_some(disk),
-            far_cpu: self.far.about_cpu(),
-        });
-        bench.judge();
-        bench.advice = advice::advise(&bench);
-        let kept = self
-            .hosts
-            .remember_findings(HostId(0), keep::findings(&bench));
-        (bench, kept)
-    }
-}
-
-/// This end's disk.
-fn disk(args: &BenchArgs) -> PathBuf {
-    let cache = || {
-        let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-        let cache = set.filter(|path| path.is_absolute()).or_else(home);
-        cache
-            .unwrap_or_else(std::env::temp_dir)
-            .join("longhaul/bench")
-    };
-    args.folder.clone().unwrap_or_else(cache)
 }

@@ -146,7 +146,7 @@ mod tests {
     /// Of how many trials a difference is found.
     fn found(ratio: f64, mut time: impl FnMut(&mut Times) -> f64) -> u64 {
         let sure = |seed: &u64| {
-            let mut times = Times(0x9e37_79b9_7f4a_7c15 ^ (seed * 0x2545_f491_4f6c_dd1d));
+            let mut times = Times(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
             let rounds: Vec<(f64, f64)> = (0..ROUNDS)
                 .map(|round| {
                     // Both become slower together.

@@ -7,7 +7,7 @@ use sftp::packed::Packer;
 use ssh::compress::Deflate;
 
 /// Bytes that are made; what is longer repeats them, farther apart than any compression here looks.
-pub const PIECE: usize = 8 << 20;
+pub const PIECE: usize = 4 << 20;
 /// Bytes of a packet of file data.
 pub const PACKET: usize = 32 * 1024;
 /// Bytes of a block that zstd packs.

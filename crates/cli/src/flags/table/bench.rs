@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         Group::Measuring,
         ("file", Takes::Value("FILE")),
         "Send this file too: its beginning, as often as it takes",
-        "Send this file too: its first 8 MiB, as often as it takes. The recommendation for it is \
+        "Send this file too: its first 4 MiB, as often as it takes. The recommendation for it is \
          the one that counts for such data.",
         |args, given| {
             args.file = Some(PathBuf::from(given.os()));
