@@ -32,3 +32,4 @@ mod small_files;
 mod started_anew;
 mod stopped;
 mod verify;
+mod verify_ours;

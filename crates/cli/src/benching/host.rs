@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use measure::bench::planner::Planner;
-use measure::bench::{Bench, Place, Row, Run, Setting, text};
+use measure::bench::{Bench, Compression, Place, Row, Run, Setting, text};
 use measure::{Way, bench};
 use plan::Pack;
 use transfer::cancel::Cancel;
@@ -130,7 +130,7 @@ impl<'a> Driver<'a> {
             let why = far.why().unwrap_or("there was no login").to_owned();
             return Err(lost(why));
         };
-        if facts.person {
+        if facts.asked {
             return Err(lost(format!(
                 "{}: each run is a login, and this one takes a person: use a key or an agent",
                 hosts.name(HostId(0))
@@ -217,12 +217,18 @@ impl<'a> Driver<'a> {
             both_ours: true,
             ..plain.clone()
         };
-        let Ok(copied) = self.up(&setting, 4096) else {
+        // The first finds it, and the second is served by it.
+        const ENOUGH: u64 = 4 << 20;
+        let Ok(found) = self.up(&setting, ENOUGH) else {
             return false;
         };
+        self.far.settle();
+        let copied = match depth(&found) {
+            Depth::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
+            _ => found,
+        };
         let far = copied.summary.far_ends.first();
-        let depth = far.map(|far| far.depth).unwrap_or_default();
-        let ours = copied.trouble().is_none() && depth != Depth::Stock;
+        let ours = copied.trouble().is_none() && depth(&copied) != Depth::Stock;
         if let Some(far) = far.filter(|_| ours) {
             self.sizes.longhaul = Some(far.software.clone().unwrap_or_default());
         }
@@ -314,8 +320,12 @@ impl<'a> Driver<'a> {
             let why = format!("{} was agreed on instead", cipher.unwrap_or_default());
             return Err(Stop(why, Exit::SomeFailed));
         }
-        let served = copied.summary.far_ends.first();
-        if setting.both_ours && served.is_none_or(|far| far.depth == Depth::Stock) {
+        let zlib = setting.compression == Compression::Zlib;
+        if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
+            let why = "zlib was not agreed on".to_owned();
+            return Err(Stop(why, Exit::SomeFailed));
+        }
+        if setting.both_ours && depth(&copied) == Depth::Stock {
             let why = "no longhaul served at the other end".to_owned();
             return Err(Stop(why, Exit::SomeFailed));
         }
@@ -381,4 +391,10 @@ impl<'a> Driver<'a> {
     fn used(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
+}
+
+/// What served at the other end.
+fn depth(copied: &Copied) -> Depth {
+    let far = copied.summary.far_ends.first();
+    far.map(|far| far.depth).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use transfer::report::{Outcome, Progress, Summary};
 
 use super::machine::own_time;
 use crate::connect::{Hosts, Measured};
-use crate::flags::low::CopyArgs;
+use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 
 /// How often it is looked at; a session tells of progress twenty times a second.
@@ -60,11 +60,10 @@ impl Copies {
         if let Some(mac) = &setting.mac {
             flags.options.insert(0, format!("MACs={mac}"));
         }
-        flags.compress = setting.compression == Compression::Zlib;
-        if !flags.compress {
-            // Whatever ssh_config says.
-            flags.options.insert(0, "Compression=no".to_owned());
-        }
+        flags.compress = Some(match setting.compression {
+            Compression::Zlib => When::Always,
+            Compression::None | Compression::Zstd => When::Never,
+        });
         flags.connections = Some(setting.connections);
         flags.channels = Some(setting.channels);
         flags.far = match setting.both_ours {
@@ -92,7 +91,8 @@ impl Copies {
                 Compression::Zstd => Pack::Always,
                 Compression::None | Compression::Zlib => Pack::Never,
             },
-            remembers: false,
+            // A longhaul there serves from the beginning where it is remembered.
+            remembers: setting.both_ours,
             opened: Arc::new(move |facts: &Facts| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 let at = start.elapsed().as_secs_f64();

@@ -38,6 +38,8 @@ pub(crate) enum Takes {
     Values(&'static str),
     /// A value out of these.
     Choice(&'static str, &'static [&'static str]),
+    /// Alone, or `=` and a value; alone is an empty one.
+    OptionalValue(&'static str),
     /// Alone, or `=` and a value out of these; alone means the first.
     OptionalChoice(&'static str, &'static [&'static str]),
 }
@@ -88,6 +90,10 @@ pub(crate) enum Group {
     Tls,
     /// What is measured.
     Measuring,
+    /// How a program is run.
+    Wrapping,
+    /// What facing relays are told.
+    Pair,
     /// What is shown.
     Output,
 }
@@ -148,6 +154,7 @@ impl Takes {
             Self::Nothing | Self::Repeats => None,
             Self::Value(name)
             | Self::Values(name)
+            | Self::OptionalValue(name)
             | Self::Choice(name, _)
             | Self::OptionalChoice(name, _) => Some(name),
         }
@@ -179,7 +186,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -189,6 +196,8 @@ impl Group {
         Self::Sockets,
         Self::Tls,
         Self::Measuring,
+        Self::Wrapping,
+        Self::Pair,
         Self::Output,
     ];
 
@@ -204,6 +213,8 @@ impl Group {
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
             Self::Measuring => "Measuring",
+            Self::Wrapping => "Wrapping",
+            Self::Pair => "Facing relays",
             Self::Output => "Output",
         }
     }

@@ -2,6 +2,7 @@
 
 mod benching;
 mod dialing;
+mod wrapping;
 
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
@@ -18,10 +19,11 @@ use transfer::sums::Wants;
 
 pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
+pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub(crate) enum LowArgs {
     Relay(Box<RelayArgs>),
     /// `longhaul bench`.
     Bench(Box<BenchArgs>),
+    /// `longhaul wrap`.
+    Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -79,7 +83,8 @@ pub(crate) struct CopyArgs {
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
-    pub(crate) compress: bool,
+    /// `None` where the flag was not given.
+    pub(crate) compress: Option<When>,
     pub(crate) limit_kbit: Option<u64>,
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
@@ -101,6 +106,7 @@ pub(crate) struct CopyArgs {
     pub(crate) verbose: u8,
     pub(crate) progress: When,
     pub(crate) json: bool,
+    pub(crate) explain: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
@@ -171,6 +177,7 @@ pub(crate) struct RelayArgs {
     pub(crate) notsent_lowat: Option<u32>,
     pub(crate) keepalive: Option<String>,
     pub(crate) tls: relay::tls::TlsFiles,
+    pub(crate) pair: PairArgs,
     pub(crate) permits: Vec<String>,
     pub(crate) entry_timeout: Option<Duration>,
     pub(crate) mptcp: bool,
@@ -261,6 +268,7 @@ pub(crate) fn parse(
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
         Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
+        Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),
@@ -541,7 +549,7 @@ fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given
     };
     let values = match flag.takes {
         Takes::Nothing | Takes::Repeats => Vec::new(),
-        Takes::Value(_) | Takes::Values(_) => matches
+        Takes::Value(_) | Takes::Values(_) | Takes::OptionalValue(_) => matches
             .get_many::<OsString>(&id)
             .unwrap_or_default()
             .cloned()

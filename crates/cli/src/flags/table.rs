@@ -7,12 +7,16 @@ mod copying;
 mod dial;
 mod lab;
 mod output;
+mod pairing;
 mod refused;
 mod relay;
 mod serve;
+mod wrap;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{
+    BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs,
+};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -58,11 +62,17 @@ pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigA
     dial::SSH_CONFIG.iter()
 }
 
+pub(crate) use pairing::PairArgs;
 pub(crate) use relay::time as relay_time;
 
 /// The rows of `longhaul relay`.
 pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
-    relay::ROWS.iter()
+    relay::ROWS.iter().chain(pairing::ROWS)
+}
+
+/// The rows of `longhaul wrap`.
+pub(crate) fn wrap_rows() -> impl Iterator<Item = &'static Flag<WrapArgs>> {
+    wrap::ROWS.iter()
 }
 
 #[cfg(test)]
@@ -86,6 +96,7 @@ mod tests {
         unique(ssh_config_rows());
         unique(relay_rows());
         unique(bench_rows());
+        unique(wrap_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -117,6 +128,7 @@ mod tests {
         documented(ssh_config_rows());
         documented(relay_rows());
         documented(bench_rows());
+        documented(wrap_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {

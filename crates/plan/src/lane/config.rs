@@ -42,6 +42,8 @@ pub struct LaneConfig {
     pub symlink_order: SymlinkOrder,
     /// Make data smaller for the way, where the server can.
     pub pack: Pack,
+    /// The path was slower than that takes the last time: it is begun with.
+    pub slow: bool,
 }
 
 /// Whether data are made smaller for the way.
@@ -84,6 +86,7 @@ impl LaneConfig {
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
             pack: Pack::default(),
+            slow: false,
         }
     }
 
@@ -234,4 +237,8 @@ pub struct LaneStats {
     pub stalls_disk: u64,
     /// Handles are predicted.
     pub predicting: bool,
+    /// Bytes of blocks that were to be made smaller, and what became of them.
+    pub packed: (u64, u64),
+    /// Files that were one request.
+    pub whole: u64,
 }

@@ -10,6 +10,7 @@ mod get_whole;
 mod list;
 mod list_tree;
 mod packing;
+mod pays;
 mod put;
 mod put_data;
 mod put_part;
@@ -331,6 +332,8 @@ impl Lane {
             stalls_room: self.stalls_room,
             stalls_disk: core.stalls_disk,
             predicting: core.server.predict,
+            packed: (core.packing.tried, core.packing.became),
+            whole: core.whole,
         }
     }
 

@@ -307,7 +307,7 @@ impl Put {
                 block,
                 ..
             } => {
-                core.packed(smaller);
+                core.packed(len, if smaller { block.len() as u64 } else { len });
                 self.on_read(core, offset, block, smaller.then_some(len));
             }
             DiskReply::Failed { fault, .. } => self.fail(fault),

@@ -93,7 +93,7 @@ impl Put {
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let most = if risky { FIRST as u64 } else { u64::MAX };
         let len = u64::from(core.server.write).min(left).min(most);
-        let packs = core.packs();
+        let packs = core.packs(len.min(size.saturating_sub(offset)));
         let block = match packs {
             true => core.block_to_pack(handle.as_bytes().len(), len as usize),
             false => core.block(handle.as_bytes().len(), len as usize),

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plan::journal::Seen;
+use plan::journal::{Seen, SourceId};
 use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
 
 use super::Delta;
@@ -39,6 +39,8 @@ pub(super) struct FileTask {
     pub(super) source_name: Name,
     dir: Option<DirKey>,
     pub(super) attributes: Option<Attributes>,
+    /// What the walk saw of it, where it is on this machine.
+    pub(super) identity: Option<SourceId>,
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
@@ -150,6 +152,7 @@ impl Engine<'_> {
         // A root that was not looked at has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
+            identity: item.entry.identity,
             source_name: self.shown(End::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
@@ -481,6 +484,7 @@ impl FileTask {
         self.sums = None;
         // The source may be another by now.
         self.attributes = None;
+        self.identity = None;
     }
 }
 

@@ -103,7 +103,7 @@ impl Verify {
     /// Whether it is the processors that hold the copy back, and sums of whole files are better
     /// than those of parts, which cost a pipe.
     fn compares_whole(&self) -> bool {
-        let Some((since, moved)) = self.pace else {
+        let Some((since, moved)) = self.pace.filter(|_| !self.far.is_ours()) else {
             return false;
         };
         let took = since.elapsed().as_secs_f64().max(0.001);

@@ -20,6 +20,6 @@ pub(crate) use check::Check;
 pub use error::{local_fault, os_words};
 pub use pool::DiskPool;
 pub use relay::Relay;
-pub(crate) use source::{Source, attributes, open_source};
-pub(crate) use target::{Finish, Target, create_target, mtime, timestamps};
+pub(crate) use source::{Source, attributes, identity, open_source};
+pub(crate) use target::{Finish, Target, create_target, create_target_as, mtime, timestamps};
 pub(crate) use temp_name::temp_name;

@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::explain::Gone;
 use super::far::FarSide;
 use super::flight::Flying;
 use super::growing::Growing;
@@ -90,6 +91,8 @@ pub(super) struct Driver {
     pub(super) leaving: bool,
     /// Nothing more is asked for of trees.
     pub(super) lists_held: bool,
+    /// What lanes that are gone have done.
+    pub(super) gone: Gone,
 }
 
 impl Driver {
@@ -137,6 +140,7 @@ impl Driver {
             heard: now,
             leaving: false,
             lists_held: false,
+            gone: Gone::default(),
             options,
         })
     }
@@ -172,13 +176,13 @@ impl Driver {
             }
         }
         self.learn();
+        let mut far = self.far.account();
+        self.straight.account(&mut far);
+        let report = self.account();
         let account = Ended {
-            report: self.account(),
-            far: {
-                let mut far = self.far.account();
-                self.straight.account(&mut far);
-                far
-            },
+            decisions: self.explain(&far, report.as_ref()),
+            report,
+            far,
         };
         drop(self.lanes);
         // The first one ends what the others lead to.
@@ -400,7 +404,9 @@ impl Driver {
                     };
                     let why = why.unwrap_or_else(|| "without a reason".to_owned());
                     let Some(at) = self.lane_on(connection, channel) else {
-                        self.asked_closed(now, (connection, channel), &why, refused);
+                        if !self.asked_closed(now, (connection, channel), &why, refused) {
+                            self.exec_over(connection, channel, Err(why));
+                        }
                         continue;
                     };
                     self.spread.lane_is_over(now, self.lanes[at].id);

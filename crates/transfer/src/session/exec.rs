@@ -5,7 +5,9 @@ use bytes::Bytes;
 use plan::ConnectionId;
 use sftp::Output;
 
+use super::connections::Connection;
 use super::driver::Driver;
+use super::far::MakesSums;
 use super::{ChannelId, SessionEvent};
 
 /// A command at the far end, named by whoever runs it.
@@ -27,9 +29,20 @@ pub enum ExecEvent {
 /// What is wanted of commands.
 pub(super) enum Order {
     Run(ExecId, Vec<u8>),
+    /// A longhaul there that makes sums, by SFTP.
+    Sums(ExecId),
     Input(ExecId, Vec<u8>),
     End(ExecId),
     Stop(ExecId),
+}
+
+impl Order {
+    fn id(&self) -> ExecId {
+        match self {
+            Self::Run(id, _) | Self::Sums(id) | Self::Input(id, _) | Self::End(id) => *id,
+            Self::Stop(id) => *id,
+        }
+    }
 }
 
 /// Commands that run at the far end, each on a channel beside the lanes.
@@ -47,6 +60,10 @@ struct Running {
 
 impl Execs {
     pub(super) fn order(&mut self, order: Order) {
+        if let Order::Stop(id) = &order {
+            // Where it waits still, nobody waits for it.
+            self.orders.retain(|order| order.id() != *id);
+        }
         self.orders.push_back(order);
     }
 
@@ -114,6 +131,16 @@ impl Driver {
                         }
                     }
                 }
+                Order::Sums(id) => match self.open_sums() {
+                    Some(Some((connection, channel))) => {
+                        self.execs.begin(id, connection, channel);
+                    }
+                    Some(None) => {
+                        let none = "there is no longhaul that makes sums".to_owned();
+                        self.tell_exec(id, ExecEvent::Over(Err(none)));
+                    }
+                    None => return self.execs.orders.push_front(Order::Sums(id)),
+                },
                 Order::Input(id, bytes) => self.with_exec(id, |on, channel| {
                     on.send(channel, Output::Bytes(bytes));
                 }),
@@ -124,6 +151,31 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// A channel with an SFTP server that is ours, if there is to be one; `None` while that is not
+    /// known.
+    fn open_sums(&mut self) -> Option<Option<(ConnectionId, ChannelId)>> {
+        if self.lanes.is_empty() {
+            return None;
+        }
+        let able = |on: &&mut Connection| on.link.peer().is_some() && !on.retiring;
+        let straight = self.connections.iter_mut().filter(able);
+        if let Some(on) = straight.into_iter().find(|on| on.straight) {
+            let channel = on.link.open_channel();
+            return Some(channel.map(|channel| (on.id, channel)));
+        }
+        let served = match self.far.makes_sums()? {
+            MakesSums::No => return Some(None),
+            MakesSums::Command => true,
+            MakesSums::Server => false,
+        };
+        let on = self.connections.iter_mut().find(able)?;
+        let channel = match served {
+            true => on.link.open_served(),
+            false => on.link.open_channel(),
+        };
+        Some(channel.map(|channel| (on.id, channel)))
     }
 
     fn with_exec(&mut self, id: ExecId, act: impl FnOnce(&mut dyn super::Link, ChannelId)) {

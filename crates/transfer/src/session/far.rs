@@ -49,6 +49,17 @@ enum State {
     Serves(ServerInfo),
 }
 
+/// Which SFTP server there makes sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MakesSums {
+    /// None.
+    No,
+    /// One that a command starts.
+    Command,
+    /// The SSH server's own.
+    Server,
+}
+
 /// What the session knows of it.
 #[derive(Debug)]
 pub(super) struct FarSide {
@@ -62,6 +73,8 @@ pub(super) struct FarSide {
     stock: Option<ServerInfo>,
     /// More was to be expected than came of it.
     less: bool,
+    /// It was asked for in this run.
+    was_asked: bool,
 }
 
 /// A lane to it that has not answered yet, and of which the spreader does not know.
@@ -92,6 +105,7 @@ impl Default for FarSide {
             stock_starts: None,
             stock: None,
             less: false,
+            was_asked: false,
         }
     }
 }
@@ -105,9 +119,24 @@ impl FarSide {
         }
     }
 
+    /// `None` while it is not known.
+    pub(super) fn makes_sums(&self) -> Option<MakesSums> {
+        match &self.state {
+            State::Serves(_) => Some(MakesSums::Command),
+            State::Server => Some(MakesSums::Server),
+            State::Stock(_) | State::Unknown(false) => Some(MakesSums::No),
+            State::New | State::Unknown(true) | State::Asking | State::Expected(_) => None,
+        }
+    }
+
     /// Whether it has answered in this session.
     pub(super) fn answered(&self) -> bool {
         matches!(self.state, State::Serves(_))
+    }
+
+    /// Whether it was asked for in this run.
+    pub(super) fn was_asked(&self) -> bool {
+        self.was_asked
     }
 
     /// What the stock server announced.
@@ -233,6 +262,7 @@ impl Driver {
             return;
         }
         self.far.state = State::Asking;
+        self.far.was_asked = true;
         let question = starts();
         self.lanes[at].lane.push(now, question.clone());
         if let Some(asked) = self.far.asked.last_mut() {

@@ -8,6 +8,7 @@ mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod explain;
 mod far;
 mod flight;
 mod growing;
@@ -37,7 +38,7 @@ use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::{FarEnd, SessionReport};
+use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
@@ -132,6 +133,8 @@ pub struct Ended {
     pub report: Option<SessionReport>,
     /// What served at the far end.
     pub far: FarEnd,
+    /// What was decided on the way.
+    pub decisions: Vec<Decision>,
 }
 
 enum Command {
@@ -252,6 +255,12 @@ impl Session {
     /// [`SessionEvent::Exec`], ending in [`ExecEvent::Over`].
     pub(crate) fn exec(&self, id: ExecId, command: Vec<u8>) {
         self.command(Command::Exec(exec::Order::Run(id, command)));
+    }
+
+    /// Starts a longhaul there that makes sums, as a command whose input and output are SFTP
+    /// (behind its marker, where it shows one). Where there is none, it is over at once.
+    pub(crate) fn exec_sums(&self, id: ExecId) {
+        self.command(Command::Exec(exec::Order::Sums(id)));
     }
 
     /// More for the standard input of a command. What was not read yet is held: how much that is,

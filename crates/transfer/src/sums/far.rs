@@ -147,47 +147,85 @@ pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
     text.chars().all(shown_as_is).then(|| plain(path))
 }
 
-/// The request for the sum of all of the file at `path`.
-pub(crate) fn whole_request(path: &[u8]) -> Vec<u8> {
-    request(path, None, &Sum::default(), 0)
+/// Which sum is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// The file.
+    pub(crate) path: Vec<u8>,
+    /// What it may be called meanwhile.
+    pub(crate) later: Option<Vec<u8>>,
+    /// The first byte.
+    pub(crate) from: u64,
+    /// How many.
+    pub(crate) len: u64,
+    /// Of the file.
+    pub(crate) size: u64,
 }
 
-/// The request for one sum of the file of `size` at `path`, or at `later` where it has got that
-/// name meanwhile.
-pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Vec<u8> {
-    let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
-    let begins = |b: &&u64| from.is_multiple_of(**b);
-    let fits = |b: &&u64| last || len.is_multiple_of(**b);
-    let block = BLOCKS.iter().find(|b| begins(b) && fits(b));
-    let how = match block.or_else(|| BLOCKS.iter().find(begins)) {
-        _ if from == 0 && last => "w - - -".to_owned(),
-        // A file that is longer than it should be has another sum.
-        Some(block) if last => format!("{block} {} - -", from / block),
-        Some(block) => {
-            let exact = len.is_multiple_of(*block);
-            let left = if exact {
-                "-".to_owned()
-            } else {
-                len.to_string()
-            };
-            format!("{block} {} {} {left}", from / block, len.div_ceil(*block))
-        }
-        None => format!("t {} - {len}", from + 1),
-    };
-    let mut line = how.into_bytes();
-    for path in [path].into_iter().chain(later) {
-        line.push(b' ');
-        for byte in plain(path) {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
-                    line.push(byte);
-                }
-                _ => line.extend(format!("\\0{byte:03o}").bytes()),
-            }
+impl Question {
+    /// About the bytes of `sum`.
+    pub(crate) fn of(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Self {
+        Self {
+            path: path.to_vec(),
+            later: later.map(<[u8]>::to_vec),
+            from: sum.from,
+            len: sum.len,
+            size,
         }
     }
-    line.push(b'\n');
-    line
+
+    /// About all of it.
+    pub(crate) fn of_whole(path: &[u8], size: u64) -> Self {
+        Self {
+            path: path.to_vec(),
+            later: None,
+            from: 0,
+            len: size,
+            size,
+        }
+    }
+
+    /// Whether the end of the file is in it.
+    pub(crate) fn ends(&self) -> bool {
+        self.from.saturating_add(self.len) >= self.size
+    }
+
+    /// As the script is asked.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let (from, len, last) = (self.from, self.len, self.ends());
+        let begins = |b: &&u64| from.is_multiple_of(**b);
+        let fits = |b: &&u64| last || len.is_multiple_of(**b);
+        let block = BLOCKS.iter().find(|b| begins(b) && fits(b));
+        let how = match block.or_else(|| BLOCKS.iter().find(begins)) {
+            _ if from == 0 && last => "w - - -".to_owned(),
+            // A file that is longer than it should be has another sum.
+            Some(block) if last => format!("{block} {} - -", from / block),
+            Some(block) => {
+                let exact = len.is_multiple_of(*block);
+                let left = if exact {
+                    "-".to_owned()
+                } else {
+                    len.to_string()
+                };
+                format!("{block} {} {} {left}", from / block, len.div_ceil(*block))
+            }
+            None => format!("t {} - {len}", from + 1),
+        };
+        let mut line = how.into_bytes();
+        for path in [&self.path].into_iter().chain(&self.later) {
+            line.push(b' ');
+            for byte in plain(path) {
+                match byte {
+                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => {
+                        line.push(byte);
+                    }
+                    _ => line.extend(format!("\\0{byte:03o}").bytes()),
+                }
+            }
+        }
+        line.push(b'\n');
+        line
+    }
 }
 
 /// What the far end said.
@@ -310,7 +348,8 @@ mod tests {
     }
 
     fn line(path: &[u8], from: u64, len: u64, size: u64) -> String {
-        String::from_utf8(request(path, None, &sum(from, len), size)).unwrap()
+        let question = Question::of(path, None, &sum(from, len), size);
+        String::from_utf8(question.line()).unwrap()
     }
 
     #[test]
@@ -401,9 +440,9 @@ mod tests {
             (4096, 5000),
         ];
         for (from, len) in ranges {
-            input.extend(request(name, None, &sum(from, len), 300_000));
+            input.extend(Question::of(name, None, &sum(from, len), 300_000).line());
         }
-        input.extend(request(b"/no/such/file", None, &sum(0, 1), 1));
+        input.extend(Question::of_whole(b"/no/such/file", 1).line());
         let command = String::from_utf8(command()).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", &command])

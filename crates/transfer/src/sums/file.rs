@@ -10,9 +10,10 @@ use super::tree::{Nodes, Tree};
 use super::xxh::Whole;
 use super::{Algorithm, Digest, Hasher, Sum};
 
-/// A run is not longer than this, so that what differs is named closely and the far end has
-/// something to do before a large file is there.
-pub(crate) const RUN: u64 = 64 << 20;
+/// A run ends with the piece that makes it so long, so that what differs is named closely and the
+/// far end has something to do before a large file is there. With that piece it is no longer than
+/// hash@longhaul sums at once.
+pub(crate) const RUN: u64 = 63 << 20;
 
 /// Read at once where a file is read again.
 const PART: usize = 256 << 10;

@@ -98,6 +98,11 @@ impl Ledger {
         self.algorithm.whole.store(true, Ordering::Relaxed);
     }
 
+    /// Sums of whole files are not compared.
+    pub(crate) fn choose_runs(&self) {
+        self.algorithm.whole.store(false, Ordering::Relaxed);
+    }
+
     /// The file of `job` begins, or begins anew.
     pub(crate) fn open(&self, job: JobId) -> Arc<FileSums> {
         let sums = FileSums::new(self);

@@ -8,14 +8,16 @@ mod far;
 mod file;
 mod ledger;
 mod manifest;
+mod ours;
 mod tree;
 mod xxh;
 
 pub(crate) use digest::Hasher;
 pub use digest::{Algorithm, Digest, Sum};
 pub(crate) use far::{
-    Answer, Answers, Program, command, list_command, list_line, request, script, whole_request,
+    Answer, Answers, Program, Question, command, list_command, list_line, script,
 };
 pub(crate) use file::{FileSums, Seen, Ticket};
 pub use ledger::{Ledger, Wants};
 pub(crate) use manifest::Manifest;
+pub(crate) use ours::{OURS, Ours};

@@ -146,9 +146,10 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Compare each file with its source when it is there",
         doc: "Compare each file with its source when it is there. What passes is summed here, \
-              without a second read, and the file at the far end is summed there, by the first of \
-              xxhsum, b3sum, openssl, sha256sum, sha256, gsha256sum, shasum and digest that the \
-              far end has; where no such command may be run, the file is read back over SFTP. A \
+              without a second read, and the file at the far end is summed there, by a longhaul \
+              that serves there, else by the first of xxhsum, b3sum, openssl, sha256sum, sha256, \
+              gsha256sum, shasum and digest that the far end has; where no such command may be \
+              run, the file is read back over SFTP. A \
               file that differs is named with the bytes that do, copied again up to two times, \
               and is a failure if that does not help. What is read again may come from memory and \
               not from a disk, which the closing line says.",

@@ -68,8 +68,9 @@ impl Checking {
 
     /// The sums to be asked for now, by the program's algorithm; `None` where reading back alone
     /// can tell.
-    pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<Of>> {
-        let by_whole = self.judge_whole(by);
+    /// `wholes` says whether it makes sums of whole files.
+    pub(super) fn ask_for(&mut self, by: Algorithm, wholes: bool) -> Option<Vec<Of>> {
+        let by_whole = wholes && self.judge_whole(by);
         let sums = &self.seen.sums;
         let mut open = match by_whole {
             true => self.seen.twice(),
@@ -258,19 +259,19 @@ mod tests {
     fn an_answer_that_comes_before_anybody_looked_is_not_all_there_is() {
         let mut file = checking(&[0, 1], false);
         assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
-        assert_eq!(file.ask_for(BY), Some(vec![]));
+        assert_eq!(file.ask_for(BY, true), Some(vec![]));
         assert!(!file.is_right());
         assert_eq!(file.answer(Of::Run(1), digest(2), true, BY), Verdict::Right);
 
         let mut file = checking(&[0, 1], false);
         file.answer(Of::Run(0), digest(7), true, BY);
-        assert_eq!(file.ask_for(BY), None, "it differs");
+        assert_eq!(file.ask_for(BY, true), None, "it differs");
     }
 
     #[test]
     fn what_nobody_waits_for_proves_nothing() {
         let mut file = checking(&[0], true);
-        assert_eq!(file.ask_for(BY), Some(vec![Of::Whole]));
+        assert_eq!(file.ask_for(BY, true), Some(vec![Of::Whole]));
         assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
         assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
         assert!(!file.is_right());
@@ -281,7 +282,7 @@ mod tests {
     fn one_that_is_read_back_is_judged_by_that_alone() {
         let mut file = checking(&[0, 1], false);
         file.answer(Of::Run(0), digest(7), true, BY);
-        assert_eq!(file.ask_for(BY), None);
+        assert_eq!(file.ask_for(BY, true), None);
         assert!(file.begin_check().is_some());
         // Once it was read back twice at a time, and each read spoilt what the other had.
         assert_eq!(file.answer(Of::Run(1), digest(2), true, BY), Verdict::Wait);
@@ -292,7 +293,7 @@ mod tests {
     fn every_wrong_or_unreadable_sum_is_read_back_when_all_have_come() {
         for wrong in [digest(7), None] {
             let mut file = checking(&[], false);
-            assert_eq!(file.ask_for(BY), Some(vec![Of::Run(0), Of::Run(1)]));
+            assert_eq!(file.ask_for(BY, true), Some(vec![Of::Run(0), Of::Run(1)]));
             let early = file.answer(Of::Run(0), None, true, BY);
             assert_eq!(early, Verdict::AskAgain, "it had its other name");
             assert_eq!(file.answer(Of::Run(0), wrong, false, BY), Verdict::Wait);

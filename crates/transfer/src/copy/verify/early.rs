@@ -9,7 +9,7 @@ use plan::JobId;
 use super::Verify;
 use crate::copy::engine::{End, Engine, Purpose};
 use crate::copy::file::FileId;
-use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
+use crate::sums::{Algorithm, Digest, FileSums, Question, Sum};
 
 /// Where no more than this was asked for in parts, or a quarter, the whole is asked for instead: by
 /// a pipe 64 MiB cost what 400 MiB do without.
@@ -215,20 +215,19 @@ impl Engine<'_> {
         self.verify.far.todo.extend(asks);
     }
 
-    /// The request for a sum of a file that is being copied, and of how many bytes that is.
-    pub(super) fn line_of_moving(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+    /// The question for a sum of a file that is being copied.
+    pub(super) fn question_of_moving(&self, ask: Ask) -> Option<Question> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
         let size = task.size.unwrap_or(u64::MAX);
         let Of::Run(at) = ask.sum else {
-            return Some((whole_request(&task.source), task.size.unwrap_or(0)));
+            return Some(Question::of_whole(&task.source, task.size.unwrap_or(0)));
         };
         let sum = moving.ended.get(at)?;
-        let line = match &moving.temporary {
-            Some(temporary) => request(temporary, Some(&task.target), sum, size),
-            None => request(&task.source, None, sum, size),
-        };
-        Some((line, sum.len))
+        Some(match &moving.temporary {
+            Some(temporary) => Question::of(temporary, Some(&task.target), sum, size),
+            None => Question::of(&task.source, None, sum, size),
+        })
     }
 }

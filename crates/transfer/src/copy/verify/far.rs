@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::READ_BACK;
 use super::checking::Verdict;
 use super::early::{Ask, Of};
@@ -11,8 +13,8 @@ use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{ExecEvent, ExecId, Session};
 use crate::sums::{
-    Algorithm, Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
-    whole_request,
+    Algorithm, Answer, Answers, Digest, OURS, Ours, Program, Question, command, list_command,
+    list_line, script,
 };
 
 /// How long the far end may take to say which program it has.
@@ -24,6 +26,8 @@ const MOST_WORKERS: u32 = 4;
 /// file takes it a few milliseconds, and the next request a round trip. With four of them 512 MiB
 /// took two seconds longer over a path of 114 ms.
 const AHEAD: usize = 64;
+/// The same of longhauls, which do not say how many processors they have.
+const SUMMING: u32 = 2;
 /// Whole files of at most this size go to a program many at a time.
 const SMALL: u64 = 8 << 20;
 /// So many files, or bytes of them, are enough for one.
@@ -51,8 +55,12 @@ pub(super) struct Far {
 enum State {
     #[default]
     Unknown,
-    /// It was asked, for the second time or not.
-    Asking { until: Instant, again: bool },
+    /// It was asked, for the second time or not, whether there is a longhaul or else a program.
+    Asking {
+        until: Instant,
+        again: bool,
+        ours: bool,
+    },
     /// It has this, and so many processors.
     Has(Program, u32),
     /// Files are read back.
@@ -61,10 +69,54 @@ enum State {
 
 struct Worker {
     exec: ExecId,
-    answers: Answers,
+    speaks: Speaks,
     /// And of how many bytes each is.
     asked: VecDeque<(Ask, u64)>,
     watch: Watch,
+}
+
+/// What is spoken with those that make sums.
+enum Speaks {
+    Script(Answers),
+    Sftp(Box<Ours>),
+}
+
+impl Speaks {
+    /// The bytes that ask.
+    fn ask(&mut self, question: &Question) -> Vec<u8> {
+        match self {
+            Self::Script(_) => question.line(),
+            Self::Sftp(ours) => {
+                ours.ask(question);
+                ours.output()
+            }
+        }
+    }
+
+    fn receive(&mut self, bytes: Bytes) -> Result<(), String> {
+        match self {
+            Self::Script(answers) => {
+                answers.receive(&bytes);
+                Ok(())
+            }
+            Self::Sftp(ours) => ours.receive(bytes),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Answer>, String> {
+        match self {
+            Self::Script(answers) => answers.next(),
+            Self::Sftp(ours) => Ok(ours.next()),
+        }
+    }
+
+    /// Of the far end, as far as it says.
+    fn processors(&self) -> u32 {
+        match self {
+            Self::Script(answers) => answers.processors,
+            Self::Sftp(_) => SUMMING,
+        }
+    }
 }
 
 /// A program that was given many whole files.
@@ -95,6 +147,11 @@ impl Far {
             State::Has(program, _) => Some(program),
             _ => None,
         }
+    }
+
+    /// Sums are made by a longhaul.
+    pub(super) fn is_ours(&self) -> bool {
+        self.program() == Some(OURS)
     }
 
     /// Of the far end, as far as it is known.
@@ -159,7 +216,12 @@ impl Engine<'_> {
             return;
         }
         match self.verify.far.state {
-            State::Unknown => self.ask_for_program(false),
+            State::Unknown => self.ask_for_program(false, true),
+            State::Asking {
+                until,
+                again,
+                ours: true,
+            } if Instant::now() >= until => self.ask_for_script(again),
             State::Asking { until, .. } if Instant::now() >= until => {
                 self.no_program("the far end did not say which program it has");
             }
@@ -187,23 +249,46 @@ impl Engine<'_> {
         }
     }
 
-    fn ask_for_program(&mut self, again: bool) {
+    fn ask_for_program(&mut self, again: bool, ours: bool) {
         self.verify.far.state = State::Asking {
             until: Instant::now() + LONGEST_FIND,
             again,
+            ours,
         };
-        self.start_worker();
+        self.start_worker(ours);
     }
 
-    fn start_worker(&mut self) {
+    /// There is no longhaul that makes sums: a program may.
+    fn ask_for_script(&mut self, again: bool) {
+        for worker in std::mem::take(&mut self.verify.far.workers) {
+            if let Some(session) = self.far_session() {
+                session.exec_stop(worker.exec);
+            }
+        }
+        self.ask_for_program(again, false);
+    }
+
+    fn start_worker(&mut self, ours: bool) {
         let exec = self.verify.exec_id();
+        let mut speaks = match ours {
+            true => Speaks::Sftp(Box::new(Ours::new())),
+            false => Speaks::Script(Answers::default()),
+        };
         if let Some(session) = self.far_session() {
-            session.exec(exec, command());
-            session.exec_input(exec, script().into_bytes());
+            match &mut speaks {
+                Speaks::Script(_) => {
+                    session.exec(exec, command());
+                    session.exec_input(exec, script().into_bytes());
+                }
+                Speaks::Sftp(ours) => {
+                    session.exec_sums(exec);
+                    session.exec_input(exec, ours.output());
+                }
+            }
         }
         self.verify.far.workers.push(Worker {
             exec,
-            answers: Answers::default(),
+            speaks,
             asked: VecDeque::new(),
             watch: Watch::default(),
         });
@@ -246,12 +331,12 @@ impl Engine<'_> {
             let Some(checking) = self.verify.files.get_mut(&id) else {
                 continue;
             };
-            let Some(asks) = checking.ask_for(program.algorithm) else {
+            let Some(asks) = checking.ask_for(program.algorithm, program != OURS) else {
                 self.read_back(id);
                 continue;
             };
             let one = checking.is_one_sum() && checking.seen.size <= SMALL;
-            if one && list_line(&checking.path).is_some() {
+            if one && program != OURS && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
             } else if checking.is_right() {
@@ -275,7 +360,8 @@ impl Engine<'_> {
         let far = &self.verify.far;
         let asked: usize = far.workers.iter().map(|w| w.asked.len()).sum();
         if far.workers.len() < most && asked + far.todo.len() > far.workers.len() {
-            self.start_worker();
+            let ours = far.is_ours();
+            self.start_worker(ours);
         }
         loop {
             let far = &mut self.verify.far;
@@ -287,16 +373,18 @@ impl Engine<'_> {
             let Some(ask) = far.todo.pop_front() else {
                 return;
             };
-            let Some((line, len)) = self.line_of(ask) else {
+            let Some(question) = self.question_of(ask) else {
                 continue;
             };
             let far = &mut self.verify.far;
-            if let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) {
-                worker.watch.asked(len, worker.asked.is_empty());
-                worker.asked.push_back((ask, len));
-            }
+            let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) else {
+                return;
+            };
+            worker.watch.asked(question.len, worker.asked.is_empty());
+            worker.asked.push_back((ask, question.len));
+            let bytes = worker.speaks.ask(&question);
             if let Some(session) = self.far_session() {
-                session.exec_input(exec, line);
+                session.exec_input(exec, bytes);
             }
         }
     }
@@ -309,19 +397,19 @@ impl Engine<'_> {
         }
     }
 
-    /// The request for a sum, and of how many bytes that is; `None` where nobody waits for it.
-    fn line_of(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+    /// The question for a sum; `None` where nobody waits for it.
+    fn question_of(&self, ask: Ask) -> Option<Question> {
         if let Some(checking) = self.verify.files.get(&ask.file)
             && checking.attempt == ask.attempt
         {
             let Of::Run(at) = ask.sum else {
-                return Some((whole_request(&checking.path), checking.seen.size));
+                return Some(Question::of_whole(&checking.path, checking.seen.size));
             };
             let sum = checking.seen.sums.get(at)?;
-            let line = request(&checking.path, None, sum, checking.seen.size);
-            return Some((line, sum.len));
+            let size = checking.seen.size;
+            return Some(Question::of(&checking.path, None, sum, size));
         }
-        self.line_of_moving(ask)
+        self.question_of_moving(ask)
     }
 
     fn start_list(&mut self, program: Program) {
@@ -382,15 +470,21 @@ impl Engine<'_> {
         };
         match event {
             ExecEvent::Output(bytes) => {
-                self.verify.far.workers[at].answers.receive(&bytes);
+                let received = self.verify.far.workers[at].speaks.receive(bytes);
                 self.take_answers(id);
+                if let Err(why) = received {
+                    self.worker_over(id, why);
+                }
             }
             ExecEvent::Over(how) => {
                 // Without a status the connection began anew under it.
-                let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
-                if asks && how == Ok(None) {
+                if let State::Asking {
+                    again: false, ours, ..
+                } = self.verify.far.state
+                    && how == Ok(None)
+                {
                     self.verify.far.workers.clear();
-                    return self.ask_for_program(true);
+                    return self.ask_for_program(true, ours);
                 }
                 let ended = "no command that makes sums can be run there".to_owned();
                 self.worker_over(id, how.err().unwrap_or(ended));
@@ -404,10 +498,10 @@ impl Engine<'_> {
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
                 return;
             };
-            match worker.answers.next() {
+            match worker.speaks.next() {
                 Ok(None) => return,
                 Ok(Some(Answer::Program(program))) => {
-                    let processors = worker.answers.processors;
+                    let processors = worker.speaks.processors();
                     self.has_program(program, processors);
                 }
                 Ok(Some(Answer::NoProgram)) => {
@@ -433,6 +527,9 @@ impl Engine<'_> {
         tracing::info!("the far end makes sums by {}", program.name);
         self.verify.far.state = State::Has(program, processors);
         if let Some(ledger) = &self.verify.ledger {
+            if program == OURS {
+                ledger.choose_runs();
+            }
             ledger.choose(Some(program.algorithm));
         }
         if let Some(verified) = &mut self.summary.verified {
@@ -455,6 +552,12 @@ impl Engine<'_> {
             session.exec_stop(exec);
         }
         match self.verify.far.state {
+            State::Asking {
+                ours: true, again, ..
+            } => {
+                tracing::debug!("no longhaul makes sums: {why}");
+                self.ask_for_script(again);
+            }
             State::Asking { .. } => self.no_program(&why),
             State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
             // There is no channel for more of them.
