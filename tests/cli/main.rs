@@ -1,6 +1,7 @@
 //! The command line, as a person or a script meets it.
 
 mod accounts;
+mod bench;
 mod both_ends;
 mod certificates;
 mod clients;

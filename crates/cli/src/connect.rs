@@ -13,13 +13,14 @@ use plan::Pack;
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, FarUse, Look, SharedPrompt, Surroundings};
+use transfer::connect::{self, Facts, FarUse, Look, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, CopyRequest, HostId, Place};
 use transfer::memory::Memories;
+use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
 use transfer::prompt::{Batch, Person};
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
-use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
+use transfer::session::{RawLink, Reach, Session, SessionOptions, ssh_arguments};
 use transfer::sums::Ledger;
 use transfer::{pace, sample};
 
@@ -42,6 +43,19 @@ pub(crate) struct Hosts {
     ledger: Option<Arc<Ledger>>,
     /// What is sent from here, and where to.
     sent: Option<(HostId, Vec<PathBuf>)>,
+    /// Where copies are made to be measured.
+    measured: Option<Measured>,
+}
+
+/// How sessions are made for a measurement.
+#[derive(Clone)]
+pub(crate) struct Measured {
+    /// Whether a longhaul there packs data.
+    pub(crate) pack: Pack,
+    /// What is remembered of hosts is used and kept: else every login is as the first.
+    pub(crate) remembers: bool,
+    /// Told of each connection.
+    pub(crate) opened: Arc<dyn Fn(&Facts) + Send + Sync>,
 }
 
 impl Hosts {
@@ -53,6 +67,15 @@ impl Hosts {
             flags,
             output,
             ledger,
+            measured: None,
+        }
+    }
+
+    /// The same hosts for a measurement.
+    pub(crate) fn measured(self, measured: Measured) -> Self {
+        Self {
+            measured: Some(measured),
+            ..self
         }
     }
 
@@ -121,6 +144,18 @@ impl Hosts {
         Ok(placed.sent)
     }
 
+    /// Keeps what was measured of a host, for copies to and from it.
+    pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
+        let user = LocalUser::current();
+        let memories = Memories::of_user(user.home.as_deref());
+        let destination = self.hosts.get(host.0);
+        let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
+        if let (Some(memories), Some(Ok(config))) = (memories, config) {
+            connect::remember_findings(&config, &memories, findings).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Which one was sent to a host, if one was.
     pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
         let user = LocalUser::current();
@@ -145,10 +180,11 @@ impl Hosts {
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
-            pack: match self.flags.compress {
-                Some(When::Always) => Pack::Always,
-                Some(When::Never) => Pack::Never,
-                Some(When::Auto) | None => Pack::Auto,
+            pack: match (&self.measured, self.flags.compress) {
+                (Some(measured), _) => measured.pack,
+                (None, Some(When::Always)) => Pack::Always,
+                (None, Some(When::Never)) => Pack::Never,
+                (None, Some(When::Auto) | None) => Pack::Auto,
             },
             ledger: self.ledger.clone(),
             ..SessionOptions::default()
@@ -227,9 +263,14 @@ impl Hosts {
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
         let login = config.user.clone();
+        let measured = self.measured.clone();
+        let remembers = measured.as_ref().is_none_or(|m| m.remembers);
         let around = Surroundings {
             prompt,
             opened: Arc::new(move |facts| {
+                if let Some(measured) = &measured {
+                    (measured.opened)(&facts);
+                }
                 let name = Name(host.clone().into_bytes());
                 output.decided(facts.decisions.into_iter().map(|decision| Decision {
                     host: Some(name.clone()),
@@ -247,7 +288,7 @@ impl Hosts {
                     guessed: facts.guessed,
                 });
             }),
-            memories: Memories::of_user(user.home.as_deref()),
+            memories: Memories::of_user(user.home.as_deref()).filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
@@ -265,8 +306,10 @@ impl Hosts {
         };
         let (link, again) =
             self.until_cancelled(cancel, move || connect::connect(config, &around))?;
+        // What is measured is over when its connection is: one that was lost is no figure.
+        let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
-            reach: Some(Arc::new(again)),
+            reach: (!alone).then(|| Arc::new(again) as Arc<dyn Reach>),
             ..self.options()
         };
         Session::start(Box::new(link), options)

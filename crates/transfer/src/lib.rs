@@ -2,6 +2,7 @@
 //! trees, and the copy that is made of them; who the hosts and the user are.
 
 pub mod agent;
+pub mod bench;
 pub mod bootstrap;
 pub mod cancel;
 pub mod config;

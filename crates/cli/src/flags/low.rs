@@ -1,5 +1,6 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod benching;
 mod dialing;
 mod wrapping;
 
@@ -16,6 +17,7 @@ use transfer::connect::FarUse;
 use transfer::copy::Delta;
 use transfer::sums::Wants;
 
+pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
@@ -45,6 +47,8 @@ pub(crate) enum LowArgs {
     SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
+    /// `longhaul bench`.
+    Bench(Box<BenchArgs>),
     /// `longhaul wrap`.
     Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
@@ -281,6 +285,7 @@ pub(crate) fn parse(
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),

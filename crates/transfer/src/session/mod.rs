@@ -3,6 +3,7 @@
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
 //! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
 
+mod ask;
 mod connections;
 mod decisions;
 mod driver;
