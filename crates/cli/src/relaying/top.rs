@@ -60,7 +60,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
     };
     signals::watch(first, || show(END)).map_err(|e| format!("signals can't be caught: {e}"))?;
     let mut last = status(address)?;
-    let mut gone = None;
+    let mut gone: Option<String> = None;
     show(BEGIN);
     while !OVER.load(Ordering::Acquire) {
         let (columns, rows) = tcgetwinsize(io::stdout()).map_or((80, 24), |window| {

@@ -112,7 +112,7 @@ fn takes(flag: &Flag<RelayArgs>) -> String {
     match flag.takes {
         Takes::Nothing | Takes::Repeats => "true or false".to_owned(),
         Takes::Value("N") => "N".to_owned(),
-        Takes::Value(name) => format!("\"{name}\""),
+        Takes::Value(name) | Takes::OptionalValue(name) => format!("\"{name}\""),
         Takes::Values(name) => format!("[\"{name}\", ...]"),
         Takes::Choice(_, choices) | Takes::OptionalChoice(_, choices) => {
             let choices = choices.iter().map(|choice| format!("\"{choice}\""));
