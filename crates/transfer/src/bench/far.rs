@@ -88,10 +88,9 @@ const USED: &str = "n=; t=$PPID; read -r n </proc/$t/comm || exit; \
 
 fn words<'a>(said: &'a str, of: &str) -> Option<Vec<&'a str>> {
     let lines = said.lines().filter_map(|line| line.strip_prefix(LINE));
-    let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
     words
-        .filter(|words| words.first() == Some(&of))
-        .last()
+        .rfind(|words| words.first() == Some(&of))
         .map(|words| words.into_iter().skip(1).collect())
 }
 

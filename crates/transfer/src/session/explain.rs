@@ -73,7 +73,7 @@ impl Driver {
         let connections = self.connections.len() as u32;
         let choice = Choice::Lanes {
             connections: report.map_or(connections, |r| r.connections),
-            channels: report.map_or(lanes.div_ceil(connections.max(1)), |r| r.channels),
+            channels: report.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
             limiter: report.map(|r| r.limiter),
             tried,
             learned: begun,
