@@ -6,6 +6,7 @@ mod allocator;
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod fork;
+mod holes;
 mod ignored;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -21,12 +22,14 @@ mod tune;
 mod umask;
 mod usage;
 mod workers;
+mod xattr;
 
 pub use allocator::give_back_memory;
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
 pub use fork::{Forked, forget_children, fork};
+pub use holes::{next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
@@ -45,3 +48,4 @@ pub use tune::{
 pub use umask::umask;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::Workers;
+pub use xattr::{XattrsOf, read_xattrs, replace_xattrs};

@@ -4,6 +4,7 @@
 mod connection;
 mod copying;
 mod dial;
+mod keeping;
 mod lab;
 mod output;
 mod refused;
@@ -15,9 +16,15 @@ use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
-    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
-        .into_iter()
-        .flatten()
+    [
+        copying::ROWS,
+        keeping::ROWS,
+        connection::ROWS,
+        output::ROWS,
+        refused::ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.

@@ -213,6 +213,7 @@ impl Fs {
             owner: Some(node.owner),
             permissions: Some(kind | node.mode),
             times: Some(node.times),
+            ..Attrs::default()
         })
     }
 

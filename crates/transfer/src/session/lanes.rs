@@ -199,6 +199,7 @@ impl Driver {
         config.openssh = peer.openssh;
         config.ours = served || straight;
         config.pack = self.options.pack;
+        config.told = self.options.told;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
