@@ -242,7 +242,8 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        let busy = self.jobs.len() + self.tree.held() + self.keeper.waiting();
+        let waiting = self.keeper.waiting() + self.hard_links.waiting();
+        let busy = self.jobs.len() + self.tree.held() + waiting;
         busy < WINDOW && self.relay_has_room() && self.verify.has_room()
     }
 
@@ -371,7 +372,7 @@ impl<'a> Engine<'a> {
         self.tree.drop_held();
         self.places.clear();
         self.owners.drop_waiting();
-        self.hard_links.drop_waiting();
+        self.hard_links.forget();
         self.keeper.drop_waiting();
         self.stop_verifying();
     }

@@ -13,7 +13,11 @@ use crate::walk::local_path;
 
 /// The files of which more names may come, by file system and number.
 #[derive(Debug, Default)]
-pub(super) struct HardLinks(BTreeMap<(u64, u64), Names>);
+pub(super) struct HardLinks {
+    files: BTreeMap<(u64, u64), Names>,
+    /// Items that wait for the first name of theirs.
+    waiting: usize,
+}
 
 #[derive(Debug, Default)]
 struct Names {
@@ -28,11 +32,12 @@ struct Names {
 impl HardLinks {
     /// Names that come later are of other files: the source is another.
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
-    pub(super) fn drop_waiting(&mut self) {
-        self.0.clear();
+    /// Items that wait for the first name of their file.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 }
 
@@ -53,7 +58,7 @@ impl Engine<'_> {
         let Some(link) = self.link_of(&item) else {
             return Some(item);
         };
-        let names = self.hard_links.0.entry(key(&link)).or_default();
+        let names = self.hard_links.files.entry(key(&link)).or_default();
         names.found = names.found.saturating_add(1);
         if names.found == 1 {
             return Some(item);
@@ -62,11 +67,14 @@ impl Engine<'_> {
             Some(of) => {
                 if names.found >= link.names {
                     // No more will come.
-                    self.hard_links.0.remove(&key(&link));
+                    self.hard_links.files.remove(&key(&link));
                 }
                 self.make_hard_link(item, of);
             }
-            None => names.waiting.push(item),
+            None => {
+                names.waiting.push(item);
+                self.hard_links.waiting += 1;
+            }
         }
         None
     }
@@ -74,13 +82,14 @@ impl Engine<'_> {
     /// The first name of a file stands at `target`.
     pub(super) fn link_others(&mut self, link: Option<Link>, target: &[u8]) {
         let Some(link) = link else { return };
-        let Some(names) = self.hard_links.0.get_mut(&key(&link)) else {
+        let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
             return;
         };
         let waiting = std::mem::take(&mut names.waiting);
+        self.hard_links.waiting -= waiting.len();
         names.stands = Some(target.to_vec());
         if names.found >= link.names {
-            self.hard_links.0.remove(&key(&link));
+            self.hard_links.files.remove(&key(&link));
         }
         for item in waiting {
             self.make_hard_link(item, target.to_vec());
@@ -90,13 +99,14 @@ impl Engine<'_> {
     /// The first name of a file was not copied: the next one is.
     pub(super) fn link_failed(&mut self, link: Option<Link>) {
         let Some(link) = link else { return };
-        let Some(names) = self.hard_links.0.get_mut(&key(&link)) else {
+        let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
             return;
         };
         match names.waiting.is_empty() {
-            true => drop(self.hard_links.0.remove(&key(&link))),
+            true => drop(self.hard_links.files.remove(&key(&link))),
             false => {
                 let next = names.waiting.remove(0);
+                self.hard_links.waiting -= 1;
                 self.begin_file(next);
             }
         }

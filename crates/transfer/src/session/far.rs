@@ -383,7 +383,9 @@ impl Driver {
             state,
             State::Stock(_) | State::Server | State::Unknown(false)
         );
-        if far.ours.get().is_some() || stays && self.ends.server.get().is_some() {
+        // Lanes of the stock server whose places are being taken get jobs until they are.
+        let moved = far.ours.get().is_some() && self.far.asked.is_empty();
+        if moved || stays && self.ends.server.get().is_some() {
             far.settled.store(true, Ordering::Release);
             let _ = self.ends.events.send(SessionEvent::Settled);
         }
