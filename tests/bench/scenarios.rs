@@ -49,6 +49,8 @@ pub(crate) struct Scenario {
     served: bool,
     /// `longhaul dial` takes part, beside what reaches the host by itself.
     dialed: bool,
+    /// `longhaul wrap` takes part, beside what runs by itself.
+    wrapped: bool,
     /// The tool that is asked for something.
     pub(crate) ours: &'static str,
     cipher: Option<&'static str>,
@@ -78,6 +80,7 @@ const PLAIN: Scenario = Scenario {
     reference_cc: None,
     served: false,
     dialed: false,
+    wrapped: false,
     ours: "longhaul",
     cipher: None,
     plain: false,
@@ -390,6 +393,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..POLICED
     },
     Scenario {
+        name: "policed-uplink-wrap",
+        about: "The same: OpenSSH's scp as it is, and by longhaul wrap.",
+        dscp: Some("cs1"),
+        wrapped: true,
+        ways: UP,
+        quick: Quick::No,
+        ours: "scp wrapped",
+        asked: &[Asked::Times(10.0, "scp")],
+        ..POLICED
+    },
+    Scenario {
         name: "loss-dial",
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, BBR permitted though not the \
                 default: rsync as it is, and through longhaul dial.",
@@ -569,6 +583,7 @@ impl Scenario {
             reference_cc: self.reference_cc,
             served: self.served,
             dialed: self.dialed,
+            wrapped: self.wrapped,
             through: &[],
             cipher: self.cipher,
             plain: self.plain,

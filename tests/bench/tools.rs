@@ -33,6 +33,8 @@ pub(crate) struct Ask {
     pub(crate) served: bool,
     /// `longhaul dial` takes part.
     pub(crate) dialed: bool,
+    /// `longhaul wrap` takes part.
+    pub(crate) wrapped: bool,
     /// What ssh is told before all else.
     pub(crate) through: &'static [&'static str],
     /// Instead of each tool's own choice.
@@ -250,6 +252,16 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "scp wrapped",
+        programs: &["scp", "ssh", "longhaul"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: false,
+        command: wrapped,
+        more: &[],
+    },
+    Tool {
         name: "mscp",
         programs: &["mscp"],
         version: &["-h"],
@@ -375,6 +387,15 @@ fn by_dial(ask: &Ask, through: &'static [&'static str], command: fn(&Ask) -> Wor
         true => command(&Ask { through, ..*ask }),
         false => Err("the race here is without a ProxyCommand"),
     }
+}
+
+fn wrapped(ask: &Ask) -> Words {
+    if !ask.wrapped {
+        return Err("the race here is without longhaul wrap");
+    }
+    let mut command = words(&["longhaul", "wrap"], [""; 0]);
+    command.extend(scp(ask)?);
+    Ok(command)
 }
 
 /// What ssh and its kin are told.

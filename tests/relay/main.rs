@@ -6,6 +6,7 @@ mod asking;
 mod ends;
 mod entrances;
 mod limits;
+mod pair;
 mod plain;
 mod ssh;
 mod tls;

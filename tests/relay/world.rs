@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -24,9 +25,18 @@ pub(crate) struct Relay {
 impl Relay {
     /// `longhaul relay WORDS`, once it listens.
     pub(crate) fn start(words: &[&str]) -> Self {
+        Self::start_with(words, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn start_with(words: &[&str], variables: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(longhaul());
         command.arg("relay").args(words);
         let mut child = command
+            // Keys are those that a test names.
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .env("XDG_STATE_HOME", "/nonexistent")
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -6,9 +6,11 @@
 //! themselves are tested: what scp cannot do is left out then.
 
 pub mod both_ends;
+pub mod facing;
 pub mod interrupted;
 pub mod processes;
 pub mod round_trips;
+pub mod wrapped;
 
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};

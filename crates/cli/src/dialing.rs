@@ -9,17 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
-use sys::Tuning;
+use sys::{Tuning, far};
 use transfer::connect::{Dial, Family, pass_socket};
 use transfer::escape;
 
 use crate::congestion;
 use crate::exit::Exit;
 use crate::flags::low::{self, DialArgs, When};
-
-/// Below this round trip a host is near: its losses are few and repaired at once, and the system's
-/// own congestion control is as good.
-const FAR: Duration = Duration::from_millis(4);
 
 /// What is read at once.
 const PIECE: usize = 256 * 1024;
@@ -85,9 +81,9 @@ fn tell(why: &str, exit: Exit) -> Exit {
 /// BBR where the host is far and the kernel permits it: CUBIC takes each lost packet for congestion,
 /// and nobody is there any more to look at losses when they come.
 fn suit_the_path(stream: &TcpStream) {
-    let far = sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= FAR);
-    if far {
-        let _ = sys::set_congestion_control(stream, "bbr");
+    let far = Duration::from_micros(far::LOSSES_US.into());
+    if sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= far) {
+        let _ = sys::set_congestion_control(stream, far::CONGESTION);
     }
 }
 

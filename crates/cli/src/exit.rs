@@ -65,6 +65,22 @@ pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
     ("2", "usage: the command line makes no sense"),
 ];
 
+/// Those of `longhaul wrap`.
+pub(crate) const WRAP: &[(&str, &str)] = &[
+    (
+        "...",
+        "that of the program; with --report, 128 and the number of the signal that ended it",
+    ),
+    ("1", "with --check: the program cannot be wrapped"),
+    ("2", "usage: the command line makes no sense"),
+    (
+        "125",
+        "the library is not there, or something else is missing; it says what",
+    ),
+    ("126", "the program cannot be wrapped, or not be run"),
+    ("127", "there is no such program"),
+];
+
 /// Those of `longhaul relay`.
 pub(crate) const RELAY: &[(&str, &str)] = &[
     (

@@ -18,6 +18,7 @@ mod relaying;
 mod serving;
 mod signals;
 mod ssh_config;
+mod wrapping;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -61,6 +62,10 @@ fn main() -> ExitCode {
         Ok(LowArgs::Serve(args)) => serving::run(&args),
         Ok(LowArgs::Dial(args)) => dialing::run(&args),
         Ok(LowArgs::SshConfig(args)) => ssh_config::run(&args),
+        Ok(LowArgs::Wrap(args)) => match wrapping::run(&args) {
+            Ok(code) => return code,
+            Err(error) => usage(&error),
+        },
         Ok(LowArgs::Relay(args)) => match relaying::run(&args) {
             Ok(exit) => exit,
             Err(error) => usage(&error),

@@ -1,5 +1,7 @@
 //! `longhaul relay`: connections of other programs, moved between two legs.
 
+mod facing;
+
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::ToSocketAddrs as _;
@@ -25,6 +27,8 @@ use crate::{failed, signals};
 
 /// What haproxy and DeleGate hold is a tenth of it; what one splice(2) moves grows with it.
 const BUFFER: usize = 256 << 10;
+/// What the kernel holds of a leg of a pair: what it has taken, no other leg can carry.
+const UNSENT: u32 = 256 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Long enough for a server that thinks before it answers.
 const HALF: Duration = Duration::from_secs(15 * 60);
@@ -60,8 +64,13 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .entrance
         .parse()
         .map_err(|e| format!("{}: it {e}", args.entrance))?;
-    let speaks = speaks(args, &entrance)?;
+    let mut speaks = speaks(args, &entrance)?;
     let targets = targets(args, &speaks)?;
+    let pairs = speaks.pair || targets.iter().any(Target::is_pair);
+    let facing = pairs.then(|| facing::settle(&args.pair)).transpose()?;
+    if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
+        speaks.tls = Some(facing.entrance());
+    }
     let permit = |text: &String| {
         let permit: Result<Permit, String> = text.parse();
         permit.map_err(|why| format!("--to: '{}' {why}", text.escape_debug()))
@@ -88,8 +97,8 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .iter()
         .map(network)
         .collect::<Result<Vec<_>, _>>()?;
-    // Whoever has proved a name is nobody in particular no more.
-    if allow.is_empty() && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
+    // Whoever has proved a name or a key is nobody in particular no more.
+    if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
         is_for_this_machine(&entrance.place)?;
     }
     let probes = match &args.keepalive {
@@ -112,7 +121,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
             keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
             congestion: args.congestion.clone(),
             probes,
-            notsent_lowat: args.notsent_lowat,
+            notsent_lowat: args.notsent_lowat.or(pairs.then_some(UNSENT)),
             pacing: args.rate.map(|rate| rate.bytes()),
             mptcp: args.mptcp,
             bind: args.bind,
@@ -128,6 +137,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         speaks,
         permits,
         tls_client,
+        facing,
         entry_timeout: args.entry_timeout.unwrap_or(CONNECT),
         limits: Limits {
             connections,
@@ -142,7 +152,9 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
 fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
     let target = |text: &String| {
         let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
-        no_words(text, &target.words, &["tls", "proxy", "proxy1", "proxy2"])?;
+        let words = ["tls", "proxy", "proxy1", "proxy2", "pair"];
+        no_words(text, &target.words, &words)?;
+        is_pair_possible(text, &target.place, &target.words)?;
         Ok::<_, String>(target)
     };
     let targets = args.targets.iter().map(target);
@@ -162,8 +174,9 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
     no_words(
         &args.entrance,
         &entrance.words,
-        &["proxy", "tls", "socks5", "http"],
+        &["proxy", "tls", "socks5", "http", "pair"],
     )?;
+    is_pair_possible(&args.entrance, &entrance.place, &entrance.words)?;
     let has = |word: &str| entrance.words.iter().any(|own| own == word);
     let asks = match (has("socks5"), has("http")) {
         (true, true) => return Err(format!("{}: it is socks5 or http", args.entrance)),
@@ -177,8 +190,20 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
     Ok(Speaks {
         proxy: has("proxy"),
         tls: has("tls").then(|| args.tls.server()).transpose()?,
+        pair: has("pair"),
         asks,
     })
+}
+
+/// The halves of a pair connect by TCP, and speak TLS of their own.
+fn is_pair_possible(operand: &str, place: &Place, words: &[String]) -> Result<(), String> {
+    let has = |word: &str| words.iter().any(|own| own == word);
+    let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
+    match (has("pair"), place, other) {
+        (false, ..) | (true, Place::Tcp { .. }, None) => Ok(()),
+        (true, _, Some(other)) => Err(format!("{operand}: it is pair or {other}")),
+        (true, _, None) => Err(format!("{operand}: the halves of a pair connect by TCP")),
+    }
 }
 
 fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), String> {
@@ -279,10 +304,19 @@ fn patient(stream: BorrowedFd<'_>, mode: OFlags) -> io::Result<OwnedFd> {
 }
 
 fn listen(args: &RelayArgs, relay: Relay) -> Result<(), String> {
-    raise_descriptors(relay.limits.connections);
+    // A pair has several for one of a client's.
+    let legs = if relay.facing.is_some() { 4 } else { 1 };
+    raise_descriptors(relay.limits.connections.saturating_mul(legs));
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores);
+    let fingerprint = relay
+        .facing
+        .as_ref()
+        .map(|facing| facing.fingerprint().to_owned());
     let relays = Relays::start(vec![relay], threads).map_err(|e| e.to_string())?;
+    if let Some(fingerprint) = fingerprint {
+        tracing::info!("our key for pairs is {fingerprint}");
+    }
     let handle = relays.handle();
     let wrong = |e: io::Error| format!("the relay cannot start: {e}");
     signals::watch(move || handle.drain(), || {}).map_err(wrong)?;

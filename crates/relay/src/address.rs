@@ -88,6 +88,11 @@ impl Target {
         self.words.iter().any(|word| word == "tls")
     }
 
+    /// Whether it is the other half of a pair.
+    pub fn is_pair(&self) -> bool {
+        self.words.iter().any(|word| word == "pair")
+    }
+
     /// The PROXY header that it is sent, if any.
     pub fn proxy(&self) -> Option<Version> {
         self.words.iter().find_map(|word| match word.as_str() {

@@ -8,6 +8,7 @@
 
 mod address;
 pub mod entry;
+pub mod facing;
 mod network;
 mod pump;
 mod server;

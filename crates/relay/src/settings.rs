@@ -7,6 +7,7 @@ use sys::Tuning;
 
 use crate::address::{Entrance, Target};
 use crate::entry::permit::Permit;
+use crate::facing::Facing;
 use crate::network::Network;
 use crate::sockopt::SockOpts;
 use crate::tls::{TlsClient, TlsServer};
@@ -42,6 +43,8 @@ pub struct Relay {
     pub permits: Vec<Permit>,
     /// For targets with which TLS is spoken.
     pub tls_client: Option<TlsClient>,
+    /// For entrances and targets that are the other half of a pair.
+    pub facing: Option<Facing>,
     /// For what is said before bytes, TLS handshakes included.
     pub entry_timeout: Duration,
 }
@@ -53,6 +56,8 @@ pub struct Speaks {
     pub proxy: bool,
     /// TLS.
     pub tls: Option<TlsServer>,
+    /// They are legs of a pair, within TLS.
+    pub pair: bool,
     /// A request that says where they want to go.
     pub asks: Option<Asks>,
 }

@@ -43,7 +43,7 @@ pub struct TlsServer {
 #[derive(Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
-    name: Option<ServerName<'static>>,
+    pub(crate) name: Option<ServerName<'static>>,
 }
 
 impl fmt::Debug for TlsServer {

@@ -4,6 +4,7 @@
 mod allocator;
 #[cfg(target_os = "linux")]
 mod descriptors;
+pub mod far;
 #[cfg(target_os = "linux")]
 mod fork;
 mod holes;

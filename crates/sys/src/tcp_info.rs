@@ -3,6 +3,9 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use crate::far::tcp_info as at;
+
 /// TCP_INFO (tcp(7), `struct tcp_info` of linux/tcp.h), as far as it is of use. What an older
 /// kernel does not tell is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,22 +56,22 @@ pub struct TcpInfo {
 #[cfg(target_os = "linux")]
 pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     let raw = linux::read(socket)?;
-    let us = |at| Duration::from_micros(raw.u32(at).into());
-    let long_us = |at| Duration::from_micros(raw.u64(at));
+    let us = |offset| Duration::from_micros(raw.u32(offset).into());
+    let long_us = |offset| Duration::from_micros(raw.u64(offset));
     Some(TcpInfo {
         snd_mss: raw.u32(16),
         unacked: raw.u32(24),
-        rtt: us(68),
+        rtt: us(at::RTT),
         snd_ssthresh: raw.u32(76),
         snd_cwnd: raw.u32(80),
         rcv_rtt: us(92),
         rcv_space: raw.u32(96),
-        total_retrans: raw.u32(100),
-        bytes_acked: raw.u64(120),
-        bytes_received: raw.u64(128),
+        total_retrans: raw.u32(at::TOTAL_RETRANS),
+        bytes_acked: raw.u64(at::BYTES_ACKED),
+        bytes_received: raw.u64(at::BYTES_RECEIVED),
         notsent_bytes: raw.u32(144),
         // The kernel says ~0 before the first measurement.
-        min_rtt: Some(raw.u32(148))
+        min_rtt: Some(raw.u32(at::MIN_RTT))
             .filter(|us| *us != u32::MAX)
             .map(|us| Duration::from_micros(us.into()))
             .unwrap_or_default(),

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use crate::far::NOTSENT_LOWAT;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// What to set.
@@ -62,11 +63,6 @@ pub struct Buffers {
     /// SO_RCVBUF.
     pub receive: Option<usize>,
 }
-
-/// Unsent bytes the kernel holds for us before it stops taking more. Below it the congestion
-/// window is never starved (bytes in flight do not count), above it memory only waits, and what
-/// is urgent waits behind it.
-const NOTSENT_LOWAT: u32 = 1 << 20;
 
 /// From this round trip on a window is paced. Below it slow start is over in no time, and the
 /// kernel's timers cost more than bursts do.

@@ -3,6 +3,9 @@
 //! Nothing in here is secret and nothing is trusted: a wrong guess costs a round trip, never
 //! safety. What is sent early on the strength of it is bound to the host key in it.
 
+pub mod findings;
+pub mod processor;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,7 +17,10 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use plan::{Direction, Learned};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use findings::Findings;
 
 /// Older knowledge is dropped.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -52,6 +58,9 @@ pub struct HostMemory {
     /// When no connection could go straight to it, in seconds of UNIX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
+    /// What was measured on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub findings: Option<Findings>,
 }
 
 /// What was found of a longhaul at the far end.
@@ -117,11 +126,7 @@ pub struct Memories {
 impl Memories {
     /// `$XDG_CACHE_HOME/longhaul/hosts`, or under `~/.cache`. `None` without a home.
     pub fn of_user(home: Option<&Path>) -> Option<Self> {
-        let cache = std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|p| p.is_absolute())
-            .or_else(|| home.map(|h| h.join(".cache")))?;
-        Some(Self::at(cache.join("longhaul").join("hosts")))
+        Some(Self::at(cache(home)?.join("hosts")))
     }
 
     /// In `folder`, which is created when first needed.
@@ -132,16 +137,7 @@ impl Memories {
     /// What is remembered. A file that is missing, too old, damaged or of another format is no
     /// memory; `now` decides its age.
     pub fn load(&self, host: &str, port: u16, user: &str, now: SystemTime) -> Option<HostMemory> {
-        let file = OpenOptions::new()
-            .read(true)
-            .open(self.file(host, port, user))
-            .ok()?;
-        let mut text = Vec::new();
-        file.take(MAX_FILE + 1).read_to_end(&mut text).ok()?;
-        if text.len() as u64 > MAX_FILE {
-            return None;
-        }
-        let stored: Stored = serde_json::from_slice(&text).ok()?;
+        let stored: Stored = read(&self.file(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
@@ -169,26 +165,26 @@ impl Memories {
             stored: seconds(now),
             memory: memory.clone(),
         };
-        let text = serde_json::to_vec_pretty(&stored)?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)?;
-        static WRITES: AtomicU64 = AtomicU64::new(0);
-        let target = self.file(host, port, user);
-        let write = WRITES.fetch_add(1, Ordering::Relaxed);
-        let temporary = target.with_extension(format!("{}-{write}", std::process::id()));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| fs::rename(&temporary, &target));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written
+        replace(&self.folder, &self.file(host, port, user), &stored)
+    }
+
+    /// Changes what is remembered of a host, if anything is, as `change` says; false where nothing
+    /// is: of a host that nobody has logged in to, nothing is kept.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn change(
+        &self,
+        (host, port, user): (&str, u16, &str),
+        now: SystemTime,
+        change: impl FnOnce(&mut HostMemory),
+    ) -> io::Result<bool> {
+        let Some(mut memory) = self.load(host, port, user, now) else {
+            return Ok(false);
+        };
+        change(&mut memory);
+        self.store(host, port, user, &memory, now)?;
+        Ok(true)
     }
 
     /// Forgets, as when the host key changed or an early authentication failed.
@@ -198,11 +194,57 @@ impl Memories {
 
     fn file(&self, host: &str, port: u16, user: &str) -> PathBuf {
         // NUL cannot be in any of them.
-        let name = format!("{host}\0{port}\0{user}");
-        let hash = digest::digest(&digest::SHA256, name.as_bytes());
-        let name = URL_SAFE_NO_PAD.encode(hash.as_ref().get(..18).unwrap_or_default());
-        self.folder.join(format!("{name}.json"))
+        self.folder.join(file_name(&format!("{host}\0{port}\0{user}")))
     }
+}
+
+/// `$XDG_CACHE_HOME/longhaul`, or under `~/.cache`. `None` without a home.
+fn cache(home: Option<&Path>) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .or_else(|| home.map(|h| h.join(".cache")))?;
+    Some(cache.join("longhaul"))
+}
+
+fn file_name(of: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, of.as_bytes());
+    let name = URL_SAFE_NO_PAD.encode(hash.as_ref().get(..18).unwrap_or_default());
+    format!("{name}.json")
+}
+
+/// What a file holds; nothing where it is missing, damaged or too large to be ours.
+fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
+    let file = OpenOptions::new().read(true).open(file).ok()?;
+    let mut text = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut text).ok()?;
+    match text.len() as u64 > MAX_FILE {
+        true => None,
+        false => serde_json::from_slice(&text).ok(),
+    }
+}
+
+/// Whoever reads `target` at the same time sees the old file or the new one, whole.
+fn replace(folder: &Path, target: &Path, content: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(content)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let write = WRITES.fetch_add(1, Ordering::Relaxed);
+    let temporary = target.with_extension(format!("{}-{write}", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(&text))
+        .and_then(|()| fs::rename(&temporary, target));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
 }
 
 fn seconds(time: SystemTime) -> u64 {

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
 use crate::flags::table::{
-    bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+    bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
 };
 
 /// Under which clap keeps sources and destination.
@@ -37,6 +37,7 @@ pub(crate) fn command() -> Command {
         .subcommand(dial())
         .subcommand(ssh_config())
         .subcommand(relay())
+        .subcommand(wrap())
         .subcommand(
             Command::new("completions")
                 .about("Prints completions for a shell")
@@ -198,6 +199,10 @@ fn relay() -> Command {
              unix:PATH, or - for standard input and output. TARGET is HOST:PORT, a port of this \
              machine, or unix:PATH. Names are resolved again for each connection, addresses of \
              both families are tried a quarter of a second apart, and targets in turn.\n\n\
+             Two relays face each other where one has a TARGET far:7000/pair and the other, at \
+             far, the LISTEN *:7000/pair: between them each connection is spread over several of \
+             TCP, encrypted, and compressed where that pays. Each half has a key, and says its \
+             fingerprint as it starts; the other is given that with --pair-allow.\n\n\
              An end of file is passed on as an end of file, after the last byte, and the other \
              direction goes on. A connection that breaks is reset on the other side too, and so \
              are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \
@@ -262,6 +267,41 @@ fn ssh_config() -> Command {
         .args_override_self(true)
         .arg(operands("HOST", "Which hosts", clap::ValueHint::Hostname));
     ssh_config_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn wrap() -> Command {
+    let command = Command::new("wrap")
+        .about("Runs a program as it is, with its far TCP connections sped up")
+        .long_about(
+            "Runs PROGRAM with a small library before it (LD_PRELOAD), which sees where it \
+             connects to and sets on the sockets what helps on a long path. Connections of this \
+             machine and its network are left alone; elsewhere packets are not marked, whatever the \
+             program asks for (OpenSSH marks them since 7.8, and some networks hold such packets to \
+             a trickle), and once 4 MiB are written, congestion control and the amount of unsent \
+             data are chosen for bulk. Programs that it starts have the same.\n\n\
+             A program that is static, setuid or made by Go takes no library: it is not run, and the \
+             message says what to use. ssh, and all that use it, need none: longhaul dial.\n\n\
+             LONGHAUL_OFF=1 switches it off. LD_PRELOAD=$(longhaul wrap --library) with the rules in \
+             LONGHAUL_WRAP does the same without this command (docs/design/0015-wrap.md).",
+        )
+        .override_usage(
+            "longhaul wrap [flags] [--] PROGRAM [ARGS...]\n       \
+             longhaul wrap --check PROGRAM\n       longhaul wrap --library",
+        )
+        .after_help("More: longhaul wrap --help, or man longhaul-wrap")
+        .after_long_help(codes("Exit codes:\n", exit::WRAP))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(
+            Arg::new(COMMAND)
+                .value_names(["PROGRAM"])
+                .num_args(0..)
+                .trailing_var_arg(true)
+                .help("The program and its arguments")
+                .value_hint(clap::ValueHint::CommandWithArguments)
+                .value_parser(ValueParser::os_string()),
+        );
+    wrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 /// What is no flag.
@@ -349,6 +389,13 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
                 .hide_possible_values(true)
                 .value_parser(PossibleValuesParser::new(choices))
         }
+        Takes::OptionalValue(name) => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("")
+            .value_hint(hint(name))
+            .value_parser(ValueParser::os_string()),
         Takes::OptionalChoice(_, choices) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)

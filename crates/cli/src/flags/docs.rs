@@ -13,7 +13,9 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
-use crate::flags::table::{dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows};
+use crate::flags::table::{
+    dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
+};
 
 /// The subcommands with a man page of their own.
 const PAGES: &[&str] = &[
@@ -24,6 +26,7 @@ const PAGES: &[&str] = &[
     "serve",
     "dial",
     "ssh-config",
+    "wrap",
 ];
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
@@ -100,6 +103,15 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             codes_section(&mut rest, exit::SSH_CONFIG);
             see_also_section(&mut rest, "longhaul(1), longhaul-dial(1), ssh_config(5)");
         }
+        Some("wrap") => {
+            examples_section(&mut rest, WRAP_EXAMPLES);
+            codes_section(&mut rest, exit::WRAP);
+            wrap_environment_section(&mut rest);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-dial(1), longhaul-relay(1), ld.so(8), tcp(7)",
+            );
+        }
         Some("bootstrap") => {
             exit_section(&mut rest);
             environment_section(&mut rest);
@@ -119,7 +131,8 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             see_also_section(
                 &mut rest,
                 "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
-                 longhaul-dial(1), longhaul-ssh-config(1), scp(1), ssh(1), ssh_config(5)",
+                 longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), scp(1), ssh(1), \
+                 ssh_config(5)",
             );
         }
     }
@@ -222,6 +235,25 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     ),
 ];
 
+const WRAP_EXAMPLES: Examples = &[
+    (
+        "longhaul wrap scp big host:",
+        "Upload without the mark that scp puts on its packets.",
+    ),
+    (
+        "longhaul wrap --report rsync -a data rsync://host/module",
+        "With a word on each connection at the end.",
+    ),
+    (
+        "longhaul wrap --route host:80=localhost:9080 curl -T big http://host/",
+        "By a relay: longhaul relay 9080 host:80, or a pair of relays.",
+    ),
+    (
+        "longhaul wrap --check /usr/local/bin/some-program",
+        "Whether it takes the library, and what to use where it does not.",
+    ),
+];
+
 const RELAY_EXAMPLES: Examples = &[
     (
         "longhaul relay 9022 host:22",
@@ -284,6 +316,29 @@ fn lab_environment_section(roff: &mut Roff) {
         "Set for the command with --sshd: the private key, the known_hosts file, the user, the \
          port, and an ssh_config file with all of these.",
     );
+}
+
+fn wrap_environment_section(roff: &mut Roff) {
+    roff.control("SH", ["ENVIRONMENT"]);
+    item(
+        roff,
+        "LONGHAUL_OFF",
+        "If it is set and not empty, the library does nothing.",
+    );
+    item(
+        roff,
+        "LONGHAUL_WRAP",
+        "The rules, which this command sets for the program: words with commas between them, of \
+         always, no-tune, dscp=N, congestion=NAME, route=DEST=VIA with addresses, and at the end \
+         report=FILE.",
+    );
+    item(
+        roff,
+        "LONGHAUL_WRAP_LIB",
+        "The library, in place of the one that this program holds and keeps below \
+         XDG_CACHE_HOME or ~/.cache.",
+    );
+    item(roff, "LD_PRELOAD", "What is there already is kept.");
 }
 
 fn exit_section(roff: &mut Roff) {
@@ -395,6 +450,9 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul relay`\n");
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);
+    text.push_str("\n# Flags of `longhaul wrap`\n");
+    groups_markdown(&mut text, wrap_rows);
+    codes_markdown(&mut text, exit::WRAP);
     text
 }
 

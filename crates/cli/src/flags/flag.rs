@@ -38,6 +38,8 @@ pub(crate) enum Takes {
     Values(&'static str),
     /// A value out of these.
     Choice(&'static str, &'static [&'static str]),
+    /// Alone, or `=` and a value; alone is an empty one.
+    OptionalValue(&'static str),
     /// Alone, or `=` and a value out of these; alone means the first.
     OptionalChoice(&'static str, &'static [&'static str]),
 }
@@ -86,6 +88,10 @@ pub(crate) enum Group {
     Sockets,
     /// How TLS is spoken.
     Tls,
+    /// How a program is run.
+    Wrapping,
+    /// What facing relays are told.
+    Pair,
     /// What is shown.
     Output,
 }
@@ -146,6 +152,7 @@ impl Takes {
             Self::Nothing | Self::Repeats => None,
             Self::Value(name)
             | Self::Values(name)
+            | Self::OptionalValue(name)
             | Self::Choice(name, _)
             | Self::OptionalChoice(name, _) => Some(name),
         }
@@ -177,7 +184,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -186,6 +193,8 @@ impl Group {
         Self::Relaying,
         Self::Sockets,
         Self::Tls,
+        Self::Wrapping,
+        Self::Pair,
         Self::Output,
     ];
 
@@ -200,6 +209,8 @@ impl Group {
             Self::Relaying => "Relaying",
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
+            Self::Wrapping => "Wrapping",
+            Self::Pair => "Facing relays",
             Self::Output => "Output",
         }
     }

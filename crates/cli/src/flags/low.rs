@@ -1,6 +1,7 @@
 //! The command line as it was given: parsed, nothing looked up.
 
 mod dialing;
+mod wrapping;
 
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
@@ -16,10 +17,11 @@ use transfer::copy::Delta;
 use transfer::sums::Wants;
 
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
+pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
 use crate::flags::rate::Rate;
-use crate::flags::table::{bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub(crate) enum LowArgs {
     SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
+    /// `longhaul wrap`.
+    Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
@@ -179,6 +183,7 @@ pub(crate) struct RelayArgs {
     pub(crate) notsent_lowat: Option<u32>,
     pub(crate) keepalive: Option<String>,
     pub(crate) tls: relay::tls::TlsFiles,
+    pub(crate) pair: PairArgs,
     pub(crate) permits: Vec<String>,
     pub(crate) entry_timeout: Option<Duration>,
     pub(crate) mptcp: bool,
@@ -268,6 +273,7 @@ pub(crate) fn parse(
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
             None => Err(UsageError("error: which shell?\n".to_owned())),
@@ -548,7 +554,7 @@ fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given
     };
     let values = match flag.takes {
         Takes::Nothing | Takes::Repeats => Vec::new(),
-        Takes::Value(_) | Takes::Values(_) => matches
+        Takes::Value(_) | Takes::Values(_) | Takes::OptionalValue(_) => matches
             .get_many::<OsString>(&id)
             .unwrap_or_default()
             .cloned()

@@ -7,12 +7,14 @@ mod dial;
 mod keeping;
 mod lab;
 mod output;
+mod pairing;
 mod refused;
 mod relay;
 mod serve;
+mod wrap;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs};
+use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
@@ -59,11 +61,17 @@ pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigA
     dial::SSH_CONFIG.iter()
 }
 
+pub(crate) use pairing::PairArgs;
 pub(crate) use relay::time as relay_time;
 
 /// The rows of `longhaul relay`.
 pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
-    relay::ROWS.iter()
+    relay::ROWS.iter().chain(pairing::ROWS)
+}
+
+/// The rows of `longhaul wrap`.
+pub(crate) fn wrap_rows() -> impl Iterator<Item = &'static Flag<WrapArgs>> {
+    wrap::ROWS.iter()
 }
 
 #[cfg(test)]
@@ -86,6 +94,7 @@ mod tests {
         unique(dial_rows());
         unique(ssh_config_rows());
         unique(relay_rows());
+        unique(wrap_rows());
     }
 
     fn unique<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {
@@ -116,6 +125,7 @@ mod tests {
         documented(dial_rows());
         documented(ssh_config_rows());
         documented(relay_rows());
+        documented(wrap_rows());
     }
 
     fn documented<Args: 'static>(rows: impl Iterator<Item = &'static Flag<Args>>) {

@@ -26,10 +26,16 @@ pub struct Learned {
 const EXPIRES: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Learned {
+    /// How long ago it was: `now` in seconds since 1970. `None` where that is too long, or to come.
+    pub fn age(&self, now: u64) -> Option<Duration> {
+        // A clock that was set back makes it look as if it came from the future.
+        let age = Duration::from_secs(now.checked_sub(self.at)?);
+        (age <= EXPIRES).then_some(age)
+    }
+
     /// Whether to begin from it: `now` in seconds since 1970, `rtt` of the new connection.
     pub fn holds(&self, now: u64, rtt: Duration) -> bool {
-        // A clock that was set back makes it look as if it came from the future.
-        let young = self.at <= now && now - self.at <= EXPIRES.as_secs();
+        let young = self.age(now).is_some();
         let then = self.rtt_us.max(1) as f64;
         let ratio = rtt.as_micros().max(1) as f64 / then;
         let close = rtt.as_micros().abs_diff(u128::from(self.rtt_us)) < 2000;

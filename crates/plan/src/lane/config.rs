@@ -44,6 +44,8 @@ pub struct LaneConfig {
     pub pack: Pack,
     /// What a server of ours tells of files beside what every one does.
     pub told: Told,
+    /// The path was slower than that takes the last time: it is begun with.
+    pub slow: bool,
 }
 
 /// Whether data are made smaller for the way.
@@ -87,6 +89,7 @@ impl LaneConfig {
             symlink_order: SymlinkOrder::OpenSsh,
             pack: Pack::default(),
             told: Told::default(),
+            slow: false,
         }
     }
 
@@ -254,4 +257,8 @@ pub struct LaneStats {
     pub stalls_disk: u64,
     /// Handles are predicted.
     pub predicting: bool,
+    /// Bytes of blocks that were to be made smaller, and what became of them.
+    pub packed: (u64, u64),
+    /// Files that were one request.
+    pub whole: u64,
 }

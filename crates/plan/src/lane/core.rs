@@ -54,6 +54,8 @@ pub(super) struct Core {
     /// The lowest time to the answer of a READ or WRITE since it was last taken.
     pub(super) answer_time: Option<Duration>,
     pub(super) packing: Packing,
+    /// Files that were one request.
+    pub(super) whole: u64,
 }
 
 /// A request on its way.
@@ -177,7 +179,8 @@ impl Core {
             pace: None,
             paced: 0,
             answer_time: None,
-            packing: Packing::default(),
+            packing: Packing::new(config.slow),
+            whole: 0,
             config,
         }
     }
@@ -332,7 +335,12 @@ impl Core {
     pub(super) fn sends_slower_than_hashing(&self) -> bool {
         let measured = self.paced >= MEASURED;
         let slow = measured && self.bytes.rate().is_some_and(|rate| rate < REBUILT);
-        slow || self.bytes.latency().is_some_and(|latency| latency >= LONG)
+        slow || self.is_long()
+    }
+
+    /// Whether the path is so long that what has to be carried counts from the first byte on.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes.latency().is_some_and(|latency| latency >= LONG)
     }
 
     /// Whether a small request may leave.
@@ -442,6 +450,9 @@ impl Core {
     }
 
     pub(super) fn event(&mut self, event: LaneEvent) {
+        if let LaneEvent::Progress(_, n) = event {
+            self.packing.pays.confirm(self.now, n);
+        }
         self.events.push_back(event);
     }
 }

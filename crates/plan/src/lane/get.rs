@@ -188,8 +188,17 @@ impl Get {
             What::GetFile => self.on_get_file(core, reply),
             What::ReadPacked { offset, len } => {
                 match &reply {
-                    Reply::Packed { .. } => core.packed(true),
-                    Reply::Data { last: true, .. } => core.packed(false),
+                    Reply::Packed { len, bytes } => {
+                        core.packed((*len).into(), bytes.len() as u64);
+                    }
+                    Reply::Data {
+                        last: true,
+                        at,
+                        bytes,
+                    } => {
+                        let len = u64::from(*at) + bytes.len() as u64;
+                        core.packed(len, len);
+                    }
                     _ => {}
                 }
                 self.on_read(core, offset, len, reply);

@@ -43,7 +43,7 @@ impl Get {
         self.reads += 1;
         self.pending += 1;
         let expected = u64::from(len).min(self.size().saturating_sub(offset));
-        let how = (core.packs(), self.sparse && core.server.sparse);
+        let how = (core.packs(expected), self.sparse && core.server.sparse);
         core.send_read(self.id, handle, (offset, len), expected, how);
     }
 

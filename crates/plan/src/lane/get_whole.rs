@@ -58,6 +58,7 @@ impl Get {
         self.end = Some(len);
         self.closed = true;
         self.finishing = true;
+        core.whole += 1;
         let request = DiskRequest::StoreTarget {
             job: self.id,
             target: self.target.clone(),

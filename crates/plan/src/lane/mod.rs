@@ -12,6 +12,7 @@ mod list;
 mod list_tree;
 mod metadata;
 mod packing;
+mod pays;
 mod put;
 mod put_data;
 mod put_part;
@@ -333,6 +334,8 @@ impl Lane {
             stalls_room: self.stalls_room,
             stalls_disk: core.stalls_disk,
             predicting: core.server.predict,
+            packed: (core.packing.tried, core.packing.became),
+            whole: core.whole,
         }
     }
 

@@ -5,28 +5,47 @@ use wire::Block;
 
 use super::config::Pack;
 use super::core::{Core, What};
+use super::pays::Pays;
 use crate::JobId;
 
 /// Where data did not become smaller, every so many blocks one is tried again.
 const AGAIN: u32 = 64;
 
 /// What is known of the data on a lane.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Packing {
     /// The last block that was tried did not become smaller.
     in_vain: bool,
     /// Blocks since.
     since: u32,
+    /// Where the path is not so long that it pays in any case.
+    pub(super) pays: Pays,
+    /// Bytes of blocks that were tried, and what became of them.
+    pub(super) tried: u64,
+    pub(super) became: u64,
+}
+
+impl Packing {
+    pub(super) fn new(believed: bool) -> Self {
+        Self {
+            in_vain: false,
+            since: 0,
+            pays: Pays::new(believed),
+            tried: 0,
+            became: 0,
+        }
+    }
 }
 
 impl Core {
-    /// Whether the next block is to be made smaller.
-    pub(super) fn packs(&mut self) -> bool {
+    /// Whether the next block, of `len` bytes, is to be made smaller.
+    pub(super) fn packs(&mut self, len: u64) -> bool {
+        let pays = self.packing.pays.ask(len);
         let may = self.server.zstd
             && match self.config.pack {
                 Pack::Never => false,
                 Pack::Always => true,
-                Pack::Auto => self.sends_slower_than_hashing(),
+                Pack::Auto => pays || self.is_long(),
             };
         // Before the first is known all are tried: on a long path they are what is under way.
         if !may || !self.packing.in_vain {
@@ -36,12 +55,17 @@ impl Core {
         self.packing.since.is_multiple_of(AGAIN)
     }
 
-    /// What became of one that was tried.
-    pub(super) fn packed(&mut self, smaller: bool) {
-        self.packing = Packing {
-            in_vain: !smaller,
-            since: 0,
-        };
+    /// One of `len` bytes that was tried is `became` bytes long.
+    pub(super) fn packed(&mut self, len: u64, became: u64) {
+        // The end of a file says nothing of what comes next.
+        if len == 0 {
+            return;
+        }
+        let packing = &mut self.packing;
+        packing.in_vain = became >= len;
+        packing.since = 0;
+        packing.tried += len;
+        packing.became += became;
     }
 
     /// An empty block for `len` bytes behind the header of a WRITE of either kind.

@@ -322,7 +322,7 @@ impl Put {
                 block,
                 ..
             } => {
-                core.packed(smaller);
+                core.packed(len, if smaller { block.len() as u64 } else { len });
                 self.on_read(core, offset, block, smaller.then_some(len));
             }
             DiskReply::Hole { offset, len, .. } => self.on_hole(core, offset, len),

@@ -103,7 +103,8 @@ impl Put {
             return;
         };
         let handle = handle.as_bytes().len();
-        let packs = core.packs();
+        let size = self.attempt.meta.attributes.size.unwrap_or(0);
+        let packs = core.packs(len.min(size.saturating_sub(offset)));
         let block = match packs {
             true => core.block_to_pack(handle, len as usize),
             false => core.block(handle, len as usize),

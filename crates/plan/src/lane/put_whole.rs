@@ -128,6 +128,7 @@ impl Put {
                     self.reach(core, FileState::Synced);
                 }
                 self.reach(core, FileState::Renamed);
+                core.whole += 1;
                 core.event(LaneEvent::Done(self.id));
                 Step::Over
             }

@@ -147,6 +147,8 @@ pub struct SpreadStats {
     pub waiting: usize,
     /// Files that are cut and under way.
     pub split: usize,
+    /// Files that were cut, in all.
+    pub cut: u64,
     /// Parts that were given to a second lane.
     pub overtaken: u64,
     /// Bytes that receivers confirmed, with those that were done twice.

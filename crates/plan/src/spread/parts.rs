@@ -64,6 +64,7 @@ impl Spread {
         };
         if file.stage == Stage::Opening {
             file.stage = Stage::Moving;
+            self.stats.cut += 1;
         }
         self.go_on(id);
     }

@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use rustix::pipe::{SpliceFlags, splice};
 
+use super::bundle::Bundle;
 use super::pipes::Pipe;
 use super::tls::{Plain, Tls};
 use crate::tls::{TlsClient, TlsServer};
@@ -51,6 +52,8 @@ enum Channel {
         input: OwnedFd,
         output: Option<OwnedFd>,
     },
+    /// Connections to the other half of a pair.
+    Pair(Box<Bundle>),
 }
 
 /// What came of reading.
@@ -75,6 +78,22 @@ impl Leg {
             input,
             output: Some(output),
         })
+    }
+
+    /// The legs of a pair.
+    pub(crate) fn pair(bundle: Bundle) -> Self {
+        Self {
+            unspliceable: true,
+            ..Self::new(Channel::Pair(Box::new(bundle)))
+        }
+    }
+
+    /// The legs of a pair, if it is one.
+    pub(crate) fn bundle(&mut self) -> Option<&mut Bundle> {
+        match &mut self.channel {
+            Channel::Pair(bundle) => Some(bundle),
+            Channel::Socket { .. } | Channel::Streams { .. } => None,
+        }
     }
 
     fn new(channel: Channel) -> Self {
@@ -115,6 +134,16 @@ impl Leg {
                 }
                 Ok(())
             }
+            // Each of its legs is.
+            Channel::Pair(_) => Ok(()),
+        }
+    }
+
+    /// Has nothing told any more, so that another loop may.
+    pub(crate) fn deregister(&self, registry: &Registry) {
+        if let Channel::Socket { fd, .. } = &self.channel {
+            // One that is not there needs no removal.
+            let _ = registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
     }
 
@@ -153,14 +182,16 @@ impl Leg {
     pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
         match &self.channel {
             Channel::Socket { fd, tcp: true } => Some(fd.as_fd()),
+            Channel::Pair(bundle) => bundle.tcp(),
             _ => None,
         }
     }
 
-    fn input(&self) -> BorrowedFd<'_> {
+    fn input(&self) -> Result<BorrowedFd<'_>, Errno> {
         match &self.channel {
-            Channel::Socket { fd, .. } => fd.as_fd(),
-            Channel::Streams { input, .. } => input.as_fd(),
+            Channel::Socket { fd, .. } => Ok(fd.as_fd()),
+            Channel::Streams { input, .. } => Ok(input.as_fd()),
+            Channel::Pair(_) => Err(Errno::BADF),
         }
     }
 
@@ -170,6 +201,7 @@ impl Leg {
             Channel::Streams { output, .. } => {
                 output.as_ref().map(OwnedFd::as_fd).ok_or(Errno::PIPE)
             }
+            Channel::Pair(_) => Err(Errno::BADF),
         }
     }
 
@@ -180,11 +212,17 @@ impl Leg {
 
     /// Whether there may be something to read.
     pub(crate) fn is_readable(&self) -> bool {
+        if let Channel::Pair(bundle) = &self.channel {
+            return bundle.is_readable();
+        }
         self.readable || self.tls.as_ref().is_some_and(|tls| tls.holds())
     }
 
     /// Whether something may be written.
     pub(crate) fn is_writable(&self) -> bool {
+        if let Channel::Pair(bundle) = &self.channel {
+            return bundle.is_writable();
+        }
         self.writable && self.tls.as_ref().is_none_or(|tls| tls.takes())
     }
 
@@ -269,6 +307,9 @@ impl Leg {
 
     /// Reads what is there.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
+        if let Channel::Pair(bundle) = &mut self.channel {
+            return Ok(bundle.receive(into));
+        }
         loop {
             let Some(tls) = &mut self.tls else {
                 return self.receive_raw(into);
@@ -296,7 +337,7 @@ impl Leg {
             Channel::Socket { fd, .. } => {
                 recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(read, _)| read)
             }
-            Channel::Streams { input, .. } => rustix::io::read(input, &mut *into),
+            _ => rustix::io::read(self.input()?, &mut *into),
         });
         match read {
             Ok(0) => self.end(),
@@ -330,7 +371,7 @@ impl Leg {
             return Ok(Received::Nothing);
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        match retry(|| splice(self.input(), None, pipe.writer(), None, most, flags)) {
+        match retry(|| splice(self.input()?, None, pipe.writer(), None, most, flags)) {
             Ok(0) => self.end(),
             Ok(n) => Ok(Received::Bytes(n)),
             // With an empty pipe it can only mean that there is nothing to read.
@@ -349,6 +390,9 @@ impl Leg {
     /// Writes what can be written, and tells how much: less than all only where the kernel takes no
     /// more now. `more` follows at once.
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
+        if let Channel::Pair(bundle) = &mut self.channel {
+            return Ok(bundle.send(bytes));
+        }
         if self.tls.is_some() && !self.is_writable() {
             self.flush()?;
             if !self.is_writable() {
@@ -375,7 +419,7 @@ impl Leg {
             let rest = bytes.get(sent..).unwrap_or_default();
             let wrote = retry(|| match &self.channel {
                 Channel::Socket { fd, .. } => send(fd, rest, flags),
-                Channel::Streams { .. } => rustix::io::write(self.output()?, rest),
+                _ => rustix::io::write(self.output()?, rest),
             });
             match wrote {
                 Ok(n) => {
@@ -421,6 +465,9 @@ impl Leg {
 
     /// No segment and no record waits any more for what follows.
     pub(crate) fn push(&mut self) -> io::Result<()> {
+        if let Channel::Pair(bundle) = &mut self.channel {
+            bundle.flush();
+        }
         if let Some(tls) = &mut self.tls {
             tls.seal()?;
             self.flush()?;
@@ -446,13 +493,22 @@ impl Leg {
         match &mut self.channel {
             Channel::Socket { fd, .. } => shutdown(&*fd, Shutdown::Write)?,
             Channel::Streams { output, .. } => drop(output.take()),
+            Channel::Pair(bundle) => return Ok(bundle.finish()),
         }
         Ok(true)
     }
 
     /// Which version of TLS is spoken, if it is.
     pub(crate) fn tls(&self) -> Option<String> {
+        if let Channel::Pair(bundle) = &self.channel {
+            return Some(bundle.shown());
+        }
         self.tls.as_ref().map(|tls| tls.shown())
+    }
+
+    /// What the other end has shown of itself, its certificate or its key.
+    pub(crate) fn peer(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.peer()
     }
 
     /// Whether the other end was told in an alert what it did wrong.
@@ -462,7 +518,11 @@ impl Leg {
 
     /// Both directions have come to their end: the kernel sends what it still has, and the leg may
     /// be dropped. Without this, a leg that is dropped is a reset.
-    pub(crate) fn close_orderly(&self) {
+    pub(crate) fn close_orderly(&mut self) {
+        if let Channel::Pair(bundle) = &mut self.channel {
+            bundle.close();
+            return;
+        }
         if let Some(tcp) = self.tcp() {
             sys::close_orderly(tcp);
         }

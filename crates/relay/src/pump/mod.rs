@@ -8,6 +8,7 @@
 //! in doubt.
 
 mod bucket;
+pub(crate) mod bundle;
 mod leg;
 mod pipes;
 mod tls;

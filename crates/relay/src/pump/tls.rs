@@ -56,7 +56,9 @@ impl Tls {
         Ok(Self::new(connection.into(), Arc::new([])))
     }
 
-    fn new(connection: Connection, names: Arc<[ServerName<'static>]>) -> Self {
+    fn new(mut connection: Connection, names: Arc<[ServerName<'static>]>) -> Self {
+        // Nothing is written while something waits to be sent: that is the bound.
+        connection.set_buffer_limit(None);
         Self {
             connection,
             cipher: Vec::new(),
@@ -205,6 +207,12 @@ impl Tls {
             }
         }
         Ok(true)
+    }
+
+    /// What the other end has shown of itself, its certificate or its key.
+    pub(super) fn peer(&self) -> Option<&[u8]> {
+        let shown = self.connection.peer_certificates()?;
+        shown.first().map(AsRef::as_ref)
     }
 
     /// What the two agreed upon, for the log.

@@ -3,6 +3,7 @@
 pub(crate) mod crowd;
 mod door;
 mod health;
+pub(crate) mod pairs;
 mod running;
 
 use std::fmt;

@@ -1,5 +1,7 @@
 //! One connection, from its arrival to its end.
 
+mod pairs;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
+use pair::Parser;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
@@ -18,15 +21,20 @@ use super::inbox::{Arrival, Inbox};
 use super::resolve::{Answer, Asker, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, Ends};
+use crate::pump::bundle::MOST_LEGS;
 use crate::pump::{Broken, Flow, Leg, Means, Rules, Turn};
 use crate::server::Running;
 use crate::server::crowd::Guest;
+use crate::server::pairs::{Place, Registered};
 
-/// Tokens of one connection: the client's leg, its output, the server's leg, and attempts.
-pub(crate) const TOKENS: usize = 8;
+/// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
+/// legs of pairs on either side.
+pub(crate) const TOKENS: usize = FAR_LEGS + MOST_LEGS;
 const NEAR: usize = 0;
 const FAR: usize = 2;
 const ATTEMPT: usize = 4;
+const NEAR_LEGS: usize = 8;
+const FAR_LEGS: usize = NEAR_LEGS + MOST_LEGS;
 
 /// Who has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +69,9 @@ pub(crate) struct Connection {
     pub(crate) wake: Option<Instant>,
     /// It stands on the run queue.
     pub(crate) queued: bool,
-    _guest: Guest,
+    /// Legs find it by this, where clients come over a pair.
+    registered: Option<Registered>,
+    guest: Guest,
 }
 
 #[derive(Debug)]
@@ -95,6 +105,8 @@ pub(crate) enum End {
     NoTarget(String),
     /// It is not let in.
     Refused(String),
+    /// It is a leg of a pair that is elsewhere; this has come on it already.
+    Joins(Box<(Place, Parser)>),
     /// What it says in front of its bytes takes too long.
     Slow,
     /// Nothing has moved for so long.
@@ -138,7 +150,8 @@ impl Connection {
             wake: None,
             queued: false,
             running: arrival.relay,
-            _guest: arrival.guest,
+            registered: None,
+            guest: arrival.guest,
         })
     }
 
@@ -152,6 +165,16 @@ impl Connection {
         match (&mut self.stage, which) {
             (_, NEAR..FAR) => self.near.told(event),
             (Stage::Relay { far, .. }, FAR) => far.told(event),
+            (_, NEAR_LEGS..FAR_LEGS) => {
+                if let Some(bundle) = self.near.bundle() {
+                    bundle.told(which - NEAR_LEGS, event);
+                }
+            }
+            (Stage::Relay { far, .. }, FAR_LEGS..TOKENS) => {
+                if let Some(bundle) = far.bundle() {
+                    bundle.told(which - FAR_LEGS, event);
+                }
+            }
             // Attempts are asked themselves.
             _ => {}
         }
@@ -171,6 +194,13 @@ impl Connection {
 
     /// Goes as far as it can. Whether there is more to do at once; its end, if it has come.
     pub(crate) fn turn(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+        let more = self.turn_pairs(around);
+        let turn = self.go_on(around)?;
+        self.flush_pairs();
+        Ok(if more == Turn::More { more } else { turn })
+    }
+
+    fn go_on(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
         if let Stage::Enter(_) = &self.stage
             && !self.enter(around)?
         {
@@ -238,6 +268,16 @@ impl Connection {
                 self.stage = Stage::Dial(Box::new(Dial::new(goals, elsewhere, now)));
                 Ok(true)
             }
+            Ok(Entered::Leg {
+                token,
+                joins,
+                begun,
+            }) => {
+                self.enter_pair(token, joins, begun, around)?;
+                let goals = self.running.goals(now);
+                self.stage = Stage::Dial(Box::new(Dial::new(goals, false, now)));
+                Ok(true)
+            }
             Ok(Entered::Refused(why)) => {
                 self.refuse(&[]);
                 Err(End::Refused(why))
@@ -280,9 +320,14 @@ impl Connection {
             });
             proxy::header(version, ends)
         });
-        if let Some(header) = header {
-            enter::answer(far, &header)?;
+        let header = header.unwrap_or_default();
+        if far.bundle().is_some() {
+            // It goes to whoever is behind the other half, with what the client says.
+            self.up
+                .prepend(&[&header, &rest[..]].concat(), header.len());
+            return Ok(());
         }
+        enter::answer(far, &header)?;
         if target.has_tls() {
             let client = relay.tls_client.as_ref();
             let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
@@ -310,7 +355,10 @@ impl Connection {
             let _ = around.registry.deregister(&mut mio::unix::SourceFd(&fd));
         }
         let mut far = Leg::socket(socket, to.is_some());
-        far.register(around.registry, token)?;
+        match (target.is_pair(), to) {
+            (true, Some(to)) => far = self.first_leg(far, to, around)?,
+            _ => far.register(around.registry, token)?,
+        }
         self.set_client_buffers(&target, to);
         self.introduce(&mut far, &target)?;
         self.stage = Stage::Relay { far, target, to };
@@ -361,6 +409,13 @@ impl Connection {
             Ok(_) => {}
             Err(why) => down_broken = broke(why, far, &mut self.near),
         }
+        for (flow, source) in [(&self.up, &mut self.near), (&self.down, far)] {
+            if flow.is_finished()
+                && let Some(bundle) = source.bundle()
+            {
+                bundle.pass_on_end();
+            }
+        }
         if self.up.bytes + self.down.bytes != before {
             self.progress = around.means.now;
         }
@@ -378,25 +433,24 @@ impl Connection {
         Ok(Turn::Still)
     }
 
-    fn ended(&self) -> Option<End> {
-        let Stage::Relay { far, .. } = &self.stage else {
+    fn ended(&mut self) -> Option<End> {
+        let first = self.first_to_end();
+        let Stage::Relay { far, .. } = &mut self.stage else {
             return None;
         };
         if self.up.is_finished() && self.down.is_finished() {
             self.near.close_orderly();
             far.close_orderly();
-            return Some(End::Closed(self.first_to_end()));
+            return Some(End::Closed(first));
         }
-        let sides = [(Side::Client, &self.near), (Side::Server, far)];
+        let sides = [(Side::Client, &mut self.near), (Side::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
             let why = leg.failure()?;
+            let why = io::Error::new(why.kind(), why.to_string());
             if leg.alerts() {
                 leg.close_orderly();
             }
-            Some(End::Reset(
-                side,
-                io::Error::new(why.kind(), why.to_string()),
-            ))
+            Some(End::Reset(side, why))
         })
     }
 
@@ -557,6 +611,7 @@ impl fmt::Display for End {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
             Self::Refused(why) => f.write_str(why),
+            Self::Joins(_) => f.write_str("a leg of a pair"),
             Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
             Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),

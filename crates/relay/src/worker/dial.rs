@@ -261,42 +261,45 @@ impl Dial {
     }
 
     fn connect(&self, way: &Way<'_>, slot: usize, to: SocketAddr) -> io::Result<Socket> {
-        let relay = &way.running.relay;
-        let host = self
-            .goal
-            .as_ref()
-            .map_or("", |goal| goal.target.host_name());
-        let sockopts = &relay.sockopts;
-        let buffers = match sockopts.no_sizes() {
-            true => relay.tuning.buffers,
-            false => {
-                sockopts
-                    .for_connection(host, Some(to.ip()), way.source)
-                    .server
-            }
-        };
-        let tuning = Tuning {
-            buffers,
-            bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
-            ..relay.tuning.clone()
-        };
-        let socket = tuning.socket(&to)?;
-        socket.set_nonblocking(true)?;
-        socket.set_out_of_band_inline(true)?;
-        if relay.fastopen && way.has_data {
-            sys::connect_with_data(&socket);
-        }
-        match socket.connect(&to.into()) {
-            Ok(()) => {}
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::INPROGRESS) => {}
-            Err(e) => return Err(e),
-        }
+        let goal = self.goal.as_ref();
+        let socket = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
         let fd = socket.as_raw_fd();
         let token = Token(way.token + slot);
         way.registry
             .register(&mut SourceFd(&fd), token, Interest::WRITABLE)?;
         Ok(socket)
     }
+}
+
+/// Begins to connect to an address of this host.
+pub(crate) fn begin(way: &Way<'_>, host: &str, to: SocketAddr) -> io::Result<Socket> {
+    let relay = &way.running.relay;
+    let sockopts = &relay.sockopts;
+    let buffers = match sockopts.no_sizes() {
+        true => relay.tuning.buffers,
+        false => {
+            sockopts
+                .for_connection(host, Some(to.ip()), way.source)
+                .server
+        }
+    };
+    let tuning = Tuning {
+        buffers,
+        bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
+        ..relay.tuning.clone()
+    };
+    let socket = tuning.socket(&to)?;
+    socket.set_nonblocking(true)?;
+    socket.set_out_of_band_inline(true)?;
+    if relay.fastopen && way.has_data {
+        sys::connect_with_data(&socket);
+    }
+    match socket.connect(&to.into()) {
+        Ok(()) => {}
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::INPROGRESS) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(socket)
 }
 
 /// A socket that connects to a port from which the system lets connections come can meet itself.

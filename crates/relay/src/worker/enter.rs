@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pair::{Frame, Parser, TOKEN};
+
 use super::dial::Goal;
 use crate::address::Target;
 use crate::entry::permit::{Verdict, verdict};
@@ -12,7 +14,7 @@ use crate::entry::proxy::Ends;
 use crate::entry::{Parsed, http, proxy, socks};
 use crate::pump::{Leg, Received};
 use crate::server::Running;
-use crate::settings::Asks;
+use crate::settings::{Asks, Speaks};
 
 /// What is read at once; more than it has room for is left to the kernel.
 const PIECE: usize = 4096;
@@ -34,6 +36,7 @@ enum At {
     Proxy,
     BeginTls,
     Tls,
+    Hello,
     Greeting,
     Request,
     Inside,
@@ -52,6 +55,14 @@ pub(crate) enum Entered {
         elsewhere: bool,
         /// What came behind.
         rest: Vec<u8>,
+    },
+    /// It is a leg of a pair.
+    Leg {
+        token: [u8; TOKEN],
+        /// Of one that is there already.
+        joins: bool,
+        /// What came behind.
+        begun: Parser,
     },
     /// It is not let in, and was told so if it asked.
     Refused(String),
@@ -121,7 +132,7 @@ impl Entering {
             },
             At::BeginTls => {
                 self.at = match &speaks.tls {
-                    None => after_tls(speaks.asks),
+                    None => after_tls(speaks),
                     Some(server) => {
                         near.serve_tls(server, &std::mem::take(&mut self.input))?;
                         At::Tls
@@ -129,9 +140,22 @@ impl Entering {
                 };
             }
             At::Tls => match near.shake()? {
-                true => self.at = after_tls(speaks.asks),
+                true => self.at = after_tls(speaks),
                 false => return Ok(Step::Done(Entered::Waiting)),
             },
+            At::Hello => {
+                let mut begun = Parser::default();
+                begun.push(&self.input);
+                return match begun.poll() {
+                    Ok(None) => Ok(Step::More),
+                    Ok(Some(Frame::Hello { token, joins })) => Ok(Step::Done(Entered::Leg {
+                        token,
+                        joins,
+                        begun,
+                    })),
+                    Ok(Some(_)) | Err(_) => Ok(refused("it is no half of a pair")),
+                };
+            }
             At::Greeting => match socks::greeting(&self.input) {
                 Parsed::More => return Ok(Step::More),
                 Parsed::Wrong(why) => return Ok(refused(why)),
@@ -212,8 +236,9 @@ fn goal(target: Target) -> Goal {
     }
 }
 
-fn after_tls(asks: Option<Asks>) -> At {
-    match asks {
+fn after_tls(speaks: &Speaks) -> At {
+    match speaks.asks {
+        None if speaks.pair => At::Hello,
         None => At::Inside,
         Some(Asks::Socks5) => At::Greeting,
         Some(Asks::Http) => At::Request,

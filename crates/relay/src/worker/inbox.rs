@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
+use pair::Parser;
 
 use super::connection::Client;
 use super::resolve::Answer;
+use crate::pump::Leg;
 use crate::server::Running;
 use crate::server::crowd::Guest;
 
@@ -21,6 +23,14 @@ pub(crate) enum Message {
         slot: usize,
         serial: u64,
         answer: Answer,
+    },
+    /// One more leg of a pair has come, and this on it.
+    Joined {
+        slot: usize,
+        serial: u64,
+        leg: Box<Leg>,
+        begun: Parser,
+        guest: Guest,
     },
     /// End when the last connection has.
     Drain,

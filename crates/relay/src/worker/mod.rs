@@ -143,6 +143,27 @@ impl Worker {
                         self.enqueue(slot);
                     }
                 }
+                Message::Joined {
+                    slot,
+                    serial,
+                    leg,
+                    begun,
+                    guest,
+                } => {
+                    let around = Around {
+                        registry: self.poll.registry(),
+                        inbox: &self.inbox,
+                        resolver: &self.resolver,
+                        means: &mut self.means,
+                        slot,
+                    };
+                    let connection = self.connections.get_mut(slot);
+                    if let Some(connection) = connection.filter(|c| c.serial() == serial) {
+                        // One that cannot be used is reset, and another comes.
+                        let _ = connection.add_leg(*leg, begun, Some(guest), &around);
+                        self.enqueue(slot);
+                    }
+                }
                 Message::Drain => self.draining = true,
             }
         }
@@ -191,15 +212,24 @@ impl Worker {
                     self.enqueue(slot);
                 }
             }
-            Err(end) => self.end(slot, old, &end),
+            Err(end) => self.end(slot, old, end),
         }
     }
 
     /// A leg that was not prepared for its end is reset as it is dropped.
-    fn end(&mut self, slot: usize, wake: Option<Instant>, end: &End) {
+    fn end(&mut self, slot: usize, wake: Option<Instant>, end: End) {
         self.timers.set(slot, wake, None);
-        let connection = self.connections.remove(slot);
-        connection.tell(end, self.means.now);
-        connection.guest_of().count(end);
+        let mut connection = self.connections.remove(slot);
+        match end {
+            End::Joins(joins) => {
+                let (place, begun) = *joins;
+                connection.join(&place, begun, self.poll.registry());
+            }
+            end => {
+                connection.cut_off(&end);
+                connection.tell(&end, self.means.now);
+                connection.guest_of().count(&end);
+            }
+        }
     }
 }

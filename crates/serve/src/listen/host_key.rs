@@ -8,14 +8,20 @@ use ssh_key::LineEnding;
 use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use zeroize::Zeroizing;
 
-/// Makes an ed25519 host key as the file `path`, for its owner only, in OpenSSH's format. The
-/// directories that are missing are made for their owner only as well. A key that somebody else
-/// puts there meanwhile stays.
+/// Makes an ed25519 host key as the file `path`, in OpenSSH's format, as [`keep_new`] does.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn generate(path: &Path) -> io::Result<()> {
-    let text = new_key()?;
+    keep_new(path, new_key()?.as_bytes())
+}
+
+/// Makes the file `path` of a new key, for its owner only. The directories that are missing are
+/// made for their owner only as well. A key that somebody else puts there meanwhile stays.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn keep_new(path: &Path, key: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     DirBuilder::new()
         .recursive(true)
@@ -23,8 +29,8 @@ pub fn generate(path: &Path) -> io::Result<()> {
         .create(folder)?;
     let mut random = [0; 8];
     fill(&mut random)?;
-    let temporary = folder.join(format!(".host-key-{:016x}", u64::from_ne_bytes(random)));
-    let written = write(&temporary, text.as_bytes());
+    let temporary = folder.join(format!(".new-key-{:016x}", u64::from_ne_bytes(random)));
+    let written = write(&temporary, key);
     let linked = written.and_then(|()| match fs::hard_link(&temporary, path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,

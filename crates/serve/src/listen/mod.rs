@@ -68,7 +68,7 @@ pub use account::{AccountProcess, Log};
 pub use accounts::Entrance;
 pub use confine::hide_memory;
 pub use engine::Algorithms;
-pub use host_key::{generate, generate_pair};
+pub use host_key::{generate, generate_pair, keep_new};
 pub use limits::Limits;
 pub use metrics::{MetricsAddress, tell_metrics};
 pub use once::{Once, OnceEnd};

@@ -39,6 +39,11 @@ impl OpeningKey {
         Ok(Self { framing, suite })
     }
 
+    /// Whether opening costs nothing: there is neither cipher nor MAC.
+    pub fn is_free(&self) -> bool {
+        self.suite.is_free()
+    }
+
     /// How packets are laid out; what moves the [`Position`] on.
     pub fn framing(&self) -> Framing {
         self.framing

@@ -38,6 +38,11 @@ impl SealingKey {
         Ok(Self { framing, suite })
     }
 
+    /// Whether sealing costs nothing: there is neither cipher nor MAC.
+    pub fn is_free(&self) -> bool {
+        self.suite.is_free()
+    }
+
     /// How to lay packets out for [`SealingKey::seal`].
     pub fn framing(&self) -> Framing {
         self.framing

@@ -140,6 +140,11 @@ pub(super) enum Suite<C> {
 }
 
 impl<C> Suite<C> {
+    /// Neither cipher nor MAC: a packet costs nothing.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
     pub(super) fn new(
         cipher: &CipherSpec,
         mac: Option<&MacSpec>,

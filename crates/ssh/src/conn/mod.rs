@@ -288,6 +288,11 @@ impl Connection {
         self.transport.set_helper(helper);
     }
 
+    /// Whether what is sent needs no sealing.
+    pub(super) fn sends_clear(&self) -> bool {
+        self.transport.sends_clear()
+    }
+
     /// What was sent on the hope that this request would be the last was for nothing.
     fn retract(&mut self) {
         if let Early::Opening(_) = self.early {

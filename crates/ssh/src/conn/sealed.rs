@@ -41,7 +41,8 @@ impl SealedQueue {
     /// # Errors
     /// Those of [`Connection::poll_output`].
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
-        if self.helper.as_ref().is_some_and(Helper::is_idle) {
+        let may = !conn.sends_clear();
+        if may && self.helper.as_ref().is_some_and(Helper::is_idle) {
             self.give_out(conn, bytes)?;
         }
         while self.len < bytes {

@@ -309,6 +309,11 @@ impl Transport {
         self.inbound.set_helper(helper);
     }
 
+    /// Whether what is sent needs no sealing: there is neither cipher nor MAC.
+    pub(crate) fn sends_clear(&self) -> bool {
+        self.outbound.is_free()
+    }
+
     /// What to write next; seal it, then write in this order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ready.pop_front()

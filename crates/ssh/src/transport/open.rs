@@ -90,6 +90,9 @@ impl Inbound {
         if buf.len() < WORTH_HELP || self.is_ahead() || self.inflate.is_some() {
             return;
         }
+        if self.key.is_free() {
+            return;
+        }
         if !self.helper.as_ref().is_some_and(Helper::is_idle) {
             return;
         }

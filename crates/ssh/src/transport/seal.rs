@@ -241,6 +241,11 @@ impl Outbound {
         self.deflate = None;
     }
 
+    /// Whether sealing costs nothing.
+    pub(crate) fn is_free(&self) -> bool {
+        self.key.is_free()
+    }
+
     /// Bytes sealed, packets sealed since the keys were new.
     pub(crate) fn since_keys(&self) -> (u64, u64) {
         (self.since_keys, self.at.packets)

@@ -237,16 +237,11 @@ impl Reach for Again {
 
     /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
     fn learn(&self, learned: Learned) {
-        let (host, port, user) = memory_name(&self.config);
         let Some(memories) = &self.around.memories else {
             return;
         };
-        let now = SystemTime::now();
-        let Some(mut memory) = memories.load(host, port, user, now) else {
-            return;
-        };
-        memory.learn(learned);
-        if let Err(e) = memories.store(host, port, user, &memory, now) {
+        let (name, now) = (memory_name(&self.config), SystemTime::now());
+        if let Err(e) = memories.change(name, now, |memory| memory.learn(learned)) {
             debug!("{}: cannot be remembered: {e}", self.config.host);
         }
     }

@@ -1,12 +1,13 @@
 //! A longhaul at the far end: what starts it there, and what is remembered of it.
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sftp::{MARKER_PROTOCOL, ServerInfo};
 
 use super::host_gate::memory_name;
 use crate::config::HostConfig;
+use crate::memory::findings::Findings;
 use crate::memory::{FarMemory, HostMemory, Memories};
 use crate::session::{Known, Seen};
 
@@ -76,16 +77,38 @@ pub fn remember_placed(
     memories: &Memories,
     sum: Option<String>,
 ) -> io::Result<()> {
-    let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
-    let Some(mut memory) = memories.load(host, port, user, now) else {
-        return Ok(());
-    };
-    memory.far = Some(FarMemory {
+    let far = FarMemory {
         placed: sum,
         ..FarMemory::default()
-    });
-    memories.store(host, port, user, &memory, now)
+    };
+    let changed = memories.change(memory_name(config), now, |memory| memory.far = Some(far));
+    changed.map(|_| ())
+}
+
+/// Keeps what was measured of a host, in place of what was measured before; false where nothing is
+/// remembered of it, since nobody has logged in.
+///
+/// # Errors
+/// It cannot be written down.
+pub fn remember_findings(
+    config: &HostConfig,
+    memories: &Memories,
+    findings: Findings,
+) -> io::Result<bool> {
+    let findings = findings.bounded();
+    memories.change(memory_name(config), SystemTime::now(), |memory| {
+        memory.findings = Some(findings);
+    })
+}
+
+/// What was measured of a host, if that was, with its age.
+pub fn findings(config: &HostConfig, memories: &Memories) -> Option<(Findings, Duration)> {
+    let (host, port, user) = memory_name(config);
+    let now = SystemTime::now();
+    let findings = memories.load(host, port, user, now)?.findings?;
+    let age = findings.age(now)?;
+    Some((findings, age))
 }
 
 /// What is known before anything was asked.
@@ -180,8 +203,6 @@ fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn remembering(far: FarMemory) -> HostMemory {

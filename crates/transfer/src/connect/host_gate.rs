@@ -15,7 +15,7 @@ use crate::config::HostConfig;
 use crate::escape;
 use crate::identity::Identities;
 use crate::known_hosts::{self, HostName, KnownHosts};
-use crate::memory::{AcceptedKey, FarMemory, HostMemory, Memories};
+use crate::memory::{AcceptedKey, HostMemory, Memories};
 use crate::prompt::{Kind, Prompt};
 use crate::session::Seen;
 
@@ -128,22 +128,10 @@ impl HostGate {
         order.into_iter().filter(on).collect()
     }
 
-    /// What transfers have learned, unless another host answers under this name now.
-    fn known_of_the_path(&self) -> Vec<plan::Learned> {
-        let same = self
-            .memory
-            .as_ref()
-            .filter(|m| m.host_key == self.fingerprint);
-        same.map(|m| m.learned.clone()).unwrap_or_default()
-    }
-
-    /// The same of a longhaul there.
-    fn known_of_the_far_end(&self) -> Option<FarMemory> {
-        let same = self
-            .memory
-            .as_ref()
-            .filter(|m| m.host_key == self.fingerprint);
-        same.and_then(|m| m.far.clone())
+    /// What is remembered, unless another host answers under this name now.
+    fn same_host(&self) -> Option<&HostMemory> {
+        let memory = self.memory.as_ref();
+        memory.filter(|m| m.host_key == self.fingerprint)
     }
 
     fn save(&self, memory: &HostMemory) {
@@ -380,6 +368,7 @@ impl Gate for HostGate {
             })
         });
         let same = self.memory.as_ref().filter(|m| m.banner == visit.banner);
+        let known = self.same_host();
         let memory = HostMemory {
             banner: visit.banner.clone(),
             kex: visit.kex.clone(),
@@ -387,9 +376,11 @@ impl Gate for HostGate {
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
-            // Of the path, which is the same whatever the server was updated to.
-            learned: self.known_of_the_path(),
-            far: self.known_of_the_far_end(),
+            // Of the path and the machine, which are the same whatever the server was updated to.
+            learned: known.map(|m| m.learned.clone()).unwrap_or_default(),
+            far: known.and_then(|m| m.far.clone()),
+            direct_failed: known.and_then(|m| m.direct_failed),
+            findings: known.and_then(|m| m.findings.clone()),
             ..HostMemory::default()
         };
         if self.memory.as_ref() != Some(&memory) {

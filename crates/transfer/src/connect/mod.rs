@@ -14,7 +14,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
-pub use far::{FarUse, remember_placed};
+pub use far::{FarUse, findings, remember_findings, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;

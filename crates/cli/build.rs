@@ -1,0 +1,53 @@
+//! Makes the library of `longhaul wrap` out of crates/shim, for the program to hold: it then comes
+//! wherever the one binary does, and always is of its version (docs/design/0015-wrap.md).
+//!
+//! The compiler is called directly. Cargo makes a cdylib of a dependency beside the program but
+//! installs it nowhere, and would link it with the C library of this machine, whose versions an
+//! older machine does not have.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rustc-check-cfg=cfg(wraps)");
+    let crates = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("..");
+    let source = crates.join("shim/src");
+    println!("cargo::rerun-if-changed={}", source.display());
+    let shared = crates.join("sys/src/far.rs");
+    println!("cargo::rerun-if-changed={}", shared.display());
+    // Types and numbers in there are those of Linux with longs of 64 bits.
+    let of_target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if of_target("OS") != "linux" || of_target("POINTER_WIDTH") != "64" {
+        return Ok(());
+    }
+    let library = PathBuf::from(env::var("OUT_DIR")?).join("liblonghaul_wrap.so");
+    let mut rustc = Command::new(env::var_os("RUSTC").ok_or("cargo names no compiler")?);
+    rustc
+        .arg(source.join("lib.rs"))
+        .args(["--crate-name", "longhaul_wrap", "--crate-type", "cdylib"])
+        .args(["--edition", "2024", "--cfg", "longhaul_preload"])
+        .args(["--target", &env::var("TARGET")?])
+        .args(["-C", "opt-level=3", "-C", "panic=abort", "-C", "lto"])
+        .args(["-C", "codegen-units=1", "-C", "strip=symbols"])
+        .args(["-C", "link-arg=-nostdlib", "-C", "link-arg=-nostartfiles"])
+        .args(["--cap-lints", "allow", "-o"])
+        .arg(&library);
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        let linker = linker
+            .into_string()
+            .map_err(|_| "the linker's name is no text")?;
+        rustc.args(["-C", &format!("linker={linker}")]);
+    }
+    // For musl, libraries are made only when it is not linked statically; here nothing is.
+    if of_target("ENV") == "musl" {
+        rustc.args(["-C", "target-feature=-crt-static"]);
+    }
+    let status = rustc.status()?;
+    if !status.success() {
+        return Err(format!("the library of longhaul wrap cannot be made: {status}").into());
+    }
+    println!("cargo::rustc-cfg=wraps");
+    Ok(())
+}

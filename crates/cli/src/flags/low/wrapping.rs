@@ -1,0 +1,99 @@
+//! The arguments of `longhaul wrap`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+use lab::path::Dscp;
+
+use super::{COMMAND, UsageError, from_rows, usage_of};
+use crate::flags::table::wrap_rows;
+
+/// The flags of `longhaul wrap`, and the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WrapArgs {
+    pub(crate) always: bool,
+    pub(crate) no_tune: bool,
+    pub(crate) dscp: Dscp,
+    pub(crate) congestion: Option<String>,
+    /// `DEST=VIA`, with names in them.
+    pub(crate) routes: Vec<String>,
+    pub(crate) report: Option<Report>,
+    pub(crate) check: bool,
+    pub(crate) anyway: bool,
+    /// Say where the library is.
+    pub(crate) library: bool,
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Where the lines of a report go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// To people, at the end.
+    Shown,
+    /// Into a file, as JSON.
+    Written(PathBuf),
+}
+
+pub(super) fn wrap(matches: &ArgMatches) -> Result<WrapArgs, UsageError> {
+    let mut args: WrapArgs = from_rows(wrap_rows(), matches).map_err(|what| wrong(&what))?;
+    let words = matches.get_many::<OsString>(COMMAND).unwrap_or_default();
+    args.command = words.cloned().collect();
+    let acts = args.always || args.dscp != Dscp::default() || args.congestion.is_some();
+    let why = match args.command.len() {
+        _ if args.no_tune && acts => {
+            "--no-tune leaves no place for --always, --dscp and --congestion"
+        }
+        0 if args.library => return Ok(args),
+        _ if args.library => "--library takes no program",
+        0 => "a program is needed",
+        1 => return Ok(args),
+        _ if args.check => "--check takes one program",
+        _ => return Ok(args),
+    };
+    Err(wrong(why))
+}
+
+/// For `longhaul wrap`.
+pub(crate) fn wrong(what: &str) -> UsageError {
+    usage_of("wrap", "[flags] [--] PROGRAM [ARGS...]", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LowArgs, parse};
+    use super::*;
+
+    fn read(words: &str) -> Result<WrapArgs, String> {
+        let words = words.split(' ').map(OsString::from);
+        match parse(words, clap::ColorChoice::Never) {
+            Ok(LowArgs::Wrap(args)) => Ok(*args),
+            Ok(other) => panic!("{other:?}"),
+            Err(UsageError(why)) => Err(why),
+        }
+    }
+
+    #[test]
+    fn flags_of_the_program_are_the_programs() {
+        let args = read("longhaul wrap --always --report curl --report=x -o y").unwrap();
+        assert!(args.always && args.report == Some(Report::Shown));
+        assert_eq!(args.command, ["curl", "--report=x", "-o", "y"]);
+        let args = read("longhaul wrap --report=a -- --odd").unwrap();
+        assert_eq!(args.report, Some(Report::Written("a".into())));
+        assert_eq!(args.command, ["--odd"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (line, says) in [
+            ("longhaul wrap", "a program is needed"),
+            ("longhaul wrap --check a b", "one program"),
+            ("longhaul wrap --library a", "takes no program"),
+            ("longhaul wrap --no-tune --always a", "--no-tune"),
+            ("longhaul wrap --dscp no-such a", "--dscp: 'no-such'"),
+        ] {
+            let why = read(line).expect_err(line);
+            assert!(why.contains(says), "{line}: {why}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+use std::path::PathBuf;
+
+use super::relay::size;
+use crate::flags::flag::{Flag, Group, Takes};
+use crate::flags::low::RelayArgs;
+
+/// Connections that one may be spread over (`relay::facing`).
+const MOST: usize = 16;
+
+/// The flags of `longhaul relay` that are about facing relays.
+pub(super) const ROWS: &[Flag<RelayArgs>] = &[
+    Flag::ours(
+        Group::Pair,
+        ("pair-key", Takes::Value("FILE")),
+        "For pair: our key (PEM), made at the first start",
+        "For pair: the key of this half (PEM, PKCS#8), $XDG_STATE_HOME/longhaul/pair_key if it is \
+              not given. A file that is missing is made at the first start. The fingerprint of the \
+              key is said at each start.",
+        |args, given| {
+            args.pair.key = Some(given.os().into());
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("pair-allow", Takes::Values("KEY")),
+        "For pair: let in the half with this fingerprint, or those in this file; may be repeated",
+        "For pair: let in the half whose key has this fingerprint (SHA256:...), or one of those in \
+              this file, one in front of each line; may be repeated. Those in \
+              $XDG_CONFIG_HOME/longhaul/known_pairs are let in too. Both halves check each other, \
+              and nobody else is let in.",
+        |args, given| {
+            args.pair.allow = given.texts()?;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("pair-accept-new", Takes::Nothing),
+        "For pair: let in the first key that a target has, if none is known, and remember it",
+        "For pair: let in the first key that a target shows if no key is known at all, and write \
+              it to $XDG_CONFIG_HOME/longhaul/known_pairs. Whoever is on the path at that time can \
+              be in the middle for ever. It is about targets alone: who comes in has to be known.",
+        |args, _| {
+            args.pair.accept_new = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("stripes", Takes::Value("N")),
+        "For pair: spread a connection over N (1, and more while that pays, to 8)",
+        "For pair: spread each connection over N of TCP, 1 to 16. Without it there is one, and \
+              twice as many as long as that carries 15 % more, up to 8. The half that connects \
+              decides.",
+        |args, given| {
+            let text = given.text()?;
+            let stripes = text.parse().ok().filter(|n| (1..=MOST).contains(n));
+            args.pair.stripes = Some(stripes.ok_or("is not a number between 1 and 16")?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("pair-buffer", Takes::Value("SIZE")),
+        "For pair: hold SIZE of each direction of a connection at most (64MiB)",
+        "For pair: hold SIZE of each direction of a connection at most, in each half, 64KiB at \
+              least and 64MiB if it is not given: what has come and was not read yet, and what was \
+              sent and may have to be sent again. A path carries no more than this in a round trip \
+              and the time that a loss takes to be repaired. It begins with 4MiB and grows as the \
+              other end keeps up, so that a slow reader makes nobody hold all of it.",
+        |args, given| {
+            let size = size(&given.text()?)?;
+            match size >= 64 << 10 {
+                true => args.pair.buffer = Some(size),
+                false => return Err("is less than 64KiB".to_owned()),
+            }
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("pair-zstd", Takes::Choice("WHEN", &["auto", "never"])),
+        "For pair: compress what waits for the path: auto (if it pays) or never (auto)",
+        "For pair: compress with zstd what waits for the path. auto measures whether it pays, and \
+              leaves alone what does not compress and what the path carries faster than the \
+              processor compresses; never does not try.",
+        |args, given| {
+            args.pair.plain = given.text()? == "never";
+            Ok(())
+        },
+    ),
+];
+
+/// What facing relays are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PairArgs {
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) allow: Vec<String>,
+    pub(crate) accept_new: bool,
+    pub(crate) stripes: Option<usize>,
+    pub(crate) buffer: Option<usize>,
+    /// Nothing is compressed.
+    pub(crate) plain: bool,
+}

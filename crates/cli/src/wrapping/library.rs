@@ -1,0 +1,132 @@
+//! Where the library is: this program holds it, and the loader wants a file.
+
+use std::env;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use transfer::escape;
+
+/// Built beside this program (build.rs).
+#[cfg(wraps)]
+const HELD: Option<&[u8]> = Some(include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/liblonghaul_wrap.so"
+)));
+#[cfg(not(wraps))]
+const HELD: Option<&[u8]> = None;
+
+/// The file.
+///
+/// # Errors
+/// There is none, and none can be made; a sentence.
+pub(super) fn find() -> Result<PathBuf, String> {
+    let path = match env::var_os("LONGHAUL_WRAP_LIB").filter(|path| !path.is_empty()) {
+        Some(path) => named(Path::new(&path))?,
+        None => kept()?,
+    };
+    let shown = escape::path(&path);
+    // ld.so(8): it takes both for the end of a name.
+    if path
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|b| matches!(b, b':' | b' '))
+    {
+        return Err(format!(
+            "{shown}: the loader takes no library whose path has a colon or a space: name \
+             another place with XDG_CACHE_HOME"
+        ));
+    }
+    let mount = statvfs(&path).map_err(|e| format!("{shown}: {e}"))?;
+    if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(format!(
+            "{shown}: the file system is mounted noexec, and no library can be loaded from it: \
+             name another place with XDG_CACHE_HOME"
+        ));
+    }
+    Ok(path)
+}
+
+/// As the environment has it.
+fn named(path: &Path) -> Result<PathBuf, String> {
+    let path = std::path::absolute(path).map_err(|e| format!("LONGHAUL_WRAP_LIB: {e}"))?;
+    match fs::metadata(&path) {
+        Ok(file) if file.is_file() => Ok(path),
+        Ok(_) => Err(format!(
+            "LONGHAUL_WRAP_LIB: {} is no file",
+            escape::path(&path)
+        )),
+        Err(e) => Err(format!("LONGHAUL_WRAP_LIB: {}: {e}", escape::path(&path))),
+    }
+}
+
+/// Ours, written where this user keeps such things unless it is there.
+fn kept() -> Result<PathBuf, String> {
+    let held = HELD.ok_or("longhaul wrap needs Linux on a machine of 64 bits")?;
+    let room = room()?;
+    let path = room.join(format!("liblonghaul_wrap-{:016x}.so", name(held)));
+    if fs::read(&path).is_ok_and(|there| there == held) {
+        return Ok(path);
+    }
+    let fail = |e: io::Error| {
+        let path = escape::path(&path);
+        format!("{path}: the library cannot be written: {e}")
+    };
+    // Another longhaul may be at it, and programs may have the one that is there.
+    let fresh = room.join(format!("new-{}", std::process::id()));
+    let _ = fs::remove_file(&fresh);
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o700)
+        .open(&fresh);
+    let written = file.and_then(|mut file| file.write_all(held));
+    written
+        .and_then(|()| fs::rename(&fresh, &path))
+        .inspect_err(|_| drop(fs::remove_file(&fresh)))
+        .map_err(fail)?;
+    Ok(path)
+}
+
+/// A folder of this user's alone.
+///
+/// # Errors
+/// There is none to be had; a sentence.
+pub(super) fn room() -> Result<PathBuf, String> {
+    let of = |name| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")));
+    let cache = cache.ok_or(
+        "there is no place for the library: set HOME or XDG_CACHE_HOME, or name a library with \
+         LONGHAUL_WRAP_LIB",
+    )?;
+    let room = cache.join("longhaul/wrap");
+    let shown = || escape::path(&room).to_string();
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&room);
+    made.map_err(|e| format!("{}: there is no place for the library: {e}", shown()))?;
+    let there = fs::symlink_metadata(&room).map_err(|e| format!("{}: {e}", shown()))?;
+    let own = rustix::process::geteuid().as_raw();
+    // What lies there is loaded into programs of this user.
+    match there.is_dir() && there.uid() == own && there.mode() & 0o022 == 0 {
+        true => Ok(room),
+        false => Err(format!(
+            "{}: others may write there: make it this user's alone, or name another place with \
+             XDG_CACHE_HOME",
+            shown()
+        )),
+    }
+}
+
+/// A number for its bytes (FNV-1a), so that versions lie side by side.
+fn name(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

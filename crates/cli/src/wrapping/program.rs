@@ -1,0 +1,138 @@
+//! The program that is to be wrapped: where it is, and whether a library can be put before it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use shim::program::{HEAD, Program, look};
+use transfer::escape;
+
+/// A program's file.
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+}
+
+/// Whether it can be wrapped.
+pub(super) enum Checked {
+    /// And how.
+    Yes(String),
+    /// Why not, and what to use instead; what follows its name.
+    No(String),
+}
+
+/// What reaches programs that take no library.
+const INSTEAD: &str = "use longhaul dial for programs that use ssh, or longhaul relay";
+
+/// Where a shell would find it.
+///
+/// # Errors
+/// Nowhere; a sentence.
+pub(super) fn find(name: &OsStr) -> Result<Found, String> {
+    let shown = super::named(name);
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return match fs::metadata(&path) {
+            Ok(_) => Ok(Found { path }),
+            Err(e) => Err(format!("{shown}: {e}")),
+        };
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let runs = |file: &PathBuf| file.is_file() && access(file, Access::EXEC_OK).is_ok();
+    let mut files = env::split_paths(&path).map(|folder| folder.join(name));
+    match files.find(runs) {
+        Some(path) => Ok(Found { path }),
+        None => Err(format!("there is no program {shown} on the PATH")),
+    }
+}
+
+/// Looks at the file, and at its interpreter if it is a script.
+pub(super) fn check(found: &Found) -> Checked {
+    // More interpreters than the kernel goes through (BINPRM_MAX_RECURSION).
+    look_at(&found.path, 5)
+}
+
+fn look_at(path: &Path, depth: u32) -> Checked {
+    let read = head(path).and_then(|head| Ok((head, head_of_own()?, fs::metadata(path)?)));
+    let (head, own, file) = match read {
+        Ok(read) => read,
+        Err(e) => {
+            return Checked::No(format!(
+                "cannot be read, so that nothing is known of it: {e}"
+            ));
+        }
+    };
+    let why = match look(&head, &own) {
+        Program::Script { .. } if depth == 0 => "has too many interpreters",
+        Program::Script {
+            interpreter,
+            argument,
+        } => return script(interpreter, argument, depth),
+        Program::Foreign => {
+            "is for another processor, or for 32 bits, and takes no library of this one"
+        }
+        Program::Unknown => "is no program that a library can be put before",
+        Program::Static { go: true } | Program::Dynamic { go: true, .. } => {
+            "is made by Go, whose programs call the kernel without the C library"
+        }
+        Program::Static { go: false } => "is linked statically, and takes no library",
+        Program::Dynamic { .. } if gains(path, &file) => {
+            "gains rights when it is run (setuid, setgid or capabilities), and the loader puts no \
+             library of a user's before it"
+        }
+        Program::Dynamic { loader, .. } => {
+            let musl = loader.windows(7).any(|part| part == b"ld-musl");
+            let of = if musl { "musl" } else { "glibc" };
+            let loader = escape::name(loader);
+            return Checked::Yes(format!("it is linked dynamically, with {of} ({loader})"));
+        }
+    };
+    Checked::No(format!("{why}: {INSTEAD}"))
+}
+
+fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> Checked {
+    let path = PathBuf::from(OsStr::from_bytes(interpreter));
+    let mut words = argument
+        .split(|b| b.is_ascii_whitespace())
+        .filter(|w| !w.is_empty());
+    // env(1) finds the interpreter on the PATH; -S and assignments may be before its name.
+    let named = (path.file_name() == Some(OsStr::new("env")))
+        .then(|| words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')))
+        .flatten()
+        .and_then(|name| find(OsStr::from_bytes(name)).ok());
+    let path = named.map_or(path, |found| found.path);
+    let shown = escape::path(&path);
+    match look_at(&path, depth - 1) {
+        Checked::Yes(how) => Checked::Yes(format!("a script for {shown}: {how}")),
+        Checked::No(why) => Checked::No(format!("is a script for {shown}, which {why}")),
+    }
+}
+
+/// Whether the kernel tells the loader to trust no environment (AT_SECURE, getauxval(3)).
+fn gains(path: &Path, file: &fs::Metadata) -> bool {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let setuid = file.mode() & 0o4000 != 0 && file.uid() != user.as_raw();
+    let setgid = file.mode() & 0o2010 == 0o2010 && file.gid() != group.as_raw();
+    let mut room = [0; 64];
+    let capable = rustix::fs::getxattr(path, "security.capability", &mut room[..]).is_ok();
+    setuid || setgid || (capable && !user.is_root())
+}
+
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    file.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Of a program that runs here.
+fn head_of_own() -> io::Result<Vec<u8>> {
+    head(&env::current_exe()?)
+}

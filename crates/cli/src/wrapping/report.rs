@@ -1,0 +1,177 @@
+//! The lines that the library writes (crates/shim, `line`), for people.
+
+use lab::path::Dscp;
+use serde::Deserialize;
+
+use crate::output::units;
+
+/// A line, as far as it is shown.
+#[derive(Deserialize)]
+struct Line {
+    program: String,
+    pid: u32,
+    peer: std::net::SocketAddr,
+    via: Option<std::net::SocketAddr>,
+    lasted_us: u64,
+    tcp: Option<Tcp>,
+    dscp: Option<u8>,
+    kept_off: u32,
+    changed: Vec<String>,
+    waits: Waits,
+}
+
+#[derive(Deserialize)]
+struct Tcp {
+    sent: u64,
+    received: u64,
+    rtt_us: u32,
+    min_rtt_us: u32,
+    retransmitted: u32,
+}
+
+#[derive(Deserialize)]
+struct Waits {
+    reading: Waited,
+    writing: Waited,
+}
+
+#[derive(Deserialize)]
+struct Waited {
+    total_us: u64,
+    longest_us: u64,
+    from_10ms: u32,
+    from_20ms: u32,
+    from_50ms: u32,
+    from_100ms: u32,
+    from_200ms: u32,
+    from_500ms: u32,
+}
+
+/// A line for each. What is no line is left out: the end of one may be missing, where a program was
+/// killed.
+pub(super) fn shown(lines: &[u8]) -> String {
+    let lines = lines.split(|b| *b == b'\n');
+    let read = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+    let text: String = read.map(|line| line.shown() + "\n").collect();
+    match text.is_empty() {
+        true => "longhaul wrap: no connection was made, or none was seen\n".to_owned(),
+        false => text,
+    }
+}
+
+impl Line {
+    fn shown(&self) -> String {
+        let Self {
+            program, pid, peer, ..
+        } = self;
+        let mut text = format!("{program}[{pid}] {peer}");
+        if let Some(via) = self.via {
+            text.push_str(&format!(" by {via}"));
+        }
+        let lasted = seconds(self.lasted_us);
+        match &self.tcp {
+            None => text.push_str(&format!(": {lasted}, closed where nobody saw it")),
+            Some(tcp) => text.push_str(&format!(
+                ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} segments sent \
+                 again",
+                units::size(tcp.sent),
+                units::size(tcp.received),
+                ms(tcp.rtt_us.into()),
+                ms(tcp.min_rtt_us.into()),
+                tcp.retransmitted
+            )),
+        }
+        if let Some(dscp) = self.dscp {
+            text.push_str(&format!("; wanted the mark {}", Dscp::new(dscp)));
+            if self.kept_off > 0 {
+                text.push_str(&format!(" (kept off {} times)", self.kept_off));
+            }
+        }
+        match self.changed.is_empty() {
+            true => text.push_str("; left alone"),
+            false => text.push_str(&format!("; changed {}", self.changed.join(", "))),
+        }
+        for (waited, what) in [
+            (&self.waits.reading, "read"),
+            (&self.waits.writing, "write"),
+        ] {
+            text.push_str(&waited.shown(what));
+        }
+        text
+    }
+}
+
+impl Waited {
+    fn shown(&self, what: &str) -> String {
+        let classes = [
+            ("10", self.from_10ms),
+            ("20", self.from_20ms),
+            ("50", self.from_50ms),
+            ("100", self.from_100ms),
+            ("200", self.from_200ms),
+            ("500", self.from_500ms),
+        ];
+        let there = classes.iter().filter(|(_, times)| *times > 0);
+        let times: Vec<String> = there
+            .map(|(from, times)| format!("{times} from {from} ms"))
+            .collect();
+        match times.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; waited {} to {what}, longest {} ({})",
+                seconds(self.total_us),
+                ms(self.longest_us),
+                times.join(", ")
+            ),
+        }
+    }
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1e3)
+}
+
+fn seconds(us: u64) -> String {
+    format!("{:.1} s", us as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shim::line::{Record, Tcp as Counted, changed};
+
+    #[test]
+    fn what_the_library_writes_is_read_and_what_is_cut_is_left_out() {
+        let record = Record {
+            program: "ssh",
+            pid: 7,
+            peer: "[2001:db8::1]:22".parse().unwrap(),
+            via: Some("127.0.0.1:9".parse().unwrap()),
+            lasted_us: 2_500_000,
+            tcp: Some(Counted {
+                sent: 12_000_000,
+                received: 3_000,
+                rtt_us: 20_400,
+                min_rtt_us: 20_000,
+                retransmitted: 3,
+            }),
+            dscp: Some(8),
+            kept_off: 2,
+            changed: changed::DSCP | changed::CONGESTION,
+            reading: Default::default(),
+            writing: Default::default(),
+        };
+        let mut lines = record.line().bytes().to_vec();
+        lines.extend_from_slice(&record.line().bytes()[..40]);
+        let text = shown(&lines);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        for part in [
+            "ssh[7] [2001:db8::1]:22 by 127.0.0.1:9: 12 MB sent",
+            "in 2.5 s, round trip 20.4 ms (lowest 20.0 ms), 3 segments",
+            "wanted the mark CS1 (kept off 2 times); changed dscp, congestion",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(shown(b"").contains("no connection"));
+    }
+}

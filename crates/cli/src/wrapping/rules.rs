@@ -1,0 +1,142 @@
+//! From flags to the rules that the library reads: names of hosts become addresses here, since the
+//! library asks nobody.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+
+use shim::rules::{Net, Rules};
+
+use crate::flags::low::WrapArgs;
+
+/// Before a relay that is told where to.
+const SOCKS: &str = "socks5://";
+
+/// The rules, without those of a report.
+///
+/// # Errors
+/// One of them cannot be; a sentence.
+pub(super) fn build(args: &WrapArgs) -> Result<String, String> {
+    let mut words = Vec::new();
+    if args.no_tune {
+        words.push("no-tune".to_owned());
+    }
+    if args.always {
+        words.push("always".to_owned());
+    }
+    if args.dscp.value() != 0 {
+        words.push(format!("dscp={}", args.dscp.value()));
+    }
+    if let Some(name) = &args.congestion {
+        words.push(format!("congestion={name}"));
+    }
+    for route in &args.routes {
+        let wrong = |why: &str| format!("--route: '{}' {why}", route.escape_debug());
+        let (to, via) = route
+            .split_once('=')
+            .ok_or_else(|| wrong("is not DEST=VIA, where to and by which relay"))?;
+        let (scheme, via) = match via.strip_prefix(SOCKS) {
+            Some(via) => (SOCKS, via),
+            None => ("", via),
+        };
+        let via = relay(via).map_err(|why| wrong(&why))?;
+        for to in destinations(to).map_err(|why| wrong(&why))? {
+            words.push(format!("route={to}={scheme}{via}"));
+        }
+    }
+    let text = words.join(",");
+    match Rules::parse(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("'{}' {}", error.word.escape_debug(), error.why)),
+    }
+}
+
+/// As the library has them: one for each address of a name.
+fn destinations(text: &str) -> Result<Vec<String>, String> {
+    if Net::parse(text).is_some() {
+        return Ok(vec![text.to_owned()]);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => (host, Some(port)),
+        Some(_) => return Err("has no destination that can be".to_owned()),
+        None => (text, None),
+    };
+    let shown = |ip: IpAddr| match (ip, port) {
+        (IpAddr::V6(ip), Some(port)) => format!("[{ip}]:{port}"),
+        (IpAddr::V4(ip), Some(port)) => format!("{ip}:{port}"),
+        (ip, None) => ip.to_string(),
+    };
+    let mut all: Vec<_> = resolve(host, 0)?.map(|at| shown(at.ip())).collect();
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+fn relay(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let named = text.rsplit_once(':');
+    let named = named.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = named.ok_or("has no relay that can be: HOST:PORT")?;
+    // A socket for IPv6 reaches IPv4 too, and not the reverse.
+    let mut all: Vec<_> = resolve(host, port)?.collect();
+    all.sort_by_key(SocketAddr::is_ipv6);
+    let first = all.first().copied();
+    first.ok_or_else(|| format!("has a relay that has no address: {}", host.escape_debug()))
+}
+
+fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
+    let found = (host, port).to_socket_addrs();
+    found.map_err(|e| format!("names {}, which cannot be found: {e}", host.escape_debug()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(routes: &[&str]) -> Result<String, String> {
+        build(&WrapArgs {
+            routes: routes.iter().map(|route| (*route).to_owned()).collect(),
+            ..WrapArgs::default()
+        })
+    }
+
+    #[test]
+    fn flags_become_the_words_that_the_library_reads() {
+        let args = WrapArgs {
+            always: true,
+            dscp: lab::path::Dscp::new(10),
+            congestion: Some("reno".to_owned()),
+            routes: vec!["192.0.2.0/24:22=127.0.0.1:9".to_owned()],
+            ..WrapArgs::default()
+        };
+        let text = "always,dscp=10,congestion=reno,route=192.0.2.0/24:22=127.0.0.1:9";
+        assert_eq!(build(&args).unwrap(), text);
+        assert_eq!(built(&[]).unwrap(), "");
+    }
+
+    #[test]
+    fn names_become_addresses() {
+        let text = built(&["localhost:80=localhost:9", "*=socks5://[::1]:5"]).unwrap();
+        assert!(text.contains("route=127.0.0.1:80=127.0.0.1:9"), "{text}");
+        assert!(text.ends_with("route=*=socks5://[::1]:5"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_sentence() {
+        for (route, says) in [
+            ("x", "is not DEST=VIA"),
+            ("127.0.0.1:x=127.0.0.1:1", "has no destination"),
+            ("127.0.0.1=y", "has no relay"),
+            ("127.0.0.1=127.0.0.1:0", "port 0"),
+            ("no-such-host.invalid=127.0.0.1:1", "cannot be found"),
+        ] {
+            let why = built(&[route]).expect_err(route);
+            assert!(why.contains(says), "{route}: {why}");
+        }
+        assert!(
+            built(&["*=127.0.0.1:1"; 40])
+                .unwrap_err()
+                .contains("too many")
+        );
+    }
+}

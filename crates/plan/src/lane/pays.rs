@@ -1,0 +1,167 @@
+//! Whether to make data smaller for the way pays, found out by doing it and by leaving it.
+
+use std::time::{Duration, Instant};
+
+/// A lane that moves more than this is not held back by what it has to carry: zstd takes two cores
+/// for 0.8 GB/s of text, and the far end as much again.
+const FAST: f64 = 300e6;
+/// What it must bring: it takes processors from whatever else there is to do.
+const GAIN: f64 = 1.1;
+/// A rate is of so long and so much at least: answers come in bursts.
+const LEAST_TIME: Duration = Duration::from_millis(100);
+const LEAST: u64 = 1 << 20;
+/// No more than this is under way on a lane.
+const FLYING: u64 = 32 << 20;
+/// After it did not pay it is tried again when so much has moved, and each time four times as much.
+const AGAIN: u64 = 64 << 20;
+/// What was believed from the last time is looked into when so much has moved.
+const BELIEVED: u64 = 256 << 20;
+
+/// Compares the rate at which the receiving end confirms files with packing and without.
+///
+/// What was asked for in one way is confirmed later, when the other has begun: nothing is measured
+/// until that is through.
+#[derive(Debug)]
+pub(super) struct Pays {
+    packs: bool,
+    /// Bytes of files that were asked for, and those that were confirmed.
+    asked: u64,
+    moved: u64,
+    /// What is confirmed beyond this was asked for in the present way.
+    settled: u64,
+    /// Where the present measurement began.
+    since: Option<(Instant, u64)>,
+    /// The rate without, once known.
+    plain: Option<f64>,
+    /// The other way is not tried before so much has moved.
+    not_before: u64,
+    wait: u64,
+}
+
+impl Pays {
+    /// Begins with packing where the path was slow the last time.
+    pub(super) fn new(believed: bool) -> Self {
+        Self {
+            packs: believed,
+            asked: 0,
+            moved: 0,
+            settled: 0,
+            since: None,
+            plain: None,
+            not_before: if believed { BELIEVED } else { 0 },
+            wait: AGAIN,
+        }
+    }
+
+    /// Whether the next `len` bytes, which are asked for now, are to be packed.
+    pub(super) fn ask(&mut self, len: u64) -> bool {
+        self.asked += len;
+        self.packs
+    }
+
+    /// The receiving end has `n` bytes of files more.
+    pub(super) fn confirm(&mut self, now: Instant, n: u64) {
+        self.moved += n;
+        if self.moved < self.settled {
+            return;
+        }
+        let (since, from) = *self.since.get_or_insert((now, self.moved));
+        let (time, moved) = (now.saturating_duration_since(since), self.moved - from);
+        if time < LEAST_TIME || moved < LEAST {
+            return;
+        }
+        let rate = moved as f64 / time.as_secs_f64();
+        self.since = None;
+        match (self.packs, self.plain) {
+            (false, _) => {
+                self.plain = Some(rate);
+                if rate < FAST && self.moved >= self.not_before {
+                    self.turn(true);
+                }
+            }
+            (true, Some(plain)) if rate < plain * GAIN => {
+                self.not_before = self.moved + self.wait;
+                self.wait = self.wait.saturating_mul(4);
+                self.turn(false);
+            }
+            (true, None) if self.moved >= self.not_before => self.turn(false),
+            (true, _) => {}
+        }
+    }
+
+    fn turn(&mut self, packs: bool) {
+        self.packs = packs;
+        // Whole small files are confirmed and were never asked for here; what fails is asked for
+        // and never confirmed.
+        self.settled = self.moved + self.asked.saturating_sub(self.moved).min(FLYING);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 256 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// Moves `total` bytes with 4 MiB under way, at one rate packed and at another without. How
+    /// much went packed.
+    fn move_all(pays: &mut Pays, total: u64, packed: f64, plain: f64) -> u64 {
+        let mut now = testkit::sftp_model::epoch();
+        let mut flying = std::collections::VecDeque::new();
+        let (mut asked, mut as_packed) = (0, 0);
+        while asked < total || !flying.is_empty() {
+            while asked < total && flying.len() < 16 {
+                let packs = pays.ask(BLOCK);
+                as_packed += if packs { BLOCK } else { 0 };
+                flying.push_back(packs);
+                asked += BLOCK;
+            }
+            let rate = match flying.pop_front() {
+                Some(true) => packed,
+                _ => plain,
+            };
+            now += Duration::from_secs_f64(BLOCK as f64 / rate);
+            pays.confirm(now, BLOCK);
+        }
+        as_packed
+    }
+
+    #[test]
+    fn a_slow_path_is_packed_for_soon() {
+        let mut pays = Pays::new(false);
+        let packed = move_all(&mut pays, 256 * MIB, 37e6, 12.5e6);
+        assert!(packed > 248 * MIB, "{packed}");
+    }
+
+    #[test]
+    fn a_fast_one_is_left_alone() {
+        let mut pays = Pays::new(false);
+        assert_eq!(move_all(&mut pays, 1024 * MIB, 400e6, 900e6), 0);
+    }
+
+    #[test]
+    fn where_something_else_is_slow_it_is_given_up_and_seldom_tried() {
+        // A disk at the far end.
+        let mut pays = Pays::new(false);
+        let packed = move_all(&mut pays, 4096 * MIB, 100e6, 100e6);
+        assert!(packed < 100 * MIB, "{packed}");
+        // Our own processor.
+        let mut pays = Pays::new(false);
+        let packed = move_all(&mut pays, 4096 * MIB, 50e6, 100e6);
+        assert!(packed < 100 * MIB, "{packed}");
+    }
+
+    #[test]
+    fn what_was_believed_is_used_at_once_and_looked_into() {
+        let mut pays = Pays::new(true);
+        let packed = move_all(&mut pays, 128 * MIB, 37e6, 12.5e6);
+        assert_eq!(packed, 128 * MIB);
+        let mut pays = Pays::new(true);
+        let packed = move_all(&mut pays, 2048 * MIB, 400e6, 900e6);
+        assert!(packed < 350 * MIB, "{packed}");
+        let mut pays = Pays::new(true);
+        let packed = move_all(&mut pays, 2048 * MIB, 37e6, 12.5e6);
+        assert!(packed > 2030 * MIB, "{packed}");
+    }
+}

@@ -1,0 +1,383 @@
+//! Facing relays: keys, and who may come.
+//!
+//! Each half has a key, and proves it in the handshake of every leg as a raw public key (RFC 7250):
+//! there is no name in it and nobody who vouches for it. The other half knows its fingerprint.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::signature::Ed25519KeyPair;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use pair::Growth;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, aws_lc_rs as provider, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
+    SignatureScheme, version,
+};
+
+use crate::tls::{TlsClient, TlsServer};
+
+/// What is spoken within TLS, and its version.
+const ALPN: &[u8] = b"longhaul-pair/1";
+
+/// What a half of a pair is told.
+#[derive(Clone)]
+pub struct Facing {
+    pub(crate) server: TlsServer,
+    pub(crate) client: TlsClient,
+    /// Of our own key.
+    pub(crate) fingerprint: String,
+    /// How many connections there are.
+    pub stripes: Stripes,
+    /// The most that each half holds of each direction of a connection, in bytes.
+    pub most: usize,
+    /// What waits for the path may be deflated.
+    pub zstd: bool,
+}
+
+/// How many connections carry one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stripes {
+    /// So many.
+    Fixed(usize),
+    /// One, and more while that pays, up to so many.
+    UpTo(usize),
+}
+
+/// The keys that other halves may have.
+#[derive(Debug, Default)]
+pub struct Known {
+    keys: Mutex<BTreeSet<String>>,
+    /// The first key there is without any is let in, and written down here.
+    learns: Option<PathBuf>,
+}
+
+impl fmt::Debug for Facing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Facing")
+    }
+}
+
+impl Facing {
+    /// With a key (PEM, PKCS#8).
+    ///
+    /// # Errors
+    /// The key cannot be used; why.
+    pub fn new(key: &[u8], known: Known) -> Result<Self, String> {
+        let wrong = |e: rustls::Error| format!("the key cannot be used: {e}");
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("it has no key: {e}"))?;
+        let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
+        let public = key.public_key().ok_or("its key has no public half")?;
+        let public = public.as_ref().to_vec();
+        let fingerprint = fingerprint(&public);
+        let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
+        let algorithms = provider::default_provider().signature_verification_algorithms;
+        let known = Arc::new(known);
+        let verifier = |learns| {
+            Arc::new(Verifier {
+                known: Arc::clone(&known),
+                learns,
+                algorithms,
+            })
+        };
+        let provider = Arc::new(provider::default_provider());
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(wrong)?
+            .with_client_cert_verifier(verifier(false))
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
+                Arc::clone(&own),
+            )));
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        // A key that is no longer allowed ends with the process that allowed it.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(wrong)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier(true))
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(own)));
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok(Self {
+            server: TlsServer {
+                config: Arc::new(server),
+                names: Arc::new([]),
+            },
+            client: TlsClient {
+                config: Arc::new(client),
+                name: None,
+            },
+            fingerprint,
+            stripes: Stripes::UpTo(8),
+            most: 64 << 20,
+            zstd: true,
+        })
+    }
+
+    /// Of our own key, as the other half is told it.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// What is spoken at an entrance of it.
+    pub fn entrance(&self) -> TlsServer {
+        self.server.clone()
+    }
+
+    pub(crate) fn growth(&self) -> Growth {
+        match self.stripes {
+            Stripes::Fixed(legs) => Growth::fixed(legs),
+            Stripes::UpTo(most) => Growth::new(most),
+        }
+    }
+}
+
+/// A new key (PEM, PKCS#8).
+///
+/// # Errors
+/// There are no random numbers.
+pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
+    let wrong = |_| "a key cannot be made".to_owned();
+    let key = Ed25519KeyPair::generate().map_err(wrong)?;
+    let document = key.to_pkcs8v1().map_err(wrong)?;
+    let text = zeroize::Zeroizing::new(STANDARD.encode(document.as_ref()));
+    let pem = format!(
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+        *text
+    );
+    Ok(zeroize::Zeroizing::new(pem))
+}
+
+/// As ssh-keygen(1) shows those of SSH: SHA256 of the key, in base64.
+fn fingerprint(public: &[u8]) -> String {
+    format!(
+        "SHA256:{}",
+        STANDARD_NO_PAD.encode(digest(&SHA256, public).as_ref())
+    )
+}
+
+impl Known {
+    /// Fingerprints from the text of a file, one in front of each line; `#` begins a comment.
+    ///
+    /// # Errors
+    /// A line begins with none: which.
+    pub fn add(&mut self, text: &str) -> Result<(), String> {
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            if let Some(word) = line.split_whitespace().next() {
+                if !is_fingerprint(word) {
+                    return Err(format!(
+                        "'{}' is no fingerprint such as SHA256:... with 43 letters behind",
+                        word.escape_debug()
+                    ));
+                }
+                self.lock().insert(word.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the first key in that a target has while none is known, and writes it down there.
+    pub fn learn(&mut self, file: PathBuf) {
+        self.learns = Some(file);
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it looks like a fingerprint.
+pub fn is_fingerprint(text: &str) -> bool {
+    let hash = text.strip_prefix("SHA256:");
+    let hash = hash.and_then(|hash| STANDARD_NO_PAD.decode(hash).ok());
+    hash.is_some_and(|hash| hash.len() == 32)
+}
+
+/// Knows the other half by its key.
+#[derive(Debug)]
+struct Verifier {
+    known: Arc<Known>,
+    learns: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    fn learns(&self) -> Option<&PathBuf> {
+        self.known.learns.as_ref().filter(|_| self.learns)
+    }
+
+    fn check(&self, key: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let fingerprint = fingerprint(key);
+        let keys = self.known.lock();
+        if keys.contains(&fingerprint) || keys.is_empty() && self.learns().is_some() {
+            return Ok(());
+        }
+        tracing::warn!("a half with the key {fingerprint} is refused: --pair-allow lacks it");
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    /// The key is the other half's indeed.
+    fn keep(&self, key: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let fingerprint = fingerprint(key);
+        let mut keys = self.known.lock();
+        let Some(file) = self.learns().filter(|_| !keys.contains(&fingerprint)) else {
+            return Ok(());
+        };
+        if !keys.is_empty() {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        let kept = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .and_then(|mut file| writeln!(file, "{fingerprint}"));
+        match kept {
+            Ok(()) => tracing::warn!("the key {fingerprint} is let in from now on"),
+            Err(e) => tracing::warn!("{}: {e}", file.display()),
+        }
+        keys.insert(fingerprint);
+        Ok(())
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let public = SubjectPublicKeyInfoDer::from(key.as_ref());
+        let valid =
+            verify_tls13_signature_with_raw_key(message, &public, signature, &self.algorithms)?;
+        self.keep(key)?;
+        Ok(valid)
+    }
+}
+
+const OLD: rustls::Error =
+    rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled);
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(key).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(OLD)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verify(message, key, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(key).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(OLD)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verify(message, key, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_in_files() {
+        let key = new_key().unwrap();
+        let one = Facing::new(key.as_bytes(), Known::default()).unwrap();
+        let again = Facing::new(key.as_bytes(), Known::default()).unwrap();
+        assert_eq!(one.fingerprint(), again.fingerprint());
+        assert!(is_fingerprint(one.fingerprint()));
+        let mut known = Known::default();
+        let text = format!("# ours\n\n{}  far:7000 # there\n", one.fingerprint());
+        known.add(&text).unwrap();
+        assert!(!known.is_empty());
+        for text in ["SHA256:short", "nonsense", "MD5:1"] {
+            assert!(known.add(text).is_err(), "{text}");
+        }
+    }
+}

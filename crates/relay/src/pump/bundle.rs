@@ -1,0 +1,481 @@
+//! The legs of a pair: several connections to the other half, which together are one leg of ours.
+//!
+//! What is sent when, and put together how, is `pair::Session`'s; here are its sockets.
+
+mod member;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use mio::Registry;
+use mio::event::Event;
+use pair::{Config, Frame, Growth, LegId, Look, Parser, Session, TOKEN, Why};
+use socket2::SockRef;
+use sys::Tuning;
+
+use member::Member;
+
+use super::leg::{Leg, Received};
+use super::{Means, Turn};
+use crate::facing::Facing;
+use crate::server::crowd::Guest;
+
+/// So many legs a pair has at most.
+pub(crate) const MOST_LEGS: usize = 16;
+/// So much is read in one turn, then it is another connection's.
+const TURN: usize = 2 << 20;
+/// Without any leg a pair lives so long.
+const GRACE: Duration = Duration::from_secs(5);
+/// A leg that could not be made is tried again after this, and after twice as long each time.
+const RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Nothing is looked at again sooner without an event.
+const PAUSE: Duration = Duration::from_millis(10);
+/// A leg on which the kernel waits for an answer so long is none: the other half reads always.
+const DEAD: Duration = Duration::from_secs(15);
+
+/// The legs of a pair.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    session: Session,
+    token: [u8; TOKEN],
+    members: [Option<Box<Member>>; MOST_LEGS],
+    /// Legs there have been.
+    count: u32,
+    /// Whose turn it is to be written to.
+    turn: usize,
+    now: Instant,
+    asks: Option<Asks>,
+    /// Since when there is no leg.
+    alone: Option<Instant>,
+    /// Something has come from the other half.
+    heard: bool,
+    /// How long a handshake may take.
+    timeout: Duration,
+}
+
+/// The half that opens legs.
+#[derive(Debug)]
+struct Asks {
+    to: SocketAddr,
+    facing: Facing,
+    growth: Growth,
+    looked: Instant,
+    retry: Duration,
+    /// No leg is opened before.
+    not_before: Instant,
+}
+
+/// What a bundle needs of its connection.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) means: &'a mut Means,
+    /// Of the first leg.
+    pub(crate) token: usize,
+    /// Begins to connect.
+    pub(crate) connect: &'a dyn Fn(SocketAddr) -> io::Result<OwnedFd>,
+    pub(crate) timeout: Duration,
+    pub(crate) tuning: &'a Tuning,
+}
+
+impl Bundle {
+    /// Of the half that answers.
+    pub(crate) fn answering(facing: &Facing, token: [u8; TOKEN], now: Instant) -> Self {
+        Self::new(facing, token, None, now)
+    }
+
+    /// Of the half that asks.
+    pub(crate) fn asking(facing: &Facing, to: SocketAddr, now: Instant) -> io::Result<Self> {
+        let mut token = [0; TOKEN];
+        let random = aws_lc_rs::rand::fill(&mut token);
+        random.map_err(|_| io::Error::other("no random numbers can be had"))?;
+        let asks = Asks {
+            to,
+            facing: facing.clone(),
+            growth: facing.growth(),
+            looked: now,
+            retry: RETRY,
+            not_before: now,
+        };
+        Ok(Self::new(facing, token, Some(asks), now))
+    }
+
+    fn new(facing: &Facing, token: [u8; TOKEN], asks: Option<Asks>, now: Instant) -> Self {
+        Self {
+            session: Session::new(Config {
+                most: facing.most as u64,
+                zstd: facing.zstd,
+                answers: asks.is_none(),
+            }),
+            token,
+            members: Default::default(),
+            count: 0,
+            turn: 0,
+            now,
+            asks,
+            alone: None,
+            heard: false,
+            timeout: DEAD,
+        }
+    }
+
+    /// Takes a leg in, whose handshake is over (`open`) or still to be made; `begun` has come on
+    /// it. One that there is no room for is reset.
+    pub(crate) fn add(
+        &mut self,
+        mut leg: Leg,
+        open: bool,
+        begun: Parser,
+        guest: Option<Guest>,
+        (registry, token): (&Registry, usize),
+    ) -> io::Result<()> {
+        let Some(nth) = self.members.iter().position(Option::is_none) else {
+            return Ok(());
+        };
+        leg.register(registry, token + nth)?;
+        if let Some(tcp) = leg.tcp() {
+            // A leg that stands still is given up; without it, only later.
+            #[cfg(target_os = "linux")]
+            let _ = SockRef::from(&tcp).set_tcp_user_timeout(Some(DEAD));
+            #[cfg(not(target_os = "linux"))]
+            let _ = (SockRef::from(&tcp), DEAD);
+        }
+        let id = LegId(self.count);
+        self.count += 1;
+        if open {
+            self.session.add(id);
+            self.alone = None;
+        }
+        if let Some(place) = self.members.get_mut(nth) {
+            *place = Some(Box::new(Member {
+                id,
+                leg,
+                parser: begun,
+                open,
+                heard: false,
+                since: self.now,
+                _guest: guest,
+            }));
+        }
+        Ok(())
+    }
+
+    /// What the kernel has told about one leg.
+    pub(crate) fn told(&mut self, nth: usize, event: &Event) {
+        if let Some(Some(member)) = self.members.get_mut(nth) {
+            member.leg.told(event);
+        }
+    }
+
+    /// Takes in what has come, opens and closes legs, and sends what there is.
+    pub(crate) fn turn(&mut self, around: &mut Surroundings<'_>) -> io::Result<Turn> {
+        self.now = around.means.now;
+        self.timeout = around.timeout;
+        let mut left = TURN;
+        for nth in 0..MOST_LEGS {
+            let Some(member) = self.members.get_mut(nth).and_then(Option::as_mut) else {
+                continue;
+            };
+            let was_open = member.open;
+            let asks = self.asks.is_some().then_some((self.token, self.heard));
+            let means = &mut *around.means;
+            let done = member.turn(&mut self.session, asks, means, &mut left, self.timeout);
+            self.heard |= member.heard;
+            if member.open && !was_open {
+                self.alone = None;
+                if let Some(tcp) = member.leg.tcp() {
+                    around.tuning.connected(tcp);
+                }
+                if let Some(asks) = &mut self.asks {
+                    asks.retry = RETRY;
+                }
+            }
+            match done {
+                Ok(_) if self.session.has_parted(member.id) && self.asks.is_some() => {
+                    let _ = member.leg.finish();
+                    member.leg.close_orderly();
+                    self.gone(nth);
+                }
+                Ok(_) => {}
+                Err(e) => self.lost(nth, e)?,
+            }
+        }
+        if let Some(why) = self.session.aborted() {
+            return Err(cut_off(why));
+        }
+        self.keep_legs(around)?;
+        self.flush();
+        let readable = |member: &Box<Member>| member.open && member.leg.is_readable();
+        Ok(match self.members.iter().flatten().any(readable) {
+            true => Turn::More,
+            false => Turn::Still,
+        })
+    }
+
+    /// A leg is gone; whether that is the end of the pair.
+    fn lost(&mut self, nth: usize, why: io::Error) -> io::Result<()> {
+        let was_open = matches!(self.members.get(nth), Some(Some(member)) if member.open);
+        self.gone(nth);
+        // Whoever is told why need not guess.
+        if self.session.is_over() || self.session.aborted().is_some() {
+            return Ok(());
+        }
+        // The protocol was broken, which another leg does not mend.
+        if was_open && why.kind() == io::ErrorKind::InvalidData && self.heard {
+            return Err(why);
+        }
+        if !self.heard && self.asks.is_some() {
+            return Err(not_let_in(&why, self.asks.as_ref()));
+        }
+        tracing::debug!("a leg of a pair is gone: {why}");
+        let alone = self.members.iter().flatten().all(|member| !member.open);
+        let newly = alone && self.alone.is_none();
+        if alone {
+            self.alone.get_or_insert(self.now);
+        }
+        if let Some(asks) = &mut self.asks {
+            if alone && why.kind() == io::ErrorKind::ConnectionRefused {
+                return Err(io::Error::new(why.kind(), "the other half is gone"));
+            }
+            if newly {
+                (asks.not_before, asks.retry) = (self.now, RETRY);
+            } else {
+                asks.not_before = self.now + asks.retry;
+                asks.retry = (asks.retry * 2).min(LONGEST_RETRY);
+            }
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, nth: usize) {
+        if let Some(member) = self.members.get_mut(nth).and_then(Option::take) {
+            self.session.remove(member.id);
+        }
+    }
+
+    /// Has as many legs as there should be.
+    fn keep_legs(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
+        if let Some(alone) = self.alone
+            && self.now >= alone + GRACE
+            && !self.session.is_over()
+        {
+            let why = "all connections to the other half are lost";
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, why));
+        }
+        if !self.heard || self.session.is_over() {
+            return Ok(());
+        }
+        let rtt = self.rtt();
+        let Some(asks) = &mut self.asks else {
+            return Ok(());
+        };
+        if asks.growth.looks() && self.now >= asks.looked + Growth::interval(rtt) {
+            let full = self.session.full().is_some_and(|full| full >= asks.looked);
+            let look = Look {
+                bytes: self.session.progress(),
+                full,
+                legs: self.session.carrying(),
+            };
+            asks.growth.look(look, self.now);
+            asks.looked = self.now;
+        }
+        let opening = self.members.iter().flatten().filter(|m| !m.open).count();
+        let carrying = self.session.carrying();
+        let wanted = asks.growth.wanted().min(MOST_LEGS);
+        if carrying > wanted {
+            let open = self.members.iter().flatten().filter(|member| member.open);
+            let mut ids: Vec<LegId> = open.map(|member| member.id).collect();
+            ids.sort_unstable();
+            for id in ids.into_iter().skip(wanted) {
+                self.session.retire(id);
+            }
+            return Ok(());
+        }
+        if self.now < asks.not_before {
+            return Ok(());
+        }
+        for _ in carrying + opening..wanted {
+            let Some(asks) = &mut self.asks else {
+                break;
+            };
+            let facing = asks.facing.clone();
+            let added = (around.connect)(asks.to).and_then(|socket| {
+                let mut leg = Leg::socket(socket, true);
+                leg.ask_tls(&facing.client, "pair")?;
+                let at = (around.registry, around.token);
+                self.add(leg, false, Parser::default(), None, at)
+            });
+            if let Err(e) = added {
+                tracing::debug!("no further leg: {e}");
+                if let Some(asks) = &mut self.asks {
+                    asks.not_before = self.now + asks.retry;
+                    asks.retry = (asks.retry * 2).min(LONGEST_RETRY);
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn rtt(&self) -> Duration {
+        let rtt = self.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
+        rtt.unwrap_or_default()
+    }
+
+    /// Gives what is to be sent to the legs that take it, a frame to each in turn.
+    pub(crate) fn flush(&mut self) {
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for step in 0..MOST_LEGS {
+                let nth = (self.turn + step) % MOST_LEGS;
+                let Some(Some(member)) = self.members.get_mut(nth) else {
+                    continue;
+                };
+                if !member.open || !member.takes() {
+                    continue;
+                }
+                if let Some(bytes) = self.session.poll(member.id, &mut Instant::now) {
+                    moved = true;
+                    if let Err(e) = member.leg.send(&bytes, false) {
+                        // Reading tells when it is its turn.
+                        member.leg.fail(e);
+                    }
+                }
+            }
+            self.turn = (self.turn + 1) % MOST_LEGS;
+        }
+        if self.session.wants_leg() {
+            self.session.note_full(self.now);
+        }
+    }
+
+    /// Whether there is something to read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.session.is_readable()
+    }
+
+    /// Whether something may be written.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.session.room() > 0
+            && self
+                .members
+                .iter()
+                .flatten()
+                .any(|member| member.open && member.leg.is_writable())
+    }
+
+    /// Reads what is there, in order.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Received {
+        match self.session.read(into, self.now) {
+            0 if self.session.is_ended() => Received::End,
+            0 => Received::Nothing,
+            n => Received::Bytes(n),
+        }
+    }
+
+    /// Takes what the legs take now.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
+        let mut sent = 0;
+        while self.is_writable() && sent < bytes.len() {
+            sent += self.session.write(bytes.get(sent..).unwrap_or_default());
+            if self.session.room() == 0 {
+                self.flush();
+            }
+        }
+        sent
+    }
+
+    /// Nothing more is sent; whether all has come, and its end was passed on there.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.session.finish();
+        self.flush();
+        self.session.is_sent()
+    }
+
+    /// The end that was read was passed on.
+    pub(crate) fn pass_on_end(&mut self) {
+        self.session.pass_on_end();
+    }
+
+    /// All is over: says so on each leg, and closes them.
+    pub(crate) fn close(&mut self) {
+        let farewell = self.session.farewell(self.now);
+        self.part(&farewell);
+    }
+
+    /// It is cut off, and the other half is told so.
+    pub(crate) fn abort(&mut self, why: Why) {
+        if !self.session.is_over() && self.session.aborted().is_none() {
+            self.part(&Frame::Abort(why).encode());
+        }
+    }
+
+    fn part(&mut self, last: &[u8]) {
+        for member in self.members.iter_mut().flatten().filter(|m| m.open) {
+            // Legs that take it no more are not waited for: there are others, and a time limit.
+            let _ = member.leg.send(last, false);
+            let _ = member.leg.finish();
+            member.leg.close_orderly();
+        }
+    }
+
+    /// The first leg's socket.
+    pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
+        let mut open = self.members.iter().flatten().filter(|member| member.open);
+        open.next().and_then(|member| member.leg.tcp())
+    }
+
+    /// When it is to be looked at though nothing has happened.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let mut times = vec![
+            self.session.deadline(),
+            self.alone.map(|alone| alone + GRACE),
+        ];
+        for member in self.members.iter().flatten() {
+            let shaking = (!member.open).then_some(member.since + self.timeout);
+            times.push(shaking);
+            times.push(member.leg.failure().map(|_| self.now));
+        }
+        let asks = self.asks.as_ref().filter(|_| self.heard);
+        if let Some(asks) = asks.filter(|_| !self.session.is_over()) {
+            let recent = |full: Instant| self.now < full + Duration::from_secs(2);
+            if asks.growth.looks() && self.session.full().is_some_and(recent) {
+                times.push(Some(asks.looked + Growth::interval(self.rtt())));
+            }
+            let missing = asks.growth.wanted() > self.members.iter().flatten().count();
+            times.push(missing.then_some(asks.not_before.max(self.now)));
+        }
+        // What is due and cannot be done, since no leg takes anything, is not asked for at once.
+        let first = times.into_iter().flatten().min();
+        first.map(|at| at.max(self.now + PAUSE))
+    }
+
+    /// For the log.
+    pub(crate) fn shown(&self) -> String {
+        let legs = self.members.iter().flatten().filter(|m| m.open).count();
+        let (wire, bytes) = self.session.carried();
+        format!(
+            "pair, {legs} legs of {}, {bytes} bytes as {wire}",
+            self.count
+        )
+    }
+}
+
+fn cut_off(why: Why) -> io::Error {
+    let what = match why {
+        Why::Broken => "the connection behind the other half broke",
+        Why::Unknown => "the other half has begun anew",
+        Why::Unreachable => "the other half reaches nobody",
+        Why::Protocol => "the other half does not understand us",
+    };
+    io::Error::new(io::ErrorKind::ConnectionReset, what)
+}
+
+fn not_let_in(why: &io::Error, asks: Option<&Asks>) -> io::Error {
+    let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
+    let what =
+        format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
+    io::Error::new(why.kind(), what)
+}

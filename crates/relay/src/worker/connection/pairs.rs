@@ -1,0 +1,182 @@
+//! A connection of which one side, or both, is a pair.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use mio::Registry;
+use pair::{Frame, Parser, TOKEN, Why};
+
+use super::{Around, Connection, End, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
+use crate::address::Target;
+use crate::pump::bundle::{Bundle, Surroundings};
+use crate::pump::{Leg, Turn};
+use crate::server::crowd::Guest;
+use crate::server::pairs::{self, Place, Registered};
+use crate::worker::dial::{self, Way};
+use crate::worker::inbox::Message;
+
+impl Connection {
+    /// Takes in what has come on the legs of pairs; a pair that is broken is a leg that is.
+    pub(super) fn turn_pairs(&mut self, around: &mut Around<'_>) -> Turn {
+        let source = self.client.ip();
+        let (running, now) = (&*self.running, around.means.now);
+        let mut more = Turn::Still;
+        let (far, target) = match &mut self.stage {
+            Stage::Relay { far, target, .. } => (Some(far), Some(&**target)),
+            Stage::Enter(_) | Stage::Dial(_) => (None, None),
+        };
+        let host = target.map_or("", Target::host_name);
+        let way = Way {
+            running,
+            registry: around.registry,
+            token: 0,
+            source,
+            has_data: false,
+            now,
+        };
+        let connect = |to| dial::begin(&way, host, to).map(OwnedFd::from);
+        let legs = [(Some(&mut self.near), NEAR_LEGS), (far, FAR_LEGS)];
+        for (leg, token) in legs {
+            let Some(leg) = leg.filter(|leg| leg.failure().is_none()) else {
+                continue;
+            };
+            let Some(bundle) = leg.bundle() else {
+                continue;
+            };
+            let turned = bundle.turn(&mut Surroundings {
+                registry: around.registry,
+                means: around.means,
+                token: around.slot * TOKENS + token,
+                connect: &connect,
+                timeout: running.relay.entry_timeout,
+                tuning: &running.relay.tuning,
+            });
+            match turned {
+                Ok(Turn::More) => more = Turn::More,
+                Ok(Turn::Still) => {}
+                Err(why) => leg.fail(why),
+            }
+        }
+        more
+    }
+
+    /// Sends what has come of it on the legs of pairs.
+    pub(super) fn flush_pairs(&mut self) {
+        let far = match &mut self.stage {
+            Stage::Relay { far, .. } => Some(far),
+            Stage::Enter(_) | Stage::Dial(_) => None,
+        };
+        let mut until = None;
+        for leg in [Some(&mut self.near), far].into_iter().flatten() {
+            if let Some(bundle) = leg.bundle() {
+                bundle.flush();
+                until = [until, bundle.deadline()].into_iter().flatten().min();
+            }
+        }
+        if let Some(until) = until {
+            self.wake_by(until);
+        }
+    }
+
+    /// A leg of a pair: the first, or one of those that are there.
+    pub(super) fn enter_pair(
+        &mut self,
+        token: [u8; TOKEN],
+        joins: bool,
+        begun: Parser,
+        around: &Around<'_>,
+    ) -> Result<(), End> {
+        let key = self.near.peer().unwrap_or_default().to_vec();
+        if joins {
+            if let Some(place) = pairs::find(token, &key) {
+                return Err(End::Joins(Box::new((place, begun))));
+            }
+            // Whoever is gone by now needs no answer.
+            let _ = self.near.send(&Frame::Abort(Why::Unknown).encode(), false);
+            let _ = self.near.finish();
+            self.near.close_orderly();
+            let why = "refused: it joins a pair that is no more";
+            return Err(End::Refused(why.to_owned()));
+        }
+        let place = Place {
+            inbox: Arc::clone(around.inbox),
+            slot: around.slot,
+            serial: self.serial,
+            key,
+        };
+        let registered = Registered::new(token, place);
+        let registered =
+            registered.ok_or_else(|| End::Refused("refused: the pair is there already".into()))?;
+        self.registered = Some(registered);
+        let facing = self.running.relay.facing.as_ref();
+        let facing = facing.ok_or_else(|| End::Refused("refused: no pair is set up".into()))?;
+        let now = around.means.now;
+        let mut leg = Leg::pair(Bundle::answering(facing, token, now));
+        std::mem::swap(&mut self.near, &mut leg);
+        self.add_leg(leg, begun, None, around).map_err(End::Failed)
+    }
+
+    /// One more leg of the pair that clients come over.
+    pub(crate) fn add_leg(
+        &mut self,
+        leg: Leg,
+        begun: Parser,
+        guest: Option<Guest>,
+        around: &Around<'_>,
+    ) -> io::Result<()> {
+        leg.deregister(around.registry);
+        let at = (around.registry, around.slot * TOKENS + NEAR_LEGS);
+        match self.near.bundle() {
+            Some(bundle) => bundle.add(leg, true, begun, guest, at),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes to where its pair is.
+    pub(crate) fn join(self, place: &Place, begun: Parser, registry: &Registry) {
+        self.near.deregister(registry);
+        place.inbox.put(Message::Joined {
+            slot: place.slot,
+            serial: place.serial,
+            leg: Box::new(self.near),
+            begun,
+            guest: self.guest,
+        });
+    }
+
+    /// Other halves are told that what they have is not all.
+    pub(crate) fn cut_off(&mut self, end: &End) {
+        let why = match end {
+            End::Closed(_) => return,
+            End::NoTarget(_) => Why::Unreachable,
+            End::Reset(_, e) if e.kind() == io::ErrorKind::InvalidData => Why::Protocol,
+            _ => Why::Broken,
+        };
+        if let Some(bundle) = self.near.bundle() {
+            bundle.abort(why);
+        }
+        if let Stage::Relay { far, .. } = &mut self.stage
+            && let Some(bundle) = far.bundle()
+        {
+            bundle.abort(why);
+        }
+    }
+
+    /// The first leg of a pair, and with it the pair.
+    pub(super) fn first_leg(
+        &self,
+        mut leg: Leg,
+        to: SocketAddr,
+        around: &Around<'_>,
+    ) -> io::Result<Leg> {
+        let facing = self.running.relay.facing.as_ref();
+        let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
+        leg.ask_tls(&facing.client, "pair")?;
+        let mut bundle = Bundle::asking(facing, to, around.means.now)?;
+        let at = (around.registry, around.slot * TOKENS + FAR_LEGS);
+        bundle.add(leg, false, Parser::default(), None, at)?;
+        Ok(Leg::pair(bundle))
+    }
+}

@@ -1,0 +1,230 @@
+//! connect(): to where the program wants, or to a relay that a rule names.
+
+use core::ffi::c_int;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::rules::{Rules, mapped};
+use crate::socket::Fd;
+use crate::socks::{self, Request};
+use crate::table::{Beginning, NO_MARK, State};
+use crate::watch::{Outset, Socket as _, outset, prepare_bulk, unmark};
+use crate::{begin, c, own, table};
+
+/// The length of `struct sockaddr_in`.
+const V4: usize = 16;
+/// The length of `struct sockaddr_in6`, whose last four bytes may be missing (RFC 2133).
+pub(crate) const LONGEST: usize = 28;
+
+/// An address as the kernel has it, and how much of it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw {
+    pub(crate) bytes: [u8; LONGEST],
+    pub(crate) len: usize,
+}
+
+impl Raw {
+    /// Ends the connection that a socket has (connect(2), AF_UNSPEC).
+    const NOWHERE: Self = Self {
+        bytes: [0; LONGEST],
+        len: V4,
+    };
+}
+
+/// The IP address in a `struct sockaddr`, if it is one.
+pub(crate) fn address(raw: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(*raw.first_chunk()?);
+    let port = u16::from_be_bytes(*raw.get(2..)?.first_chunk()?);
+    let ip: IpAddr = match family {
+        c::AF_INET if raw.len() >= V4 => {
+            let octets: [u8; 4] = *raw.get(4..)?.first_chunk()?;
+            Ipv4Addr::from(octets).into()
+        }
+        c::AF_INET6 if raw.len() >= LONGEST - 4 => {
+            let octets: [u8; 16] = *raw.get(8..)?.first_chunk()?;
+            Ipv6Addr::from(octets).into()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// This address for a socket that was to connect to `instead_of`; `None` where such a socket
+/// cannot.
+fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<Raw> {
+    let mut bytes = [0; LONGEST];
+    let mut put = |at: usize, what: &[u8]| {
+        for (to, from) in bytes.iter_mut().skip(at).zip(what) {
+            *to = *from;
+        }
+    };
+    put(2, &to.port().to_be_bytes());
+    let len = match (instead_of, to.ip()) {
+        (SocketAddr::V4(_), IpAddr::V4(ip)) => {
+            put(0, &c::AF_INET.to_ne_bytes());
+            put(4, &ip.octets());
+            V4
+        }
+        (SocketAddr::V4(_), IpAddr::V6(_)) => return None,
+        (SocketAddr::V6(_), _) => {
+            put(0, &c::AF_INET6.to_ne_bytes());
+            put(8, &mapped(to).octets());
+            LONGEST
+        }
+    };
+    Some(Raw { bytes, len })
+}
+
+/// As the program's call, `direct`, would: 0, or -1 with errno. `to_relay` calls the same function
+/// with another address.
+pub(crate) fn connect(
+    fd: c_int,
+    peer: SocketAddr,
+    direct: impl Fn() -> c_int,
+    to_relay: impl Fn(&Raw) -> c_int,
+) -> c_int {
+    let Some(rules) = begin::rules() else {
+        return direct();
+    };
+    let errno = c::Errno::keep();
+    let route = rules.route(peer).filter(|_| Fd(fd).is_stream());
+    let relay = route.and_then(|route| Some((route, raw(route.via, peer)?)));
+    drop(errno);
+    // A proxy that is told where to is spoken to before the program speaks: not without waiting.
+    let relay = relay.filter(|(route, _)| !route.socks || c::waits(fd));
+    let Some((route, relay)) = relay else {
+        return watched(rules, fd, peer, None, direct);
+    };
+    let done = watched(rules, fd, peer, Some(route.via), || to_relay(&relay));
+    if done == 0 && route.socks && !is_led_on(fd, peer) {
+        to_relay(&Raw::NOWHERE);
+    } else if done == 0 || !is_refused(fd) {
+        return done;
+    }
+    // Nobody is there: the program gets what it would have got without a rule.
+    let done = watched(rules, fd, peer, None, &direct);
+    match done != 0 && c::errno() == c::ECONNABORTED {
+        // A socket that did not wait tells the end of the former attempt first.
+        true => watched(rules, fd, peer, None, direct),
+        false => done,
+    }
+}
+
+/// Tells a SOCKS 5 proxy where to, and whether it has got there.
+fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
+    let errno = c::Errno::keep();
+    let mut welcome = [0; socks::WELCOME.len()];
+    let mut head = [0; 5];
+    let mut rest = [0; socks::REST];
+    let led = own::send(fd, &socks::GREETING)
+        && own::receive(fd, &mut welcome)
+        && welcome == socks::WELCOME
+        && own::send(fd, Request::new(peer).bytes())
+        && own::receive(fd, &mut head)
+        && socks::rest(head)
+            .and_then(|len| rest.get_mut(..len))
+            .is_some_and(|rest| own::receive(fd, rest));
+    drop(errno);
+    led
+}
+
+/// Whether a connect() that has failed, or has not waited, met nobody.
+fn is_refused(fd: c_int) -> bool {
+    let errno = c::Errno::keep();
+    let error = match errno.get() {
+        // On this machine the answer is there already.
+        c::EINPROGRESS => Fd(fd).error().unwrap_or(0),
+        error => error,
+    };
+    let refused = matches!(error, c::ECONNREFUSED | c::ENETUNREACH | c::EHOSTUNREACH);
+    drop(errno);
+    refused
+}
+
+/// Connects, and sees to what the rules want of the connection.
+fn watched(
+    rules: &Rules<'_>,
+    fd: c_int,
+    peer: SocketAddr,
+    via: Option<SocketAddr>,
+    call: impl Fn() -> c_int,
+) -> c_int {
+    let to = via.unwrap_or(peer);
+    let outset = outset(rules, &begin::MEMORY, to.ip());
+    let Some(entry) = table::entry(fd) else {
+        return call();
+    };
+    if outset == Outset::Ignore {
+        entry.free();
+        return call();
+    }
+    let errno = c::Errno::keep();
+    let socket = Fd(fd);
+    let cookie = socket.cookie();
+    if cookie == 0 || !socket.is_stream() {
+        drop(errno);
+        return call();
+    }
+    let (mark, mut changed) = match outset {
+        Outset::Far | Outset::All => unmark(rules, &socket),
+        Outset::Ignore | Outset::Leave | Outset::Wait => (NO_MARK, 0),
+    };
+    if outset == Outset::All {
+        changed |= prepare_bulk(rules, &socket, true);
+    }
+    let state = match outset {
+        Outset::Ignore | Outset::Leave => State::Left,
+        Outset::Wait => State::New,
+        Outset::Far => State::Far,
+        Outset::All => State::Done,
+    };
+    let beginning = Beginning {
+        owner: c::process(),
+        cookie,
+        now_us: c::now_us(),
+        mark,
+        changed,
+        peer,
+        via,
+    };
+    drop(errno);
+    let done = call();
+    if done == 0 || matches!(c::errno(), c::EINPROGRESS | c::EINTR) {
+        entry.begin(&beginning, state);
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_was_written() {
+        for (to, instead_of, read) in [
+            ("127.0.0.1:9", "192.0.2.1:22", Some("127.0.0.1:9")),
+            (
+                "127.0.0.1:9",
+                "[2001:db8::1]:22",
+                Some("[::ffff:127.0.0.1]:9"),
+            ),
+            ("[::1]:65535", "[2001:db8::1]:22", Some("[::1]:65535")),
+            ("[::1]:9", "192.0.2.1:22", None),
+        ] {
+            let raw = raw(to.parse().unwrap(), instead_of.parse().unwrap());
+            let found = raw.and_then(|raw| address(&raw.bytes[..raw.len]));
+            assert_eq!(found, read.map(|read| read.parse().unwrap()), "{to}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_ip_address_is_none() {
+        assert_eq!(address(&[]), None);
+        assert_eq!(address(&[2, 0, 0]), None);
+        assert_eq!(address(&[1, 0, b'/', b'x']), None);
+        // AF_UNSPEC ends an association.
+        assert_eq!(address(&[0; 16]), None);
+        let mut short = [0; 15];
+        short[0] = 2;
+        assert_eq!(address(&short), None);
+    }
+}

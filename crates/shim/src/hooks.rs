@@ -1,0 +1,356 @@
+//! The functions of the C library that this library stands before. Each hands the call on as it is;
+//! what is done beside it is elsewhere.
+#![allow(unsafe_code, reason = "functions with the C library's names and types")]
+
+use core::ffi::{c_int, c_long, c_short, c_ulong, c_void};
+use core::mem::transmute;
+
+use crate::c::{self, Next};
+use crate::connecting;
+use crate::socket::Fd;
+use crate::waits::For;
+use crate::{begin, report, table, watch};
+
+/// A hook: its name, its arguments, and what it does with `next`, the call as it
+/// is, to the function that it stands before. Calls go straight there while there is nothing to do.
+macro_rules! hooks {
+    ($($(#[$meta:meta])* $name:ident in $slot:ident
+        ($($arg:ident: $type:ty),*) -> $ret:ty, $next:ident, $function:ident => $body:block)*) => {
+        $(
+            $(#[$meta])*
+            ///
+            /// # Safety
+            /// As of the function of that name.
+            #[cfg_attr(longhaul_preload, unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+                let found = $slot.get();
+                if found.is_null() {
+                    c::set_errno(c::ENOSYS);
+                    return -1;
+                }
+                type Function = unsafe extern "C" fn($($type),*) -> $ret;
+                // SAFETY: what was found under this name has this type.
+                let $function: Function = unsafe { transmute(found) };
+                // SAFETY: the arguments are the program's, who answers for them.
+                let $next = || unsafe { $function($($arg),*) };
+                if !begin::is_on() {
+                    return $next();
+                }
+                $body
+            }
+        )*
+    };
+}
+
+macro_rules! slots {
+    ($($slot:ident $name:literal)*) => { $(pub(crate) static $slot: Next = Next::new($name);)* };
+}
+
+slots! {
+    CONNECT c"connect"
+    SETSOCKOPT c"setsockopt"
+    WRITE c"write"
+    WRITEV c"writev"
+    SEND c"send"
+    SENDTO c"sendto"
+    SENDMSG c"sendmsg"
+    SENDFILE c"sendfile"
+    SENDFILE64 c"sendfile64"
+    READ c"read"
+    READV c"readv"
+    RECV c"recv"
+    RECVFROM c"recvfrom"
+    RECVMSG c"recvmsg"
+    POLL c"poll"
+    PPOLL c"ppoll"
+    SELECT c"select"
+    PSELECT c"pselect"
+    CLOSE c"close"
+    DUP c"dup"
+    DUP2 c"dup2"
+    DUP3 c"dup3"
+    EXIT c"_exit"
+    EXIT2 c"_Exit"
+}
+
+/// Of `struct pollfd`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PollFd {
+    pub(crate) fd: c_int,
+    pub(crate) events: c_short,
+    pub(crate) revents: c_short,
+}
+
+pub(crate) const POLLIN: c_short = 1;
+const POLLOUT: c_short = 4;
+
+/// Before and after something is written to a descriptor.
+fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
+    let watched = table::entry(fd).filter(|entry| !entry.is_free());
+    let (Some(entry), Some(rules)) = (watched, begin::rules()) else {
+        return call();
+    };
+    let errno = c::Errno::keep();
+    watch::writing(rules, &begin::MEMORY, entry, &Fd(fd));
+    let since = report::since();
+    drop(errno);
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(since) {
+        report::add(fd, For::Writing, us);
+    }
+    if let Ok(bytes @ 1..) = u64::try_from(done) {
+        watch::wrote(rules, entry, &Fd(fd), bytes);
+    }
+    drop(errno);
+    done
+}
+
+/// Before and after something is read from one.
+fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
+    let Some(since) = report::since_on(fd) else {
+        return call();
+    };
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(Some(since)) {
+        report::add(fd, For::Reading, us);
+    }
+    drop(errno);
+    done
+}
+
+hooks! {
+    /// connect(2).
+    connect in CONNECT(fd: c_int, address: *const c_void, len: u32) -> c_int, next, function => {
+        if address.is_null() || len < 2 {
+            return next();
+        }
+        let most = (len as usize).min(connecting::LONGEST);
+        // SAFETY: the program says that there are so many bytes.
+        let bytes = unsafe { core::slice::from_raw_parts(address.cast::<u8>(), most) };
+        let Some(peer) = connecting::address(bytes) else {
+            return next();
+        };
+        connecting::connect(fd, peer, next, |relay| {
+            let (at, len) = (relay.bytes.as_ptr().cast(), relay.len as u32);
+            // SAFETY: the pointer and the length are those of an address that outlives the call.
+            unsafe { function(fd, at, len) }
+        })
+    }
+    /// setsockopt(2).
+    setsockopt in SETSOCKOPT
+        (fd: c_int, level: c_int, option: c_int, value: *const c_void, len: u32) -> c_int,
+        next, function => {
+        let marks = matches!(
+            (level, option),
+            (c::IPPROTO_IP, c::IP_TOS) | (c::IPPROTO_IPV6, c::IPV6_TCLASS)
+        );
+        let watched = table::entry(fd).filter(|entry| marks && !entry.is_free());
+        let Some(entry) = watched.filter(|_| !value.is_null() && len >= 4) else {
+            return next();
+        };
+        // SAFETY: the program says that there are so many bytes.
+        let mark = unsafe { value.cast::<c_int>().read_unaligned() };
+        let errno = c::Errno::keep();
+        let kept_off = watch::keeps_off(entry, &Fd(fd), mark as u8);
+        drop(errno);
+        if kept_off { 0 } else { next() }
+    }
+    /// write(2).
+    write in WRITE(fd: c_int, from: *const c_void, len: usize) -> isize, next, function => {
+        writing(fd, next)
+    }
+    /// writev(2).
+    writev in WRITEV(fd: c_int, parts: *const c_void, count: c_int) -> isize, next, function => {
+        writing(fd, next)
+    }
+    /// send(2).
+    send in SEND(fd: c_int, from: *const c_void, len: usize, flags: c_int) -> isize, next, function => {
+        writing(fd, next)
+    }
+    /// sendto(2).
+    sendto in SENDTO
+        (fd: c_int, from: *const c_void, len: usize, flags: c_int, to: *const c_void, to_len: u32)
+        -> isize, next, function => {
+        writing(fd, next)
+    }
+    /// sendmsg(2).
+    sendmsg in SENDMSG(fd: c_int, message: *const c_void, flags: c_int) -> isize, next, function => {
+        writing(fd, next)
+    }
+    /// sendfile(2).
+    sendfile in SENDFILE
+        (to: c_int, from: c_int, offset: *mut c_void, len: usize) -> isize, next, function => {
+        writing(to, next)
+    }
+    /// sendfile(2), as glibc has it for large files.
+    sendfile64 in SENDFILE64
+        (to: c_int, from: c_int, offset: *mut c_void, len: usize) -> isize, next, function => {
+        writing(to, next)
+    }
+    /// read(2).
+    read in READ(fd: c_int, to: *mut c_void, len: usize) -> isize, next, function => {
+        reading(fd, next)
+    }
+    /// readv(2).
+    readv in READV(fd: c_int, parts: *const c_void, count: c_int) -> isize, next, function => {
+        reading(fd, next)
+    }
+    /// recv(2).
+    recv in RECV(fd: c_int, to: *mut c_void, len: usize, flags: c_int) -> isize, next, function => {
+        reading(fd, next)
+    }
+    /// recvfrom(2).
+    recvfrom in RECVFROM
+        (fd: c_int, to: *mut c_void, len: usize, flags: c_int, from: *mut c_void,
+         from_len: *mut u32) -> isize, next, function => {
+        reading(fd, next)
+    }
+    /// recvmsg(2).
+    recvmsg in RECVMSG(fd: c_int, message: *mut c_void, flags: c_int) -> isize, next, function => {
+        reading(fd, next)
+    }
+    /// poll(2).
+    poll in POLL(of: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int, next, function => {
+        // SAFETY: the program says that there are so many.
+        unsafe { polling(of, count, next) }
+    }
+    /// ppoll(2).
+    ppoll in PPOLL
+        (of: *mut PollFd, count: c_ulong, timeout: *const c_void, mask: *const c_void) -> c_int,
+        next, function => {
+        // SAFETY: the program says that there are so many.
+        unsafe { polling(of, count, next) }
+    }
+    /// select(2).
+    select in SELECT
+        (count: c_int, reading: *mut c_ulong, writing: *mut c_ulong, other: *mut c_ulong,
+         timeout: *mut c_void) -> c_int, next, function => {
+        // SAFETY: the program says that its sets have so many bits.
+        unsafe { selecting(count, reading, writing, next) }
+    }
+    /// pselect(2).
+    pselect in PSELECT
+        (count: c_int, reading: *mut c_ulong, writing: *mut c_ulong, other: *mut c_ulong,
+         timeout: *const c_void, mask: *const c_void) -> c_int, next, function => {
+        // SAFETY: the program says that its sets have so many bits.
+        unsafe { selecting(count, reading, writing, next) }
+    }
+    /// close(2).
+    close in CLOSE(fd: c_int) -> c_int, next, function => {
+        report::closing(fd);
+        next()
+    }
+    /// dup(2).
+    dup in DUP(fd: c_int) -> c_int, next, function => {
+        let to = next();
+        report::copied(fd, to);
+        to
+    }
+    /// dup2(2).
+    dup2 in DUP2(fd: c_int, to: c_int) -> c_int, next, function => {
+        onto(fd, to, next)
+    }
+    /// dup3(2).
+    dup3 in DUP3(fd: c_int, to: c_int, flags: c_int) -> c_int, next, function => {
+        onto(fd, to, next)
+    }
+}
+
+/// A descriptor gets the number of another, which is closed by that.
+fn onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if fd != to {
+        report::closing(to);
+    }
+    let done = call();
+    report::copied(fd, done);
+    done
+}
+
+/// # Safety
+/// There have to be `count` of them.
+unsafe fn polling(of: *mut PollFd, count: c_ulong, call: impl FnOnce() -> c_int) -> c_int {
+    let since = report::since();
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(since).filter(|_| done > 0 && !of.is_null()) {
+        // SAFETY: the caller answers for it, and the kernel has just gone through them.
+        let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
+        for one in of {
+            if one.revents & POLLIN != 0 {
+                report::add(one.fd, For::Reading, us);
+            }
+            if one.revents & POLLOUT != 0 {
+                report::add(one.fd, For::Writing, us);
+            }
+        }
+    }
+    drop(errno);
+    done
+}
+
+/// # Safety
+/// What is not null has to have `count` bits.
+unsafe fn selecting(
+    count: c_int,
+    reading: *mut c_ulong,
+    writing: *mut c_ulong,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let since = report::since();
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(since).filter(|_| done > 0) {
+        for (set, what) in [(reading, For::Reading), (writing, For::Writing)] {
+            if set.is_null() {
+                continue;
+            }
+            for fd in 0..count {
+                let (word, bit) = (fd as usize / LONG, fd as usize % LONG);
+                // SAFETY: the caller answers for the bits, and the kernel has just written them.
+                let word = unsafe { *set.add(word) };
+                if word >> bit & 1 != 0 {
+                    report::add(fd, what, us);
+                }
+            }
+        }
+    }
+    drop(errno);
+    done
+}
+
+/// The bits of a long.
+const LONG: usize = c_long::BITS as usize;
+
+/// _exit(2), which runs nothing at the end of a program.
+///
+/// # Safety
+/// As of the function of that name.
+#[cfg_attr(longhaul_preload, unsafe(no_mangle))]
+pub unsafe extern "C" fn _exit(code: c_int) -> ! {
+    leave(&EXIT, code)
+}
+
+/// _Exit(3), the same.
+///
+/// # Safety
+/// As of the function of that name.
+#[cfg_attr(longhaul_preload, unsafe(no_mangle))]
+#[allow(non_snake_case, reason = "the name that C has given it")]
+pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
+    leave(&EXIT2, code)
+}
+
+fn leave(next: &Next, code: c_int) -> ! {
+    report::end();
+    // SAFETY: what was found under this name has this type.
+    let next: Option<unsafe extern "C" fn(c_int) -> !> = unsafe { transmute(next.get()) };
+    loop {
+        if let Some(next) = next {
+            // SAFETY: it takes any number.
+            unsafe { next(code) }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which hosts were near and which were far, for as long as the process lives: what is connected to
+//! again is not asked about again, and to a far host the first packet has no mark either.
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::rules::plain;
+
+/// What is known of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Near,
+    Far,
+}
+
+/// A place each for as many hosts; one that comes to the place of another replaces it.
+const PLACES: usize = 256;
+
+pub(crate) struct Memory([AtomicU64; PLACES]);
+
+impl Memory {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; PLACES])
+    }
+
+    pub(crate) fn set(&self, ip: IpAddr, known: Known) {
+        let (place, name) = self.place(ip);
+        let verdict = match known {
+            Known::Near => 1,
+            Known::Far => 2,
+        };
+        place.store(name | verdict, Relaxed);
+    }
+
+    pub(crate) fn get(&self, ip: IpAddr) -> Option<Known> {
+        let (place, name) = self.place(ip);
+        match place.load(Relaxed) ^ name {
+            1 => Some(Known::Near),
+            2 => Some(Known::Far),
+            _ => None,
+        }
+    }
+
+    /// Its place, and 62 bits that tell it from others there.
+    fn place(&self, ip: IpAddr) -> (&AtomicU64, u64) {
+        let bits = match plain(ip) {
+            IpAddr::V4(v4) => u128::from(u32::from(v4)) | 1 << 127,
+            IpAddr::V6(v6) => u128::from(v6),
+        };
+        let (high, low) = ((bits >> 64) as u64, bits as u64);
+        let mixed = mix(mix(low) ^ high.rotate_left(17));
+        (&self.0[mixed as usize % PLACES], mixed & !3)
+    }
+}
+
+/// Each bit of the result depends on all (the finalizer of SplitMix64).
+fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_what_was_last_known_of_it_or_nothing() {
+        let memory = Memory::new();
+        let host = |n: u32| IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
+        for n in 0..10_000 {
+            let known = if n % 3 == 0 { Known::Far } else { Known::Near };
+            memory.set(host(n), known);
+            assert_eq!(memory.get(host(n)), Some(known));
+        }
+        let mut there = 0;
+        for n in 0..10_000 {
+            let expected = if n % 3 == 0 { Known::Far } else { Known::Near };
+            if let Some(known) = memory.get(host(n)) {
+                assert_eq!(known, expected, "{n}");
+                there += 1;
+            }
+        }
+        assert!((200..=PLACES).contains(&there), "{there}");
+        let v6 = "2001:db8::1".parse().unwrap();
+        assert_eq!(memory.get(v6), None);
+        memory.set("::ffff:192.0.2.1".parse().unwrap(), Known::Far);
+        assert_eq!(memory.get("192.0.2.1".parse().unwrap()), Some(Known::Far));
+    }
+}

@@ -1,0 +1,323 @@
+//! The rules: what `LONGHAUL_WRAP` says. Words with commas between them:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | `tune` | far connections are tuned; said for its own sake, since it is so without |
+//! | `no-tune` | nothing is |
+//! | `always` | all are, at once, near ones too |
+//! | `dscp=N` | the mark that packets get in place of the program's, 0 to 63; 0 without it |
+//! | `congestion=NAME` | the congestion control of far connections; BBR without it |
+//! | `route=DEST=VIA` | connections to DEST go to VIA, a relay |
+//! | `report=FILE` | a line for each connection into FILE; last, since a name may have commas |
+//!
+//! DEST is `ADDR[/BITS][:PORT]` (an IPv6 address in brackets where a port follows) or `*[:PORT]`,
+//! VIA is `ADDR:PORT` or `socks5://ADDR:PORT`.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// More routes are an error.
+pub const ROUTES: usize = 32;
+
+/// What is to be done, with the words it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules<'a> {
+    /// Tune far connections.
+    pub tune: bool,
+    /// Tune all connections, when they begin.
+    pub always: bool,
+    /// The DSCP of tuned connections.
+    pub dscp: u8,
+    /// The congestion control of tuned connections.
+    pub congestion: Option<&'a str>,
+    /// Where the lines of a report go.
+    pub report: Option<&'a str>,
+    routes: [Option<Route>; ROUTES],
+}
+
+/// Connections to `to` go to `via`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which connections.
+    pub to: Net,
+    /// Where a relay is.
+    pub via: SocketAddr,
+    /// It speaks SOCKS 5, and is told where to.
+    pub socks: bool,
+}
+
+/// Addresses with the same beginning, at one port or at any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// The address and how many of its bits count; any address without one.
+    pub ip: Option<(IpAddr, u8)>,
+    /// The port; any without one.
+    pub port: Option<u16>,
+}
+
+/// A word that is no rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleError<'a> {
+    /// The word.
+    pub word: &'a str,
+    /// What is wrong with it, without a full stop.
+    pub why: &'static str,
+}
+
+impl Default for Rules<'_> {
+    fn default() -> Self {
+        Self {
+            tune: true,
+            always: false,
+            dscp: 0,
+            congestion: None,
+            report: None,
+            routes: [None; ROUTES],
+        }
+    }
+}
+
+impl<'a> Rules<'a> {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The first word that is none.
+    pub fn parse(text: &'a str) -> Result<Self, RuleError<'a>> {
+        let mut rules = Self::default();
+        let mut rest = text;
+        let mut routes = 0;
+        while !rest.is_empty() {
+            if let Some(file) = rest.strip_prefix("report=") {
+                if !file.starts_with('/') {
+                    return Err(wrong(rest, "is no path from the root"));
+                }
+                rules.report = Some(file);
+                break;
+            }
+            let (word, after) = rest.split_once(',').unwrap_or((rest, ""));
+            rest = after;
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            match (name, value) {
+                ("", "") => {}
+                ("tune", "") => rules.tune = true,
+                ("no-tune", "") => rules.tune = false,
+                ("always", "") => rules.always = true,
+                ("dscp", mark) => {
+                    rules.dscp = match mark.parse() {
+                        Ok(mark @ 0..=63) => mark,
+                        _ => return Err(wrong(word, "is no number from 0 to 63")),
+                    };
+                }
+                ("congestion", name) => {
+                    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+                    if name.is_empty() || name.len() > 15 || !name.bytes().all(plain) {
+                        return Err(wrong(word, "is no name of a congestion control"));
+                    }
+                    rules.congestion = Some(name);
+                }
+                ("route", route) => {
+                    let route = Route::parse(route).map_err(|why| wrong(word, why))?;
+                    let Some(place) = rules.routes.get_mut(routes) else {
+                        return Err(wrong(word, "is one route too many"));
+                    };
+                    *place = Some(route);
+                    routes += 1;
+                }
+                _ => return Err(wrong(word, "is no rule")),
+            }
+        }
+        if rules.always && !rules.tune {
+            return Err(wrong(text, "has both always and no-tune"));
+        }
+        Ok(rules)
+    }
+
+    /// The route to this address; the first that fits.
+    pub fn route(&self, to: SocketAddr) -> Option<Route> {
+        let mut routes = self.routes.iter().map_while(|route| *route);
+        routes.find(|route| route.to.has(to))
+    }
+
+    /// All of them.
+    pub fn routes(&self) -> impl Iterator<Item = Route> + use<'_> {
+        self.routes.iter().map_while(|route| *route)
+    }
+}
+
+fn wrong<'a>(word: &'a str, why: &'static str) -> RuleError<'a> {
+    RuleError { word, why }
+}
+
+impl Route {
+    /// From `DEST=VIA`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let (to, via) = text
+            .split_once('=')
+            .ok_or("is not DEST=VIA, where to and by which relay")?;
+        let to = Net::parse(to)
+            .ok_or("has no destination that can be: ADDR[/BITS][:PORT] or *[:PORT]")?;
+        let (socks, via) = match via.strip_prefix("socks5://") {
+            Some(via) => (true, via),
+            None => (false, via),
+        };
+        let via: SocketAddr = via
+            .parse()
+            .map_err(|_| "has no relay that can be: ADDR:PORT or socks5://ADDR:PORT")?;
+        match via.port() {
+            0 => Err("has a relay at port 0"),
+            _ => Ok(Self { to, via, socks }),
+        }
+    }
+}
+
+impl Net {
+    /// From `ADDR[/BITS][:PORT]` or `*[:PORT]`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let port = |text: &str| match text {
+            "" => Some(None),
+            text => {
+                let port = text.strip_prefix(':')?.parse().ok().filter(|p| *p > 0)?;
+                Some(Some(port))
+            }
+        };
+        if let Some(rest) = text.strip_prefix('*') {
+            let port = port(rest)?;
+            return Some(Self { ip: None, port });
+        }
+        let (ip, rest) = match text.strip_prefix('[') {
+            Some(text) => {
+                let (ip, rest) = text.split_once(']')?;
+                (IpAddr::V6(ip.parse().ok()?), rest)
+            }
+            None if text.bytes().filter(|b| *b == b':').count() > 1 => {
+                let end = text.find('/').unwrap_or(text.len());
+                let (ip, rest) = text.split_at_checked(end)?;
+                (IpAddr::V6(ip.parse().ok()?), rest)
+            }
+            None => {
+                let end = text.find(['/', ':']).unwrap_or(text.len());
+                let (ip, rest) = text.split_at_checked(end)?;
+                (IpAddr::V4(ip.parse().ok()?), rest)
+            }
+        };
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let (bits, rest) = match rest.strip_prefix('/') {
+            None => (most, rest),
+            Some(rest) => {
+                let end = rest.find(':').unwrap_or(rest.len());
+                let (bits, rest) = rest.split_at_checked(end)?;
+                (bits.parse().ok().filter(|bits| *bits <= most)?, rest)
+            }
+        };
+        let port = port(rest)?;
+        let ip = Some((ip, bits));
+        Some(Self { ip, port })
+    }
+
+    fn has(&self, to: SocketAddr) -> bool {
+        if self.port.is_some_and(|port| port != to.port()) {
+            return false;
+        }
+        let Some((net, bits)) = self.ip else {
+            return true;
+        };
+        let (net, to, bits) = match (net, plain(to.ip())) {
+            (IpAddr::V4(net), IpAddr::V4(to)) => {
+                let wide = |ip: core::net::Ipv4Addr| u128::from(u32::from(ip)) << 96;
+                (wide(net), wide(to), bits)
+            }
+            (IpAddr::V6(net), IpAddr::V6(to)) => (u128::from(net), u128::from(to), bits),
+            _ => return false,
+        };
+        (net ^ to).leading_zeros() >= bits.into()
+    }
+}
+
+/// IPv4 as such where an IPv6 socket speaks it (RFC 4291, 2.5.5.2).
+pub(crate) fn plain(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    }
+}
+
+/// What `to` is called on an IPv6 socket.
+pub(crate) fn mapped(to: SocketAddr) -> Ipv6Addr {
+    match to.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec::Vec;
+
+    #[test]
+    fn words_in_any_order_and_the_report_at_the_end() {
+        let text = "always,dscp=8,,congestion=bbr,route=*:443=127.0.0.1:9,report=/a,b";
+        let rules = Rules::parse(text).unwrap();
+        assert!(rules.tune && rules.always);
+        assert_eq!((rules.dscp, rules.congestion), (8, Some("bbr")));
+        assert_eq!(rules.report, Some("/a,b"));
+        assert_eq!(rules.routes().count(), 1);
+        assert_eq!(Rules::parse(""), Ok(Rules::default()));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_named() {
+        for (text, word) in [
+            ("tune,alwys", "alwys"),
+            ("tune=1", "tune=1"),
+            ("dscp=64", "dscp=64"),
+            ("dscp", "dscp"),
+            ("congestion=a b", "congestion=a b"),
+            ("congestion=abcdefghijklmnop", "congestion=abcdefghijklmnop"),
+            ("route=1.2.3.4", "route=1.2.3.4"),
+            ("route=host=127.0.0.1:1", "route=host=127.0.0.1:1"),
+            ("route=*=127.0.0.1:0", "route=*=127.0.0.1:0"),
+            (
+                "route=1.2.3.4/33=127.0.0.1:1",
+                "route=1.2.3.4/33=127.0.0.1:1",
+            ),
+            ("report=x", "report=x"),
+            ("always,no-tune", "always,no-tune"),
+        ] {
+            assert_eq!(Rules::parse(text).unwrap_err().word, word, "{text}");
+        }
+        let many: Vec<_> = (0..=ROUTES)
+            .map(|_| String::from("route=*=127.0.0.1:1"))
+            .collect();
+        assert!(Rules::parse(&many[1..].join(",")).is_ok());
+        assert!(Rules::parse(&many.join(",")).is_err());
+    }
+
+    #[test]
+    fn the_first_route_that_fits_is_taken() {
+        let text = "route=192.0.2.0/24:22=127.0.0.1:1,route=2001:db8::/32=127.0.0.1:2,\
+                    route=[2001:db9::1]:80=[::1]:3,route=*:80=socks5://127.0.0.1:4";
+        let rules = Rules::parse(text).unwrap();
+        for (to, via) in [
+            ("192.0.2.7:22", Some(1)),
+            ("[::ffff:192.0.2.7]:22", Some(1)),
+            ("192.0.2.7:23", None),
+            ("192.0.3.7:22", None),
+            ("[2001:db8:ffff::1]:5", Some(2)),
+            ("[2001:db9::1]:80", Some(3)),
+            ("[2001:db9::2]:80", Some(4)),
+            ("10.0.0.1:80", Some(4)),
+            ("10.0.0.1:81", None),
+        ] {
+            let route = rules.route(to.parse().unwrap());
+            assert_eq!(route.map(|route| route.via.port()), via, "{to}");
+            assert_eq!(route.is_some_and(|route| route.socks), via == Some(4));
+        }
+        let all = Rules::parse("route=0.0.0.0/0=127.0.0.1:1").unwrap();
+        assert!(all.route("9.9.9.9:1".parse().unwrap()).is_some());
+        assert!(all.route("[::1]:1".parse().unwrap()).is_none());
+    }
+}

@@ -1,0 +1,132 @@
+//! A socket by its number, as [`crate::watch`] wants it. The descriptor is the program's: each call
+//! may find it closed, and another one in its place.
+
+use core::ffi::{CStr, c_int};
+
+use crate::far::tcp_info;
+use crate::line::Tcp;
+use crate::watch::Socket;
+use crate::{c, own};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Fd(pub(crate) c_int);
+
+impl Fd {
+    fn number(self, level: c_int, name: c_int) -> Option<c_int> {
+        let mut value = [0; 4];
+        let len = c::option(self.0, level, name, &mut value)?;
+        (len == 4).then(|| c_int::from_ne_bytes(value))
+    }
+
+    fn set(self, level: c_int, name: c_int, value: &[u8]) -> bool {
+        own::set_option(self.0, level, name, value)
+    }
+
+    /// A byte stream over IP, as far as its type tells.
+    pub(crate) fn is_stream(self) -> bool {
+        self.number(c::SOL_SOCKET, c::SO_TYPE) == Some(c::SOCK_STREAM)
+    }
+
+    /// The error of a connect() that was not waited for; takes it off the socket.
+    pub(crate) fn error(self) -> Option<c_int> {
+        self.number(c::SOL_SOCKET, c::SO_ERROR)
+    }
+
+    /// What the kernel counted.
+    pub(crate) fn tcp(self) -> Option<Tcp> {
+        let mut info = [0; 160];
+        c::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
+        let u32_at = |at| field(&info, at).map_or(0, u32::from_ne_bytes);
+        let u64_at = |at| field(&info, at).map_or(0, u64::from_ne_bytes);
+        Some(Tcp {
+            // The SYN is acknowledged like a byte, and so is FIN.
+            sent: u64_at(tcp_info::BYTES_ACKED).saturating_sub(1),
+            received: u64_at(tcp_info::BYTES_RECEIVED),
+            rtt_us: u32_at(tcp_info::RTT),
+            min_rtt_us: match u32_at(tcp_info::MIN_RTT) {
+                u32::MAX => 0,
+                us => us,
+            },
+            retransmitted: u32_at(tcp_info::TOTAL_RETRANS),
+        })
+    }
+
+    /// The number of its inode, where the kernel has no cookies for sockets (before 4.12).
+    fn inode(self) -> u64 {
+        // "/proc/self/fd/" and the number.
+        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+        let mut digits = [0; 10];
+        let mut rest = self.0.cast_unsigned();
+        let mut used = 0;
+        for digit in &mut digits {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            used += 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        let places = path.iter_mut().skip(14);
+        for (place, digit) in places.zip(digits.iter().take(used).rev()) {
+            *place = *digit;
+        }
+        let Ok(path) = CStr::from_bytes_until_nul(&path) else {
+            return 0;
+        };
+        let mut room = [0; 40];
+        let link = c::link(path, &mut room);
+        let Some(number) = link.strip_prefix(b"socket:[") else {
+            return 0;
+        };
+        let digits = number.iter().take_while(|b| b.is_ascii_digit());
+        digits.fold(0, |number: u64, digit| {
+            number
+                .wrapping_mul(10)
+                .wrapping_add(u64::from(digit - b'0'))
+        })
+    }
+}
+
+fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
+    info.get(at..)?.first_chunk().copied()
+}
+
+impl Socket for Fd {
+    fn cookie(&self) -> u64 {
+        let mut cookie = [0; 8];
+        match c::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {
+            Some(8) => u64::from_ne_bytes(cookie),
+            _ => self.inode(),
+        }
+    }
+
+    fn rtt_us(&self) -> Option<u32> {
+        let mut info = [0; 104];
+        c::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
+        field(&info, tcp_info::RTT).map(u32::from_ne_bytes)
+    }
+
+    fn mark(&self) -> Option<u8> {
+        // An IPv6 socket has both, and one that was mapped uses IPv4's.
+        let of = |level, name| self.number(level, name).unwrap_or(0);
+        let v6 = of(c::IPPROTO_IPV6, c::IPV6_TCLASS) as u8;
+        let v4 = self.number(c::IPPROTO_IP, c::IP_TOS)? as u8;
+        Some(if v4 >> 2 == 0 { v6 } else { v4 })
+    }
+
+    fn set_mark(&self, tos: u8) -> bool {
+        let value = c_int::from(tos).to_ne_bytes();
+        let v4 = self.set(c::IPPROTO_IP, c::IP_TOS, &value);
+        let v6 = self.set(c::IPPROTO_IPV6, c::IPV6_TCLASS, &value);
+        v4 || v6
+    }
+
+    fn set_congestion(&self, name: &str) -> bool {
+        self.set(c::IPPROTO_TCP, c::TCP_CONGESTION, name.as_bytes())
+    }
+
+    fn set_notsent_lowat(&self, bytes: u32) -> bool {
+        let value = bytes.to_ne_bytes();
+        self.set(c::IPPROTO_TCP, c::TCP_NOTSENT_LOWAT, &value)
+    }
+}

@@ -1,0 +1,175 @@
+use core::cell::{Cell, RefCell};
+use std::string::String;
+
+use super::*;
+use crate::table::Beginning;
+
+struct Fake {
+    cookie: Cell<u64>,
+    rtt: Cell<Option<u32>>,
+    tos: Cell<u8>,
+    congestion: RefCell<String>,
+    lowat: Cell<u32>,
+    permitted: bool,
+}
+
+impl Socket for Fake {
+    fn cookie(&self) -> u64 {
+        self.cookie.get()
+    }
+    fn rtt_us(&self) -> Option<u32> {
+        self.rtt.get()
+    }
+    fn mark(&self) -> Option<u8> {
+        Some(self.tos.get())
+    }
+    fn set_mark(&self, tos: u8) -> bool {
+        self.tos.set(tos);
+        true
+    }
+    fn set_congestion(&self, name: &str) -> bool {
+        if self.permitted {
+            *self.congestion.borrow_mut() = name.into();
+        }
+        self.permitted
+    }
+    fn set_notsent_lowat(&self, bytes: u32) -> bool {
+        self.lowat.set(bytes);
+        true
+    }
+}
+
+/// A marked socket that was just connected, with this round trip.
+fn connected(rtt: Option<u32>) -> (Entry, Fake) {
+    let entry = Entry::new();
+    let beginning = Beginning {
+        owner: 1,
+        cookie: 7,
+        now_us: 0,
+        mark: NO_MARK,
+        changed: 0,
+        peer: "192.0.2.1:22".parse().unwrap(),
+        via: None,
+    };
+    entry.begin(&beginning, State::New);
+    let socket = Fake {
+        cookie: Cell::new(7),
+        rtt: Cell::new(rtt),
+        tos: Cell::new(0x20),
+        congestion: RefCell::default(),
+        lowat: Cell::new(0),
+        permitted: true,
+    };
+    (entry, socket)
+}
+
+#[test]
+fn a_near_host_is_left_alone() {
+    let (rules, memory) = (Rules::default(), Memory::new());
+    let (entry, socket) = connected(Some(999));
+    writing(&rules, &memory, &entry, &socket);
+    wrote(&rules, &entry, &socket, 1 << 30);
+    assert_eq!((socket.tos.get(), socket.lowat.get()), (0x20, 0));
+    assert!(!keeps_off(&entry, &socket, 0x20));
+    let ip = entry.peer().ip();
+    assert_eq!(outset(&rules, &memory, ip), Outset::Ignore);
+}
+
+#[test]
+fn a_far_one_loses_its_mark_at_the_first_write_and_never_gets_it_back() {
+    let (rules, memory) = (Rules::default(), Memory::new());
+    let (entry, socket) = connected(Some(1_000));
+    // Before that the mark is the program's.
+    assert!(!keeps_off(&entry, &socket, 0x20));
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!(socket.tos.get(), 0);
+    assert_eq!(entry.mark.load(Relaxed), table::mark(0x20));
+    assert!(keeps_off(&entry, &socket, 0x48));
+    assert_eq!(entry.mark.load(Relaxed), table::mark(0x48));
+    assert_eq!(outset(&rules, &memory, entry.peer().ip()), Outset::Far);
+}
+
+#[test]
+fn bulk_begins_at_the_threshold_and_congestion_control_is_for_the_far() {
+    for (rtt, permitted, name) in [(3_999, true, ""), (4_000, true, "bbr"), (4_000, false, "")] {
+        let (rules, memory) = (Rules::default(), Memory::new());
+        let (entry, socket) = connected(Some(rtt));
+        let socket = Fake {
+            permitted,
+            ..socket
+        };
+        writing(&rules, &memory, &entry, &socket);
+        wrote(&rules, &entry, &socket, BULK - 1);
+        assert_eq!(socket.lowat.get(), 0);
+        wrote(&rules, &entry, &socket, 1);
+        assert_eq!(socket.lowat.get(), NOTSENT_LOWAT);
+        assert_eq!(socket.congestion.borrow().as_str(), name);
+        let done = entry.changed.load(Relaxed);
+        assert_eq!(done & changed::CONGESTION != 0, name == "bbr");
+        assert_eq!(entry.state(), State::Done);
+    }
+}
+
+#[test]
+fn another_socket_with_the_same_number_is_not_touched() {
+    let (rules, memory) = (Rules::default(), Memory::new());
+    for cookie in [8, 0] {
+        let (entry, socket) = connected(Some(50_000));
+        socket.cookie.set(cookie);
+        writing(&rules, &memory, &entry, &socket);
+        assert_eq!(socket.tos.get(), 0x20);
+        assert_eq!(entry.state(), State::Free);
+
+        let (entry, socket) = connected(Some(50_000));
+        writing(&rules, &memory, &entry, &socket);
+        socket.cookie.set(cookie);
+        assert!(!keeps_off(&entry, &socket, 0x20));
+        wrote(&rules, &entry, &socket, BULK);
+        assert_eq!((socket.lowat.get(), entry.state()), (0, State::Free));
+    }
+}
+
+#[test]
+fn what_is_no_tcp_is_left_and_what_has_no_round_trip_yet_is_asked_again() {
+    let (rules, memory) = (Rules::default(), Memory::new());
+    let (entry, socket) = connected(None);
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!((socket.tos.get(), entry.state()), (0x20, State::Free));
+    let (entry, socket) = connected(Some(0));
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!(entry.state(), State::New);
+    socket.rtt.set(Some(20_000));
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!(entry.state(), State::Far);
+}
+
+#[test]
+fn the_rules_decide_before_anything_is_known() {
+    let memory = Memory::new();
+    let (here, there) = ("127.8.9.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
+    let mapped = "::ffff:127.0.0.1".parse().unwrap();
+    for (rules, here_is, there_is) in [
+        ("", Outset::Ignore, Outset::Wait),
+        ("report=/x", Outset::Leave, Outset::Wait),
+        ("no-tune", Outset::Ignore, Outset::Ignore),
+        ("no-tune,report=/x", Outset::Leave, Outset::Leave),
+        ("always", Outset::All, Outset::All),
+    ] {
+        let rules = Rules::parse(rules).unwrap();
+        assert_eq!(outset(&rules, &memory, here), here_is);
+        assert_eq!(outset(&rules, &memory, mapped), here_is);
+        assert_eq!(outset(&rules, &memory, there), there_is);
+    }
+}
+
+#[test]
+fn a_mark_that_was_asked_for_is_set_and_one_that_is_right_is_left() {
+    let rules = Rules::parse("dscp=10").unwrap();
+    let (_, socket) = connected(None);
+    assert_eq!(unmark(&rules, &socket), (table::mark(0x20), changed::DSCP));
+    assert_eq!(socket.tos.get(), 40);
+    assert_eq!(unmark(&rules, &socket), (table::mark(40), 0));
+    // ECN's bits are none of ours.
+    socket.tos.set(0x02);
+    assert_eq!(unmark(&Rules::default(), &socket), (NO_MARK, 0));
+}

@@ -1,0 +1,156 @@
+//! What the other half of a pair says.
+
+#![allow(clippy::unwrap_used, reason = "what a test cannot set up ends it")]
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fuzz::{Corpus, operate, parse};
+use pair::{Config, Frame, LegId, MOST_DATA, Parser, Piece, Session, Why};
+
+fn frames() -> Corpus {
+    let piece = |packed, bytes: &'static [u8]| {
+        Frame::Data(Piece {
+            offset: 0,
+            len: 40,
+            packed,
+            bytes: Bytes::from_static(bytes),
+        })
+    };
+    let all = [
+        (
+            "hello",
+            Frame::Hello {
+                token: [1; 16],
+                joins: false,
+            },
+        ),
+        ("data", piece(false, &[7; 40])),
+        (
+            "zstd",
+            piece(
+                true,
+                b"\x28\xb5\x2f\xfd\x20\x28\x45\x00\x00\x10\x07\x07\x01\x00\x23\x2b\x05",
+            ),
+        ),
+        ("end", Frame::End(40)),
+        (
+            "ack",
+            Frame::Ack {
+                received: 0,
+                limit: 1 << 20,
+            },
+        ),
+        ("blocked", Frame::Blocked(65536)),
+        ("full", Frame::Full),
+        ("bye", Frame::Bye),
+        ("abort", Frame::Abort(Why::Broken)),
+    ];
+    let bytes = all.map(|(name, frame)| (name, frame.encode().to_vec()));
+    Corpus(bytes.to_vec())
+}
+
+/// Whatever comes out of it goes in again, and it holds no more than it was given.
+#[test]
+fn frames_of_anybody() {
+    let corpus = frames();
+    parse(2000, |u| {
+        let bytes = corpus.mutant(u)?;
+        let mut whole = Parser::default();
+        whole.push(&bytes);
+        let mut parts = Parser::default();
+        for part in bytes.chunks(u.int_in_range(1..=7)?) {
+            parts.push(part);
+        }
+        loop {
+            let frame = whole.poll();
+            assert_eq!(frame, parts.poll());
+            let Ok(Some(frame)) = frame else {
+                break;
+            };
+            let mut again = Parser::default();
+            again.push(&frame.encode());
+            assert_eq!(again.poll(), Ok(Some(frame)));
+        }
+        Ok(())
+    });
+}
+
+/// A half that is told anything in any order holds no more than its bound, and never panics.
+#[test]
+fn sessions_with_anybody() {
+    operate(4000, |u| {
+        let most = 128 << 10;
+        let mut session = Session::new(Config {
+            most,
+            zstd: true,
+            answers: u.arbitrary()?,
+        });
+        let begun = Instant::now();
+        let (mut now, mut read) = (begun, 0_u64);
+        session.add(LegId(0));
+        session.add(LegId(1));
+        let mut part = vec![0; 10_000];
+        while !u.is_empty() {
+            now += Duration::from_millis(u.int_in_range(0..=50)?);
+            let leg = LegId(u.int_in_range(0..=2)?);
+            let len = u.int_in_range(1..=MOST_DATA as u32)?;
+            let offset = match u.arbitrary()? {
+                true => u64::from(u.arbitrary::<u16>()?),
+                false => u.arbitrary()?,
+            };
+            let frame = match u.int_in_range(0..=9)? {
+                0 => Frame::Data(Piece {
+                    offset: offset.min(u64::MAX - 2 * MOST_DATA as u64),
+                    len: len.min(3000),
+                    packed: false,
+                    bytes: vec![1; len.min(3000) as usize].into(),
+                }),
+                1 => Frame::End(offset),
+                2 => Frame::Ack {
+                    received: offset,
+                    limit: u.arbitrary()?,
+                },
+                3 => Frame::Blocked(offset),
+                4 => Frame::Full,
+                5 => {
+                    session.write(&part);
+                    let _ = session.poll(leg, &mut || now);
+                    continue;
+                }
+                6 => {
+                    read += session.read(&mut part, now) as u64;
+                    continue;
+                }
+                7 => {
+                    session.remove(leg);
+                    session.add(leg);
+                    continue;
+                }
+                8 => {
+                    session.finish();
+                    session.pass_on_end();
+                    continue;
+                }
+                _ => Frame::Bye,
+            };
+            if session.handle(leg, &frame, now).is_err() {
+                break;
+            }
+            assert!(
+                session
+                    .deadline()
+                    .is_none_or(|at| at > begun - Duration::from_secs(1))
+            );
+        }
+        let mut held = 0;
+        while let n @ 1.. = session.read(&mut part, now) {
+            held += n as u64;
+        }
+        assert!(
+            held <= most,
+            "{held} bytes were held, and {read} read before"
+        );
+        Ok(())
+    });
+}
