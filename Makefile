@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint fuzz demo bench bench-full man clean help
+.PHONY: build test lint fuzz soak demo bench bench-full man clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -16,6 +16,11 @@ lint: ## format and lints
 fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
 	ARBTEST_BUDGET_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) \
 		cargo test --locked --release -p longhaul-fuzz -- --nocapture --test-threads 1
+
+soak: ## a relay under everything at once, for SOAK_SECONDS (1800 if not set)
+	cargo build --locked -p longhaul
+	LONGHAUL_SOAK_SECONDS=$${SOAK_SECONDS:-1800} cargo test --locked -p longhaul-tests \
+		--test relay soak -- --nocapture
 
 demo: ## longhaul beside scp over an emulated transatlantic path; under a minute
 	scripts/demo.sh

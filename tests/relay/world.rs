@@ -53,7 +53,12 @@ impl Relay {
         });
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut listening = Vec::new();
-        let mut expected = 1;
+        // A relay of a file says where each of its own listens, and where it shows what goes on.
+        let mut expected = match words.iter().position(|word| *word == "--config") {
+            Some(at) => lines_of(&std::fs::read_to_string(words[at + 1]).unwrap()),
+            None => 1,
+        };
+        expected += usize::from(words.contains(&"--status"));
         while listening.len() < expected {
             let mut line = String::new();
             let n = stdout.read_line(&mut line).unwrap();
@@ -61,8 +66,8 @@ impl Relay {
             let at = line.trim().trim_start_matches("listening at ").to_owned();
             // A port alone is one of both families.
             let port = at.rsplit_once(':').map_or("", |(_, port)| port);
-            if words.iter().any(|word| *word == port || *word == "0") {
-                expected = 2;
+            if words.iter().any(|word| *word == port || *word == "0") && listening.is_empty() {
+                expected += 1;
             }
             listening.push(at);
         }
@@ -149,6 +154,11 @@ impl Drop for Relay {
             eprintln!("the relay said:\n{}", self.log());
         }
     }
+}
+
+/// How many lines a relay of this file says as it starts, where each entrance is one address.
+fn lines_of(file: &str) -> usize {
+    file.matches("\nlisten =").count() + usize::from(file.contains("status ="))
 }
 
 /// A server of the tests' own.

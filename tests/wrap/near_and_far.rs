@@ -71,5 +71,5 @@ fn the_marks_of_scp_are_left_when_nothing_is_to_be_tuned() {
         return;
     };
     assert_eq!(line["changed"], serde_json::json!([]), "{line}");
-    assert_eq!(line["kept_off"], 0);
+    assert_eq!((&line["dscp"], &line["kept_off"]), (&8.into(), &0.into()));
 }

@@ -4,13 +4,16 @@
 //! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
 //! becomes a number in one place (`exit`).
 
+mod benching;
 mod bootstrap;
+mod config_file;
 mod congestion;
 mod connect;
 mod cp;
 mod dialing;
 mod exit;
 mod flags;
+mod http;
 #[cfg(target_os = "linux")]
 mod lab;
 mod output;
@@ -18,6 +21,7 @@ mod relaying;
 mod serving;
 mod signals;
 mod ssh_config;
+mod systemd;
 mod wrapping;
 
 use std::env;
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
             Ok(exit) => exit,
             Err(error) => usage(&error),
         },
+        Ok(LowArgs::Bench(args)) => benching::run(*args, &world),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,
@@ -101,7 +106,7 @@ fn show(bytes: &[u8]) -> Exit {
     }
 }
 
-fn usage(error: &UsageError) -> Exit {
+pub(crate) fn usage(error: &UsageError) -> Exit {
     drop(io::stderr().write_all(error.0.as_bytes()));
     Exit::Usage
 }

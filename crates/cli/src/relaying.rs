@@ -1,29 +1,32 @@
 //! `longhaul relay`: connections of other programs, moved between two legs.
 
+pub(crate) mod config;
 mod facing;
+mod handover;
+mod operating;
+mod page;
+mod prometheus;
+mod top;
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::thread;
 use std::time::Duration;
 
 use relay::entry::permit::Permit;
-use relay::{Asks, Entrance, Host, Limits, Network, Place, Relay, Relays, Speaks, Target};
+use relay::{Asks, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::termios::isatty;
 use sys::{Probes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
-use crate::congestion;
+use self::operating::Told;
 use crate::exit::Exit;
-use crate::flags::low::{RelayArgs, UsageError, relay_usage};
+use crate::flags::low::{Instead, RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
-use crate::serving;
-use crate::{failed, signals};
+use crate::{config_file, congestion, failed, serving};
 
 /// What haproxy and DeleGate hold is a tenth of it; what one splice(2) moves grows with it.
 const BUFFER: usize = 256 << 10;
@@ -43,15 +46,32 @@ const PROBES: Probes = Probes {
 /// # Errors
 /// What was asked for makes no sense.
 pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
-    let relay = settle(args).map_err(|why| relay_usage(&why))?;
-    log(args, &relay);
-    for warning in relay::clamped(&relay.sockopts) {
-        warn!("{warning}");
+    match &args.instead {
+        Some(Instead::Check(file)) => return Ok(config_file::checked(config::read(file, settle))),
+        Some(Instead::Top(address)) => return Ok(top::run(address)),
+        None => {}
     }
-    let done = match relay.entrance.place {
-        Place::Streams => streams(relay),
-        _ => listen(args, relay),
+    let told = match &args.config {
+        Some(_) => Told::of(args),
+        // What the command line says wrong is a mistake in its use.
+        None => Ok(Told::of(args).map_err(|why| relay_usage(&why))?),
     };
+    let streams = told.as_ref().is_ok_and(Told::is_of_streams);
+    log(args, streams);
+    let done = told.and_then(|mut told| {
+        for relay in &told.relays {
+            for warning in relay::clamped(&relay.sockopts) {
+                warn!("{warning}");
+            }
+        }
+        match told.relays.pop() {
+            Some(relay) if streams => self::streams(relay),
+            last => {
+                told.relays.extend(last);
+                operating::listen(args, told)
+            }
+        }
+    });
     Ok(match done {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
@@ -131,6 +151,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         sockopts: args.sockopts.clone(),
         buffer: args.buffer.unwrap_or(BUFFER),
         connect_timeout: args.connect_timeout.unwrap_or(CONNECT),
+        health: args.health,
         idle_timeout: args.idle_timeout,
         half_timeout: args.half_timeout.unwrap_or(HALF),
         fastopen: args.fastopen,
@@ -303,46 +324,9 @@ fn patient(stream: BorrowedFd<'_>, mode: OFlags) -> io::Result<OwnedFd> {
     stream.try_clone_to_owned()
 }
 
-fn listen(args: &RelayArgs, relay: Relay) -> Result<(), String> {
-    // A pair has several for one of a client's.
-    let legs = if relay.facing.is_some() { 4 } else { 1 };
-    raise_descriptors(relay.limits.connections.saturating_mul(legs));
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or(cores);
-    let fingerprint = relay
-        .facing
-        .as_ref()
-        .map(|facing| facing.fingerprint().to_owned());
-    let relays = Relays::start(vec![relay], threads).map_err(|e| e.to_string())?;
-    if let Some(fingerprint) = fingerprint {
-        tracing::info!("our key for pairs is {fingerprint}");
-    }
-    let handle = relays.handle();
-    let wrong = |e: io::Error| format!("the relay cannot start: {e}");
-    signals::watch(move || handle.drain(), || {}).map_err(wrong)?;
-    for at in relays.listening() {
-        let told = writeln!(io::stdout(), "listening at {at}");
-        told.map_err(|e| format!("standard output: {e}"))?;
-    }
-    relays.wait();
-    Ok(())
-}
-
-/// A connection needs two descriptors, and pipes while it is busy.
-fn raise_descriptors(connections: usize) {
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = (connections as u64).saturating_mul(2).saturating_add(512);
-    if limit.current.is_some_and(|current| current < wanted) {
-        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
-        if let Err(e) = setrlimit(Resource::Nofile, limit) {
-            warn!("the limit of descriptors stays as it is: {e}");
-        }
-    }
-}
-
 /// One connection of standard streams is told by the exit code; what goes wrong is said there.
-fn log(args: &RelayArgs, relay: &Relay) {
-    let quiet = args.quiet || relay.entrance.place == Place::Streams;
+fn log(args: &RelayArgs, streams: bool) {
+    let quiet = args.quiet || streams;
     let level = match (args.verbose, quiet) {
         (0, true) => LevelFilter::WARN,
         (0, false) => LevelFilter::INFO,

@@ -4,20 +4,17 @@ mod config;
 mod host_keys;
 pub(crate) mod options;
 mod settled;
-mod systemd;
 
 use std::env;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
     Current, Log, Once, Role, Server, Settings, Template, hide_memory, preauth, stopping,
-    tell_metrics,
 };
 use ssh::transport::Renounced;
 use tracing::{Level, Metadata, info, warn};
@@ -27,12 +24,13 @@ use tracing_subscriber::fmt::MakeWriter;
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
-use crate::{failed, signals};
+use crate::http::{self, Answer};
+use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(file) = &args.check {
-        return check(file);
+        return config_file::checked(config::read(file));
     }
     if let Some(wanted) = &args.sum
         && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
@@ -52,18 +50,6 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
-    }
-}
-
-/// `longhaul serve check FILE`.
-fn check(file: &Path) -> Exit {
-    match config::read(file) {
-        Ok(_) => Exit::Done,
-        Err(why) => {
-            // Lines of FILE:LINE, as compilers have them.
-            drop(writeln!(io::stderr(), "{why}"));
-            Exit::SomeFailed
-        }
     }
 }
 
@@ -181,7 +167,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     {
         warn!("{}: {e}", home.display());
     }
-    let handed_on = systemd::listener().map_err(|e| format!("the socket of systemd: {e}"))?;
+    let handed_on = systemd::only_listener().map_err(|e| format!("the socket of systemd: {e}"))?;
     let (server, at) = match (handed_on, &settled.listen) {
         (Some(listener), _) => {
             let wrong = |e: io::Error| format!("the socket of systemd: {e}");
@@ -202,7 +188,10 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     };
     let wrong = |e: io::Error| format!("{at} cannot be listened at: {e}");
     if let Some(address) = &settled.metrics {
-        let told = tell_metrics(address, server.metrics());
+        let figures = server.metrics();
+        let told = http::tell(address, move |path| {
+            (path == "/metrics").then(|| Answer::figures(figures()))
+        });
         told.map_err(|e| format!("figures cannot be told: {e}"))?;
     }
     let (running, stopping) = stopping().map_err(wrong)?;

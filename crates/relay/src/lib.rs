@@ -14,11 +14,12 @@ mod pump;
 mod server;
 mod settings;
 pub mod sockopt;
+pub mod status;
 pub mod tls;
 mod worker;
 
 pub use address::{AddressError, Entrance, Host, Place, Target};
 pub use network::{Network, is_allowed};
-pub use server::{Handle, Relays, StartError, streams};
+pub use server::{HandedOn, Handle, Relays, StartError, streams};
 pub use settings::{Asks, Limits, Relay, Speaks, is_for_strangers};
 pub use sockopt::clamped;

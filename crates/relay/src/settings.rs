@@ -29,6 +29,8 @@ pub struct Relay {
     pub buffer: usize,
     /// For one target, names included.
     pub connect_timeout: Duration,
+    /// Targets are looked after so often, whether anybody comes or not.
+    pub health: Option<Duration>,
     /// A connection on which nothing has moved for so long ends; never if not set.
     pub idle_timeout: Option<Duration>,
     /// The same for one of which one end has finished.

@@ -14,6 +14,7 @@ use crate::reply::Reply;
 pub(crate) struct Packing {
     packer: Option<Packer>,
     unpacker: Option<Unpacker>,
+    unpacked: Vec<u8>,
     raw: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -45,14 +46,26 @@ impl Session<'_> {
         }
         // Whatever the handle is not good for is said before anything is unpacked.
         self.handles.file(handle)?;
-        let unpacker = &mut self.packing.unpacker;
+        let Packing {
+            unpacker, unpacked, ..
+        } = &mut self.packing;
         if unpacker.is_none() {
             *unpacker = Unpacker::new();
         }
         let unpacker = unpacker.as_mut().ok_or_else(no_memory)?;
-        let bytes = unpacker.unpack(data, len).ok_or_else(|| {
-            Refused::new(StatusCode::BAD_MESSAGE, "the block is not what it claims")
-        })?;
+        if !unpacker.unpack_to(data, len, unpacked) {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "the block is not what it claims",
+            ));
+        }
+        let bytes = std::mem::take(unpacked);
+        let written = self.write_unpacked(handle, offset, &bytes);
+        self.packing.unpacked = bytes;
+        written
+    }
+
+    fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
         let file = self.handles.file(handle)?;
         match bytes.split_last() {
             // The last byte gives the file its length; what others write to it at the same time
@@ -63,7 +76,7 @@ impl Session<'_> {
                 let last = offset.saturating_add(zeros.len() as u64);
                 self.write(handle, last, [[0].as_slice()])
             }
-            _ => self.write(handle, offset, [&bytes[..]]),
+            _ => self.write(handle, offset, [bytes]),
         }
     }
 

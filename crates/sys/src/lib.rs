@@ -21,6 +21,7 @@ mod terminal;
 mod tun;
 mod tune;
 mod umask;
+mod unix_socket;
 mod usage;
 mod workers;
 mod xattr;
@@ -47,6 +48,7 @@ pub use tune::{
     set_congestion_control,
 };
 pub use umask::umask;
+pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::Workers;
 pub use xattr::{XattrsOf, read_xattrs, replace_xattrs};

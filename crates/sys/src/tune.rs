@@ -120,6 +120,22 @@ impl Tuning {
         };
         #[cfg(not(target_os = "linux"))]
         let socket = plain()?;
+        self.mark(&socket, address)?;
+        Ok(socket)
+    }
+
+    /// Gives a socket that listens already, at `at`, what [`Self::listener`] gives one: somebody
+    /// has handed it on.
+    ///
+    /// # Errors
+    /// It is no TCP socket, or something that was asked for is more than we may.
+    pub fn adopt(&self, socket: &Socket, at: SocketAddr) -> io::Result<()> {
+        self.mark(socket, at)?;
+        self.tune(socket)
+    }
+
+    /// What has to be there before anything is sent.
+    fn mark(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
         // RFC 2474: DSCP is the upper six bits of the TOS byte. A mark of 0 is the default, and
         // so needs no call that a sandbox might refuse.
         if self.dscp != 0 {
@@ -130,15 +146,15 @@ impl Tuning {
             }
         }
         if let Some(name) = &self.congestion {
-            try_congestion_control(&socket, name)?;
+            try_congestion_control(socket, name)?;
         }
         // The window of a connection is scaled as its buffer is when it begins.
-        self.buffers.set(&socket)?;
+        self.buffers.set(socket)?;
         #[cfg(target_os = "linux")]
         if let Some(name) = &self.interface {
             socket.bind_device(Some(name.as_bytes()))?;
         }
-        Ok(socket)
+        Ok(())
     }
 
     fn tune(&self, socket: &Socket) -> io::Result<()> {

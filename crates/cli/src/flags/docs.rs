@@ -14,7 +14,7 @@ use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
 use crate::flags::table::{
-    dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
+    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
 };
 
 /// The subcommands with a man page of their own.
@@ -23,6 +23,7 @@ const PAGES: &[&str] = &[
     "bootstrap",
     "lab",
     "relay",
+    "bench",
     "serve",
     "dial",
     "ssh-config",
@@ -31,8 +32,10 @@ const PAGES: &[&str] = &[
 
 /// The man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
-    if subcommand == Some("serve.conf") {
-        return Some(conf::page());
+    match subcommand {
+        Some("serve.conf") => return Some(conf::serve()),
+        Some("relay.conf") => return Some(conf::relay()),
+        _ => {}
     }
     let mut all = command();
     all.build();
@@ -80,7 +83,15 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
         Some("relay") => {
             examples_section(&mut rest, RELAY_EXAMPLES);
             codes_section(&mut rest, exit::RELAY);
-            see_also_section(&mut rest, "longhaul(1), tcp(7), socket(7), splice(2)");
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-relay.conf(5), tcp(7), socket(7), splice(2)",
+            );
+        }
+        Some("bench") => {
+            examples_section(&mut rest, BENCH_EXAMPLES);
+            codes_section(&mut rest, exit::BENCH);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1), ssh_config(5)");
         }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
@@ -130,9 +141,9 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
-                 longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), scp(1), ssh(1), \
-                 ssh_config(5)",
+                "longhaul-cp(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), \
+                 longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
+                 scp(1), ssh(1), ssh_config(5)",
             );
         }
     }
@@ -235,6 +246,21 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     ),
 ];
 
+const BENCH_EXAMPLES: Examples = &[
+    (
+        "longhaul bench backup",
+        "Three minutes, and what to use for which data.",
+    ),
+    (
+        "longhaul bench --time 20m --file dump.sql --html bench.html backup",
+        "More of it, with data of one's own and a page of plots.",
+    ),
+    (
+        "longhaul bench --local --json >before.json",
+        "This processor, to be compared with another one, or with itself after an update.",
+    ),
+];
+
 const WRAP_EXAMPLES: Examples = &[
     (
         "longhaul wrap scp big host:",
@@ -267,6 +293,10 @@ const RELAY_EXAMPLES: Examples = &[
     (
         "longhaul relay *:9022 host:22 other:22 --allow 192.0.2.0/24",
         "For a network, with a second target for when the first does not answer.",
+    ),
+    (
+        "longhaul relay --config /etc/longhaul/relay.toml --status 127.0.0.1:9090",
+        "The relays of a file, and a page of what goes on in them.",
     ),
     (
         "longhaul relay 9022 host:22 --sockopt buffsize:1024kic+1024kos",
@@ -450,6 +480,12 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul relay`\n");
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);
+    text.push_str(
+        "\n# Flags of `longhaul bench`\n\nBeside these, of those of `longhaul cp`: -F, -i, -J, -o, -P, \
+         -4, -6, -B, -q and -v.\n",
+    );
+    groups_markdown(&mut text, bench_rows);
+    codes_markdown(&mut text, exit::BENCH);
     text.push_str("\n# Flags of `longhaul wrap`\n");
     groups_markdown(&mut text, wrap_rows);
     codes_markdown(&mut text, exit::WRAP);
@@ -523,7 +559,8 @@ pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
             man(page).unwrap_or_default(),
         ));
     }
-    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::page()));
+    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::serve()));
+    all.push(("man/longhaul-relay.conf.5".to_owned(), conf::relay()));
     all
 }
 

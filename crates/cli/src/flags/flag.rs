@@ -88,10 +88,14 @@ pub(crate) enum Group {
     Sockets,
     /// How TLS is spoken.
     Tls,
+    /// What is measured.
+    Measuring,
     /// How a program is run.
     Wrapping,
     /// What facing relays are told.
     Pair,
+    /// How relays are operated: of the process as a whole.
+    Operating,
     /// What is shown.
     Output,
 }
@@ -184,7 +188,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -193,10 +197,17 @@ impl Group {
         Self::Relaying,
         Self::Sockets,
         Self::Tls,
+        Self::Measuring,
         Self::Wrapping,
         Self::Pair,
+        Self::Operating,
         Self::Output,
     ];
+
+    /// Whether its flags are those of the process, and not of one relay.
+    pub(crate) fn is_of_all(self) -> bool {
+        matches!(self, Self::Operating | Self::Output)
+    }
 
     /// The heading.
     pub(crate) fn heading(self) -> &'static str {
@@ -209,8 +220,10 @@ impl Group {
             Self::Relaying => "Relaying",
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
+            Self::Measuring => "Measuring",
             Self::Wrapping => "Wrapping",
             Self::Pair => "Facing relays",
+            Self::Operating => "Operating",
             Self::Output => "Output",
         }
     }

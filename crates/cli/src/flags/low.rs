@@ -1,5 +1,6 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod benching;
 mod dialing;
 mod wrapping;
 
@@ -16,6 +17,7 @@ use transfer::connect::FarUse;
 use transfer::copy::Delta;
 use transfer::sums::Wants;
 
+pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
@@ -45,6 +47,8 @@ pub(crate) enum LowArgs {
     SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
+    /// `longhaul bench`.
+    Bench(Box<BenchArgs>),
     /// `longhaul wrap`.
     Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
@@ -84,7 +88,8 @@ pub(crate) struct CopyArgs {
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
-    pub(crate) compress: bool,
+    /// `None` where the flag was not given.
+    pub(crate) compress: Option<When>,
     pub(crate) limit_kbit: Option<u64>,
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
@@ -106,6 +111,7 @@ pub(crate) struct CopyArgs {
     pub(crate) verbose: u8,
     pub(crate) progress: When,
     pub(crate) json: bool,
+    pub(crate) explain: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
@@ -192,8 +198,26 @@ pub(crate) struct RelayArgs {
     pub(crate) interface: Option<String>,
     pub(crate) verbose: u8,
     pub(crate) quiet: bool,
+    pub(crate) health: Option<Duration>,
+    /// A configuration file, to be obeyed.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) status: Option<String>,
+    pub(crate) metrics: Option<String>,
+    pub(crate) handover: Option<PathBuf>,
+    pub(crate) drain_timeout: Option<Duration>,
+    /// Something else than to relay.
+    pub(crate) instead: Option<Instead>,
     pub(crate) entrance: String,
     pub(crate) targets: Vec<String>,
+}
+
+/// What `longhaul relay` does besides relaying.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// `check FILE`.
+    Check(PathBuf),
+    /// `top ADDRESS:PORT`.
+    Top(String),
 }
 
 /// How the sums of a manifest are made.
@@ -273,6 +297,7 @@ pub(crate) fn parse(
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
@@ -490,23 +515,51 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
     let mut args: RelayArgs =
         from_rows(relay_rows(), matches).map_err(|what| relay_usage(&what))?;
     let words = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
-    let mut words = words.map(|word| {
+    let words = words.map(|word| {
         let word = word.to_str().map(str::to_owned);
         word.ok_or_else(|| relay_usage("an operand is not valid UTF-8"))
     });
-    args.entrance = words.next().transpose()?.unwrap_or_default();
-    args.targets = words.collect::<Result<_, _>>()?;
-    match args.entrance.is_empty() {
-        true => Err(relay_usage(
-            "where connections come in is needed, and where they go",
+    let words = words.collect::<Result<Vec<_>, _>>()?;
+    match words.as_slice() {
+        [check, file] if check == "check" => args.instead = Some(Instead::Check(file.into())),
+        [top, address] if top == "top" => args.instead = Some(Instead::Top(address.clone())),
+        [word, ..] if word == "check" => return Err(relay_usage("check goes with FILE alone")),
+        [word, ..] if word == "top" => return Err(relay_usage("top goes with ADDRESS:PORT alone")),
+        words if args.config.is_some() => {
+            only_of_all(words, matches).map_err(|w| relay_usage(&w))?
+        }
+        [] => {
+            return Err(relay_usage(
+                "where connections come in is needed, and where they go",
+            ));
+        }
+        [entrance, targets @ ..] => {
+            args.entrance = entrance.clone();
+            args.targets = targets.to_vec();
+        }
+    }
+    Ok(args)
+}
+
+/// With a file, what is said of one relay stands there.
+fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
+    if let Some(word) = words.first() {
+        let word = word.escape_debug();
+        return Err(format!("'{word}': with --config, the file says it"));
+    }
+    let mut rows = relay_rows().filter(|flag| !flag.group.is_of_all());
+    match rows.find(|flag| given(flag, matches).is_some()) {
+        None => Ok(()),
+        Some(flag) => Err(format!(
+            "{}: with --config, the file says it",
+            flag.spelled()
         )),
-        false => Ok(args),
     }
 }
 
 /// For `longhaul relay`.
 pub(crate) fn relay_usage(what: &str) -> UsageError {
-    usage_of("relay", "[flags] LISTEN TARGET...", what)
+    usage_of("relay", "[flags] LISTEN TARGET...|--config FILE", what)
 }
 
 /// For `longhaul serve`.
@@ -531,16 +584,25 @@ fn from_rows<Args: Default + 'static>(
         if let Some(reason) = flag.refused() {
             return Err(format!("{}: {reason}", flag.spelled()));
         }
-        let shown = given
-            .values
-            .last()
-            .map(|value| value.to_string_lossy().into_owned());
-        (flag.set)(&mut args, given).map_err(|why| {
-            let value = shown.unwrap_or_default().escape_debug().to_string();
-            format!("{}: '{value}' {why}", flag.spelled())
-        })?;
+        put(flag, &mut args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
     }
     Ok(args)
+}
+
+/// Puts what was given for a flag into the arguments; an error is the value, and why it can't be.
+pub(crate) fn put<Args: 'static>(
+    flag: &Flag<Args>,
+    args: &mut Args,
+    given: Given,
+) -> Result<(), String> {
+    let shown = given
+        .values
+        .last()
+        .map(|value| value.to_string_lossy().into_owned());
+    (flag.set)(args, given).map_err(|why| {
+        let value = shown.unwrap_or_default().escape_debug().to_string();
+        format!("'{value}' {why}")
+    })
 }
 
 fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given> {

@@ -1,50 +1,22 @@
 //! A configuration file: read, checked, and each mistake told with its line.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serve::listen::Algorithms;
 
 use super::options::Options;
-
-/// No configuration is longer.
-const MAX_FILE: u64 = 1 << 20;
+use crate::config_file::{self, Wrong, is_nearby};
 
 /// Reads a configuration file.
 ///
 /// # Errors
 /// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
 pub(crate) fn read(file: &Path) -> Result<Options, String> {
-    let named = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
-    let meta = fs::metadata(file).map_err(|e| named(&e))?;
-    if meta.len() > MAX_FILE {
-        return Err(named(&"it is longer than any configuration"));
-    }
-    let text = fs::read_to_string(file).map_err(|e| named(&e))?;
-    parse(&text).map_err(|wrongs| {
-        let lines = wrongs.into_iter().map(|wrong| {
-            let line = line_of(&text, wrong.at);
-            format!("{}:{line}: {}", file.display(), wrong.what)
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    })
-}
-
-/// What is wrong, and where in the text.
-#[derive(Debug, PartialEq)]
-struct Wrong {
-    at: usize,
-    what: String,
+    config_file::read(file, parse)
 }
 
 fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
-    let options: Options = toml::from_str(text).map_err(|e| {
-        let at = e.span().map_or(0, |span: Range<usize>| span.start);
-        let what = e.message().replace('\n', ": ");
-        vec![Wrong { at, what }]
-    })?;
+    let options: Options = toml::from_str(text).map_err(|e| vec![Wrong::syntax(&e)])?;
     let wrongs = contradictions(&options, text);
     match wrongs.is_empty() {
         true => Ok(options),
@@ -151,12 +123,6 @@ pub(super) fn why_not_allowed(what: &str) -> String {
     )
 }
 
-/// Figures are for this machine's own eyes.
-fn is_nearby(metrics: &str) -> bool {
-    let address = metrics.parse::<SocketAddr>();
-    metrics.starts_with('/') || address.is_ok_and(|a| a.ip().is_loopback())
-}
-
 /// Where the `nth` line is that begins with `name`.
 fn place_of(text: &str, name: &str, nth: usize) -> usize {
     let mut at = 0;
@@ -170,14 +136,10 @@ fn place_of(text: &str, name: &str, nth: usize) -> usize {
     found.nth(nth).unwrap_or(0)
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
-    1 + before.iter().filter(|b| **b == b'\n').count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_file::line_of;
     use serve::Access;
 
     fn wrongs(text: &str) -> Vec<(usize, String)> {

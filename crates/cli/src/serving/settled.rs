@@ -5,13 +5,14 @@ use std::env;
 use std::path::{self, PathBuf};
 use std::time::Duration;
 
-use serve::listen::{Allowed, Entrance, Limits, MetricsAddress, Rules, Served, Settings};
+use serve::listen::{Allowed, Entrance, Limits, Rules, Served, Settings};
 use serve::{Access, Export};
 use ssh::transport::Renounced;
 
 use super::options::Options;
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
+use crate::http::ToldAt;
 
 /// As LoginGraceTime of sshd, but half of it.
 const LOGIN_TIME: u64 = 60;
@@ -28,7 +29,7 @@ pub(super) struct Settled {
     /// Where to listen.
     pub(super) listen: Option<String>,
     /// Where figures are told.
-    pub(super) metrics: Option<MetricsAddress>,
+    pub(super) metrics: Option<ToldAt>,
 }
 
 impl Settled {
@@ -42,10 +43,7 @@ impl Settled {
         let root = args.root.as_ref().map(absolute).transpose()?;
         let authorized_keys = args.authorized_keys.as_ref().map(absolute).transpose()?;
         let of_file = options.host_keys.clone().unwrap_or_default();
-        let metrics = options.metrics.as_deref().map(|at| match at.parse() {
-            Ok(address) => MetricsAddress::Loopback(address),
-            Err(_) => MetricsAddress::Path(at.into()),
-        });
+        let metrics = options.metrics.as_deref().map(ToldAt::of);
         let names = match args.allow.is_empty() {
             true => options.allow.as_deref().unwrap_or_default(),
             false => &args.allow,

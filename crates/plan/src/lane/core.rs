@@ -115,10 +115,11 @@ pub(super) enum What {
     Readdir,
     /// A part of a tree.
     Tree,
-    /// hash@longhaul.
+    /// hash@longhaul, of the older form or of what was `rebuilt`.
     Sums {
         offset: u64,
         len: u64,
+        rebuilt: bool,
     },
     /// copy-data.
     Copied {

@@ -1,32 +1,29 @@
 //! The thread that lets connections in: it accepts, checks who comes, and hands them to the worker
-//! that has the fewest.
+//! that has the fewest. What is told to the relays as a whole is told to it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::{Domain, SockAddr, Socket, Type};
-use sys::Tuning;
+use slab::Slab;
 
 use super::crowd::Crowd;
-use super::running::Running;
-use super::{Crew, StartError};
-use crate::address::{Host, Place};
+use super::listener::{Inherited, Listener, listen};
+use super::running::{Listening, Running};
+use super::{Crew, Roll, StartError, health};
 use crate::network::is_allowed;
 use crate::settings::Relay;
 use crate::worker::connection::Client;
 use crate::worker::inbox::{Arrival, Inbox, Message};
 
 const WAKE: Token = Token(usize::MAX);
-/// As many as the kernel lets wait (net.core.somaxconn cuts it).
-const BACKLOG: i32 = 4096;
 /// So many are let in before another entrance is looked at.
 const AT_ONCE: usize = 256;
 /// When the process has no descriptor left for a connection, it looks again after so long.
@@ -35,48 +32,52 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 /// What the door is told.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Close.
-    Drain,
+    /// Close. A successor that listens at the same sockets keeps the paths of UNIX sockets.
+    Drain { succeeded: bool },
+    /// These relays, in place of those that run; all of them or none.
+    Replace(Vec<Relay>, Sender<Result<(), StartError>>),
+    /// The sockets that listen, for somebody else to listen at as well.
+    Share(Sender<io::Result<Vec<OwnedFd>>>),
 }
 
 /// Where it is told.
 #[derive(Debug)]
 pub(super) struct Orders {
-    orders: Mutex<Vec<Order>>,
+    /// None once the door is closed.
+    orders: Mutex<Option<Vec<Order>>>,
     waker: Waker,
 }
 
 impl Orders {
+    /// A door that is closed drops it: whoever waits for an answer sees that.
     pub(super) fn give(&self, order: Order) {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        orders.push(order);
+        if let Some(orders) = &mut *self.lock() {
+            orders.push(order);
+        }
         // A door that is closed needs no waking.
         let _ = self.waker.wake();
+    }
+
+    fn take(&self) -> Vec<Order> {
+        self.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The thread that lets connections in.
 pub(super) struct Door {
-    poll: Poll,
+    pub(super) poll: Poll,
     orders: Arc<Orders>,
     crew: Crew,
     crowds: Vec<Crowd>,
-    entrances: Vec<Listener>,
+    pub(super) listeners: Slab<Listener>,
+    pub(super) listening: Listening,
+    pub(super) roll: Roll,
     /// Whoever is turned away again and again is told of once a second.
     complaints: Complaints,
-}
-
-struct Listener {
-    socket: Socket,
-    at: At,
-    running: Arc<Running>,
-    crowd: Crowd,
-    ready: bool,
-}
-
-enum At {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
 }
 
 #[derive(Default)]
@@ -86,14 +87,15 @@ struct Complaints {
 }
 
 impl Door {
-    /// Listens at all entrances.
+    /// Listens at all entrances; at sockets that were handed on where there are any for them.
     pub(super) fn open(
         relays: Vec<Relay>,
         workers: Vec<Arc<Inbox>>,
-    ) -> Result<(Self, Arc<Orders>), StartError> {
+        inherited: &mut Inherited,
+    ) -> Result<(Self, Arc<Orders>, Roll), StartError> {
         let poll = Poll::new()?;
         let orders = Arc::new(Orders {
-            orders: Mutex::default(),
+            orders: Mutex::new(Some(Vec::new())),
             waker: Waker::new(poll.registry(), WAKE)?,
         });
         let crowds = workers.iter().map(|_| Crowd::default()).collect();
@@ -102,95 +104,132 @@ impl Door {
             orders: Arc::clone(&orders),
             crew: Crew(workers),
             crowds,
-            entrances: Vec::new(),
+            listeners: Slab::new(),
+            listening: Listening::default(),
+            roll: Roll::default(),
             complaints: Complaints::default(),
         };
         for relay in relays {
-            let place = relay.entrance.place.to_string();
-            let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
-            door.add(relay).map_err(wrong)?;
+            let running = Arc::new(Running::new(relay, door.listening.clone()));
+            for (socket, at) in listen(&running, inherited)? {
+                let listener = Listener {
+                    socket,
+                    at,
+                    running: Arc::clone(&running),
+                    crowd: Crowd::default(),
+                    ready: false,
+                };
+                door.add(listener)?;
+            }
+            door.share_crowd(&running);
         }
-        let all: Vec<SocketAddr> = door
-            .entrances
-            .iter()
-            .filter_map(|l| l.at.address())
-            .collect();
-        for listener in &door.entrances {
-            listener.running.set_listening(&all);
-        }
-        Ok((door, orders))
+        door.enrol();
+        let roll = Roll::clone(&door.roll);
+        Ok((door, orders, roll))
     }
 
-    fn add(&mut self, relay: Relay) -> io::Result<()> {
-        let running = Arc::new(Running::new(relay));
-        let crowd = Crowd::default();
-        for (socket, at) in listen(&running.relay)? {
-            socket.set_nonblocking(true)?;
-            let token = Token(self.entrances.len());
-            let fd = socket.as_raw_fd();
-            self.poll
-                .registry()
-                .register(&mut SourceFd(&fd), token, Interest::READABLE)?;
-            self.entrances.push(Listener {
-                socket,
-                at,
-                running: Arc::clone(&running),
-                crowd: crowd.clone(),
-                ready: false,
-            });
+    /// Has a socket told of; its place in the list.
+    pub(super) fn add(&mut self, listener: Listener) -> io::Result<usize> {
+        let slot = self.listeners.vacant_key();
+        listener.register(self.poll.registry(), slot)?;
+        Ok(self.listeners.insert(listener))
+    }
+
+    /// All sockets of a relay count together.
+    pub(super) fn share_crowd(&mut self, running: &Arc<Running>) {
+        let own = |listener: &&mut Listener| Arc::ptr_eq(&listener.running, running);
+        let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
+        if let Some(first) = all.next() {
+            let crowd = first.crowd.clone();
+            all.for_each(|listener| listener.crowd = crowd.clone());
         }
-        Ok(())
+    }
+
+    /// Tells the others which relays there are now.
+    pub(super) fn enrol(&self) {
+        let all = self.listeners.iter().map(|(_, listener)| listener);
+        let addresses = all.clone().filter_map(|listener| listener.at.address());
+        self.listening.set(addresses.collect());
+        let mut relays: Vec<Arc<Running>> = Vec::new();
+        for listener in all {
+            if !relays.iter().any(|r| Arc::ptr_eq(r, &listener.running)) {
+                relays.push(Arc::clone(&listener.running));
+            }
+        }
+        *self.roll.write().unwrap_or_else(PoisonError::into_inner) = relays;
     }
 
     /// Where connections come in.
     pub(super) fn listening(&self) -> Vec<String> {
-        let told = self.entrances.iter().map(|listener| match &listener.at {
-            At::Tcp(address) => address.to_string(),
-            At::Unix(path) => format!("unix:{}", path.display()),
-        });
-        told.collect()
+        let all = self.listeners.iter();
+        all.map(|(_, listener)| listener.at.to_string()).collect()
     }
 
     /// Until it is told to close.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(64);
         loop {
-            let busy = self.entrances.iter().any(|listener| listener.ready);
-            let timeout = busy.then_some(Duration::ZERO);
+            let timeout = self.timeout();
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
                 tracing::error!("nobody is let in any more: {e}");
-                break;
+                return self.close(false);
             }
             for event in &events {
-                if let Some(listener) = self.entrances.get_mut(event.token().0) {
+                if let Some(listener) = self.listeners.get_mut(event.token().0) {
                     listener.ready = true;
                 }
             }
-            let orders = std::mem::take(
-                &mut *self
-                    .orders
-                    .orders
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
-            if orders.iter().any(|order| matches!(order, Order::Drain)) {
-                break;
+            for order in self.orders.take() {
+                match order {
+                    Order::Drain { succeeded } => return self.close(succeeded),
+                    // Whoever has asked may not wait any more.
+                    Order::Replace(relays, told) => drop(told.send(self.replace(relays))),
+                    Order::Share(told) => {
+                        let all = self.listeners.iter();
+                        let sockets = all.map(|(_, l)| Ok(l.socket.try_clone()?.into()));
+                        drop(told.send(sockets.collect()));
+                    }
+                }
             }
-            for nth in 0..self.entrances.len() {
-                self.accept(nth);
+            let slots: Vec<usize> = self.listeners.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                self.accept(slot);
             }
+            self.look_after_targets();
         }
-        self.close();
     }
 
-    fn close(self) {
+    /// How long nothing is to be done, if nobody comes.
+    fn timeout(&self) -> Option<Duration> {
+        if self.listeners.iter().any(|(_, listener)| listener.ready) {
+            return Some(Duration::ZERO);
+        }
+        let all = self.listeners.iter();
+        let checks = all.filter_map(|(_, listener)| listener.running.health.next_check());
+        let next = checks.min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn look_after_targets(&self) {
+        let now = Instant::now();
+        for (_, listener) in &self.listeners {
+            if listener.running.health.is_due(now) {
+                let running = Arc::clone(&listener.running);
+                let thread = thread::Builder::new().name("health".to_owned());
+                // The next time comes.
+                let _ = thread.spawn(move || health::check(&running));
+            }
+        }
+    }
+
+    fn close(self, succeeded: bool) {
+        *self.orders.lock() = None;
         drop(self.poll);
-        for listener in self.entrances {
-            if let At::Unix(path) = &listener.at {
-                // Somebody else may have taken it away.
-                let _ = std::fs::remove_file(path);
+        for (_, listener) in self.listeners {
+            if !succeeded {
+                listener.close();
             }
         }
         let there: usize = self.crowds.iter().map(Crowd::len).sum();
@@ -200,27 +239,23 @@ impl Door {
         }
     }
 
-    /// Lets in those who wait at one entrance.
-    fn accept(&mut self, nth: usize) {
+    /// Lets in those who wait at one socket.
+    pub(super) fn accept(&mut self, slot: usize) {
         for _ in 0..AT_ONCE {
-            let Some(listener) = self
-                .entrances
-                .get_mut(nth)
-                .filter(|listener| listener.ready)
-            else {
+            let Some(listener) = self.listeners.get_mut(slot).filter(|l| l.ready) else {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match acceptfrom_with(&listener.socket, flags) {
                 Ok((socket, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                    self.admit(nth, socket, from);
+                    self.admit(slot, socket, from);
                 }
                 Err(Errno::AGAIN) => listener.ready = false,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.complaints
                         .tell(None, "no descriptor or memory is left for a connection");
-                    std::thread::sleep(EXHAUSTED);
+                    thread::sleep(EXHAUSTED);
                     return;
                 }
                 // Errors of one connection, which is gone then (accept(2)).
@@ -244,8 +279,8 @@ impl Door {
     }
 
     /// Hands somebody to a worker, or closes the door: the socket is reset as it is dropped.
-    fn admit(&mut self, nth: usize, socket: OwnedFd, from: Option<SocketAddr>) {
-        let Some(listener) = self.entrances.get(nth) else {
+    fn admit(&mut self, slot: usize, socket: OwnedFd, from: Option<SocketAddr>) {
+        let Some(listener) = self.listeners.get(slot) else {
             return;
         };
         let relay = &listener.running.relay;
@@ -254,6 +289,7 @@ impl Door {
             && !relay.allow.is_empty()
             && !is_allowed(&relay.allow, ip)
         {
+            listener.running.figures.turned_away();
             self.complaints
                 .tell(from, "turned away: --allow has no such address");
             return;
@@ -261,6 +297,7 @@ impl Door {
         let guest = match listener.crowd.enter(ip, &relay.limits) {
             Ok(guest) => guest,
             Err(why) => {
+                listener.running.figures.turned_away();
                 self.complaints.tell(from, &format!("turned away: {why}"));
                 return;
             }
@@ -286,6 +323,7 @@ impl Door {
         let Ok(place) = place else {
             return;
         };
+        listener.running.figures.accepted();
         let arrival = Arrival {
             relay: Arc::clone(&listener.running),
             client: from.map_or(Client::Unix, Client::Tcp),
@@ -295,15 +333,6 @@ impl Door {
         };
         if let Some(inbox) = self.crew.0.get(nth) {
             inbox.put(Message::Arrived(Box::new(arrival)));
-        }
-    }
-}
-
-impl At {
-    fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(address) => Some(*address),
-            Self::Unix(_) => None,
         }
     }
 }
@@ -325,79 +354,4 @@ impl Complaints {
             unsaid => tracing::warn!(%client, unsaid, "{why}"),
         }
     }
-}
-
-/// The sockets of an entrance.
-fn listen(relay: &Relay) -> io::Result<Vec<(Socket, At)>> {
-    let (addresses, several) = match &relay.entrance.place {
-        Place::Streams => return Err(io::Error::other("standard streams are one connection")),
-        Place::Unix(path) => return Ok(vec![(listen_unix(path)?, At::Unix(path.clone()))]),
-        Place::Tcp {
-            host: Host::Name(name),
-            port,
-        } => {
-            let found = (name.as_str(), *port).to_socket_addrs()?;
-            (found.collect::<Vec<_>>(), false)
-        }
-        place => (place.addresses().unwrap_or_default(), true),
-    };
-    let tuning = Tuning {
-        buffers: match relay.sockopts.no_sizes() {
-            true => relay.tuning.buffers,
-            false => relay.sockopts.for_all().client,
-        },
-        fastopen: relay.fastopen,
-        bind: None,
-        interface: None,
-        ..relay.tuning.clone()
-    };
-    let mut sockets: Vec<(Socket, At)> = Vec::new();
-    let mut port = None;
-    for mut address in addresses {
-        // The system chooses one port for both families.
-        if let (0, Some(port)) = (address.port(), port) {
-            address.set_port(port);
-        }
-        match listen_tcp(&tuning, address, relay.sockopts.share) {
-            Ok((socket, at)) => {
-                port = Some(at.port());
-                sockets.push((socket, At::Tcp(at)));
-            }
-            // A machine without IPv6 has IPv4.
-            Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    match sockets.is_empty() {
-        true => Err(io::Error::other("the name has no address")),
-        false => Ok(sockets),
-    }
-}
-
-fn is_missing(e: &io::Error) -> bool {
-    let errno = Errno::from_io_error(e);
-    matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
-}
-
-fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socket, SocketAddr)> {
-    let socket = tuning.listener(at, share, BACKLOG)?;
-    // What is accepted has it too: a byte out of band is a byte in its place.
-    socket.set_out_of_band_inline(true)?;
-    let at = socket.local_addr()?.as_socket().unwrap_or(at);
-    Ok((socket, at))
-}
-
-/// In place of a socket that nobody listens at.
-fn listen_unix(path: &Path) -> io::Result<Socket> {
-    use std::os::unix::fs::FileTypeExt as _;
-    let is_socket = |m: std::fs::Metadata| m.file_type().is_socket();
-    let stale = std::fs::symlink_metadata(path).is_ok_and(is_socket)
-        && std::os::unix::net::UnixStream::connect(path).is_err();
-    if stale {
-        std::fs::remove_file(path)?;
-    }
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    socket.listen(BACKLOG)?;
-    Ok(socket)
 }

@@ -1,33 +1,64 @@
 //! Which targets answer.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use sys::Tuning;
+
+use super::running::Running;
+use crate::address::{Host, Place, Target};
 
 /// So long a target that has not answered is tried last.
 const SHUNNED: Duration = Duration::from_secs(10);
 
 /// When each target has failed last, if it has not answered since.
 #[derive(Debug)]
-pub(crate) struct Health(Mutex<Vec<Option<Instant>>>);
+pub(crate) struct Health {
+    state: Mutex<State>,
+    /// Targets are looked after so often, whether anybody comes or not.
+    every: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct State {
+    failed: Vec<Option<Instant>>,
+    /// When they were looked after last.
+    checked: Option<Instant>,
+}
 
 impl Health {
-    pub(crate) fn new(targets: usize) -> Self {
-        Self(Mutex::new(vec![None; targets]))
+    pub(crate) fn new(targets: usize, every: Option<Duration>) -> Self {
+        let failed = vec![None; targets];
+        let checked = None;
+        Self {
+            state: Mutex::new(State { failed, checked }),
+            every,
+        }
     }
 
     /// In which order targets are tried: as they were given, but those that failed a moment ago
     /// last.
     pub(crate) fn order(&self, now: Instant) -> VecDeque<usize> {
-        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shunned = |at: &Option<Instant>| at.is_some_and(|at| now < at + SHUNNED);
-        let (later, first): (Vec<_>, Vec<_>) =
-            failed.iter().enumerate().partition(|(_, at)| shunned(at));
-        first
-            .into_iter()
-            .chain(later)
-            .map(|(target, _)| target)
-            .collect()
+        let answers = self.answer(now);
+        let (first, later): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .enumerate()
+            .partition(|(_, answers)| **answers);
+        let all = first.into_iter().chain(later);
+        all.map(|(target, _)| target).collect()
+    }
+
+    /// Whether each target answers, as far as is known.
+    pub(crate) fn answer(&self, now: Instant) -> Vec<bool> {
+        // What is looked after stays as it was found until it is looked after again.
+        let shunned = SHUNNED.max(self.every.unwrap_or_default() * 2);
+        let state = self.lock();
+        let answers = |at: &Option<Instant>| at.is_none_or(|at| now >= at + shunned);
+        state.failed.iter().map(answers).collect()
     }
 
     pub(crate) fn failed(&self, target: Option<usize>, now: Instant) {
@@ -38,12 +69,87 @@ impl Health {
         self.set(target, None);
     }
 
+    /// When targets are to be looked after next, if at all.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        let every = self.every?;
+        let checked = self.lock().checked;
+        Some(checked.map_or_else(Instant::now, |at| at + every))
+    }
+
+    /// Whether they are to be looked after now; noted as done.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        let due = self.next_check().is_some_and(|at| at <= now);
+        if due {
+            self.lock().checked = Some(now);
+        }
+        due
+    }
+
     fn set(&self, target: Option<usize>, at: Option<Instant>) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = target.and_then(|target| failed.get_mut(target)) {
+        if let Some(nth) = target
+            && let Some(place) = self.lock().failed.get_mut(nth)
+        {
             *place = at;
         }
     }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks after the targets of a relay, one after the other, and says of each that has changed.
+pub(super) fn check(running: &Arc<Running>) {
+    let before = running.health.answer(Instant::now());
+    for (nth, target) in running.targets.iter().enumerate() {
+        let did = before.get(nth).copied().unwrap_or(true);
+        match knock(running, target) {
+            Ok(()) => {
+                running.health.answered(Some(nth));
+                if !did {
+                    tracing::info!(server = %target, "answers again");
+                }
+            }
+            Err(e) => {
+                running.health.failed(Some(nth), Instant::now());
+                if did {
+                    tracing::warn!(server = %target, "does not answer: {e}");
+                }
+            }
+        }
+    }
+}
+
+/// Connects, and goes again.
+fn knock(running: &Running, target: &Target) -> io::Result<()> {
+    let relay = &running.relay;
+    let addresses: Vec<SocketAddr> = match &target.place {
+        Place::Unix(path) => {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            return socket.connect(&SockAddr::unix(path)?);
+        }
+        Place::Tcp {
+            host: Host::Name(name),
+            port,
+        } => (name.as_str(), *port).to_socket_addrs()?.collect(),
+        place => place.addresses().unwrap_or_default(),
+    };
+    let mut last = io::Error::other("the name has no address");
+    for to in addresses {
+        let tuning = Tuning {
+            bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
+            abrupt: false,
+            ..relay.tuning.clone()
+        };
+        let connected = tuning
+            .socket(&to)
+            .and_then(|socket| socket.connect_timeout(&to.into(), relay.connect_timeout));
+        match connected {
+            Ok(()) => return Ok(()),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
 }
 
 #[cfg(test)]
@@ -52,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_last_for_a_while() {
-        let (health, now) = (Health::new(3), Instant::now());
+        let (health, now) = (Health::new(3, None), Instant::now());
         assert_eq!(health.order(now), [0, 1, 2]);
         health.failed(Some(0), now);
         assert_eq!(health.order(now), [1, 2, 0]);
@@ -60,5 +166,18 @@ mod tests {
         health.answered(Some(0));
         assert_eq!(health.order(now), [0, 2, 1]);
         assert_eq!(health.order(now + SHUNNED), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_looked_after_stays_as_it_was_found() {
+        let (every, now) = (Duration::from_secs(60), Instant::now());
+        let health = Health::new(2, Some(every));
+        assert!(health.is_due(now + Duration::from_millis(1)));
+        assert!(!health.is_due(now + Duration::from_secs(59)));
+        health.failed(Some(0), now);
+        assert_eq!(health.order(now + every), [1, 0]);
+        assert!(health.is_due(now + 2 * every));
+        health.answered(Some(0));
+        assert_eq!(health.answer(now + every), [true, true]);
     }
 }

@@ -2,23 +2,32 @@
 
 pub(crate) mod crowd;
 mod door;
+pub(crate) mod figures;
 mod health;
+mod listener;
 pub(crate) mod pairs;
+mod reload;
 mod running;
 
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 
 use crate::address::Place;
 use crate::settings::Relay;
+use crate::status::Watch;
 use crate::worker::connection::Client;
 use crate::worker::inbox::{Arrival, Inbox, Message};
 use crate::worker::resolve::Resolver;
 use door::{Door, Order};
+use listener::Inherited;
+use running::Listening;
 pub(crate) use running::Running;
+
+/// The relays that run now.
+pub(crate) type Roll = Arc<RwLock<Vec<Arc<Running>>>>;
 
 /// Relays that run.
 #[derive(Debug)]
@@ -31,7 +40,20 @@ pub struct Relays {
 
 /// What can be told to relays that run.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<door::Orders>);
+pub struct Handle {
+    orders: Arc<door::Orders>,
+    workers: Vec<Arc<Inbox>>,
+    roll: Roll,
+}
+
+/// Sockets that listen already, for relays to listen at.
+#[derive(Debug)]
+pub enum HandedOn {
+    /// By whoever started this process: each is for a relay.
+    ByStarter(Vec<OwnedFd>),
+    /// By a predecessor, which may have had others.
+    ByPredecessor(Vec<OwnedFd>),
+}
 
 /// Why relays do not run, with the entrance that it is about.
 #[derive(Debug)]
@@ -52,11 +74,22 @@ impl From<io::Error> for StartError {
 }
 
 impl Relays {
-    /// Lets connections in from now on, and moves their bytes on so many threads.
+    /// Lets connections in from now on, at sockets that were handed on where there are any for an
+    /// entrance, and moves their bytes on so many threads.
     ///
     /// # Errors
-    /// An entrance cannot be listened at, or the system has no thread for us.
-    pub fn start(relays: Vec<Relay>, workers: usize) -> Result<Self, StartError> {
+    /// An entrance cannot be listened at, a socket that was handed on is no relay's, or the system
+    /// has no thread for us.
+    pub fn start(
+        relays: Vec<Relay>,
+        workers: usize,
+        handed_on: HandedOn,
+    ) -> Result<Self, StartError> {
+        let (sockets, all) = match handed_on {
+            HandedOn::ByStarter(sockets) => (sockets, true),
+            HandedOn::ByPredecessor(sockets) => (sockets, false),
+        };
+        let mut inherited = Inherited::new(sockets)?;
         let resolver = Resolver::default();
         let mut inboxes = Vec::new();
         let mut threads = Vec::new();
@@ -65,7 +98,11 @@ impl Relays {
             inboxes.push(inbox);
             threads.push(thread);
         }
-        let (door, orders) = Door::open(relays, inboxes)?;
+        let (door, orders, roll) = Door::open(relays, inboxes.clone(), &mut inherited)?;
+        if let (Some(at), true) = (inherited.left(), all) {
+            let why = format!("a socket was handed on that listens at {at}, which no relay does");
+            return Err(StartError(why));
+        }
         let listening = door.listening();
         let door = std::thread::Builder::new()
             .name("door".to_owned())
@@ -73,7 +110,11 @@ impl Relays {
         Ok(Self {
             door,
             workers: threads,
-            handle: Handle(orders),
+            handle: Handle {
+                orders,
+                workers: inboxes,
+                roll,
+            },
             listening,
         })
     }
@@ -101,8 +142,58 @@ impl Relays {
 impl Handle {
     /// Nobody is let in any more; whoever is there is served to the end.
     pub fn drain(&self) {
-        self.0.give(Order::Drain);
+        self.orders.give(Order::Drain { succeeded: false });
     }
+
+    /// The same, where somebody else listens at the same sockets by now.
+    pub fn drain_for_successor(&self) {
+        self.orders.give(Order::Drain { succeeded: true });
+    }
+
+    /// Whoever is still there is reset.
+    pub fn cut_off(&self) {
+        for inbox in &self.workers {
+            inbox.put(Message::CutOff);
+        }
+    }
+
+    /// Runs these relays in place of those that run: all of them, or none if one of them cannot
+    /// be. Who is connected stays so, with what was told before.
+    ///
+    /// # Errors
+    /// An entrance cannot be listened at, or nobody is let in any more: nothing has changed.
+    pub fn replace(&self, relays: Vec<Relay>) -> Result<(), StartError> {
+        let (told, hears) = mpsc::channel();
+        self.orders.give(Order::Replace(relays, told));
+        hears.recv().unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// The sockets that listen, for somebody else to listen at as well.
+    ///
+    /// # Errors
+    /// There are no descriptors left, or nobody is let in any more.
+    pub fn sockets(&self) -> Result<Vec<OwnedFd>, StartError> {
+        let (told, hears) = mpsc::channel();
+        self.orders.give(Order::Share(told));
+        Ok(hears.recv().map_err(|_| closed())??)
+    }
+
+    /// Watches what goes on, from now on.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn watch(&self) -> io::Result<Watch> {
+        Watch::start(self.workers.clone(), Arc::clone(&self.roll))
+    }
+}
+
+fn closed() -> StartError {
+    StartError("nobody is let in any more".to_owned())
+}
+
+/// The relays that run now.
+pub(crate) fn enrolled(roll: &Roll) -> Vec<Arc<Running>> {
+    roll.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Relays one connection between standard streams and a target, until it ends.
@@ -113,7 +204,7 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
     debug_assert_eq!(relay.entrance.place, Place::Streams);
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
-    let running = Arc::new(Running::new(relay));
+    let running = Arc::new(Running::new(relay, Listening::default()));
     let guest = crowd::Crowd::default().enter(None, &limits);
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
     let arrival = Arrival {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
+use super::figures::Figures;
 use super::health::Health;
 use crate::address::Target;
 use crate::pump::Bucket;
@@ -16,40 +17,65 @@ use crate::worker::dial::Goal;
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) relay: Relay,
-    targets: Vec<Arc<Target>>,
-    pub(crate) health: Health,
+    pub(crate) targets: Vec<Arc<Target>>,
+    pub(crate) health: Arc<Health>,
     /// Of all connections together: to the server, and to the client.
-    pub(crate) rates: [Option<Mutex<Bucket>>; 2],
-    /// Where all relays of this process listen.
-    listening: OnceLock<Vec<SocketAddr>>,
+    pub(crate) rates: Arc<[Option<Mutex<Bucket>>; 2]>,
+    listening: Listening,
+    /// What it has done.
+    pub(crate) figures: Arc<Figures>,
     /// Why the last connection did not end well.
     failure: Mutex<Option<String>>,
 }
 
+/// Where all relays of this process listen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listening(Arc<RwLock<Vec<SocketAddr>>>);
+
+impl Listening {
+    pub(crate) fn set(&self, at: Vec<SocketAddr>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn has(&self, mut is: impl FnMut(SocketAddr) -> bool) -> bool {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().any(|at| is(*at))
+    }
+}
+
 impl Running {
-    pub(crate) fn new(mut relay: Relay) -> Self {
+    pub(crate) fn new(mut relay: Relay, listening: Listening) -> Self {
         // A relay that dies must not look like an end of file.
         relay.tuning.abrupt = true;
         let now = Instant::now();
         let bucket = || {
-            relay
-                .limits
-                .rate_all
-                .map(|rate| Mutex::new(Bucket::new(rate, now)))
+            let rate = relay.limits.rate_all;
+            rate.map(|rate| Mutex::new(Bucket::new(rate, now)))
         };
         Self {
-            health: Health::new(relay.targets.len()),
-            rates: [bucket(), bucket()],
+            health: Arc::new(Health::new(relay.targets.len(), relay.health)),
+            rates: Arc::new([bucket(), bucket()]),
             targets: relay.targets.iter().cloned().map(Arc::new).collect(),
             relay,
-            listening: OnceLock::new(),
+            listening,
+            figures: Arc::default(),
             failure: Mutex::default(),
         }
     }
 
-    /// Once it is known.
-    pub(crate) fn set_listening(&self, at: &[SocketAddr]) {
-        let _ = self.listening.set(at.to_vec());
+    /// One that takes the place of another, whose connections go on: what both have in common
+    /// stays common.
+    pub(crate) fn after(relay: Relay, before: &Self) -> Self {
+        let mut running = Self::new(relay, before.listening.clone());
+        running.figures = Arc::clone(&before.figures);
+        let (new, old) = (&running.relay, &before.relay);
+        if new.targets == old.targets && new.health == old.health {
+            running.health = Arc::clone(&before.health);
+        }
+        if new.limits.rate_all == old.limits.rate_all {
+            running.rates = Arc::clone(&before.rates);
+        }
+        running
     }
 
     /// Where connections go, in the order in which it is tried.
@@ -66,20 +92,19 @@ impl Running {
 
     /// Whether a connection to there would come back to this process.
     pub(crate) fn would_be_a_loop(&self, to: SocketAddr) -> bool {
-        let ports = self.listening.get().map(Vec::as_slice).unwrap_or_default();
-        let same_port = ports.iter().filter(|at| at.port() == to.port());
         let ip = to.ip().to_canonical();
-        same_port
-            .into_iter()
-            .any(|at| match at.ip().is_unspecified() {
-                false => at.ip() == ip || ip.is_unspecified() && at.ip().is_loopback(),
-                // The kernel lets nobody bind an address that is not this machine's.
-                true => ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok(),
-            })
+        let leads_back = |at: SocketAddr| match at.ip().is_unspecified() {
+            false => at.ip() == ip || ip.is_unspecified() && at.ip().is_loopback(),
+            // The kernel lets nobody bind an address that is not this machine's.
+            true => ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok(),
+        };
+        self.listening
+            .has(|at| at.port() == to.port() && leads_back(at))
     }
 
     /// Notes how a connection ended.
     pub(crate) fn count(&self, end: &End) {
+        self.figures.ended(end.kind());
         if !matches!(end, End::Closed(_)) {
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(end.to_string());
         }

@@ -25,7 +25,9 @@ use crate::pump::bundle::MOST_LEGS;
 use crate::pump::{Broken, Flow, Leg, Means, Rules, Turn};
 use crate::server::Running;
 use crate::server::crowd::Guest;
+use crate::server::figures::EndKind;
 use crate::server::pairs::{Place, Registered};
+use crate::status::{ConnectionStatus, LegStatus, Moved};
 
 /// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
 /// legs of pairs on either side.
@@ -113,6 +115,25 @@ pub(crate) enum End {
     Idle(Duration),
     /// The relay itself could not go on.
     Failed(io::Error),
+    /// The relay ends, and has waited for long enough.
+    CutOff,
+}
+
+impl End {
+    /// As what it is counted.
+    pub(crate) fn kind(&self) -> EndKind {
+        match self {
+            Self::Closed(_) => EndKind::Closed,
+            Self::Reset(Side::Client, _) => EndKind::ClientReset,
+            Self::Reset(Side::Server, _) => EndKind::ServerReset,
+            Self::NoTarget(_) => EndKind::NoTarget,
+            Self::Refused(_) => EndKind::Refused,
+            Self::Slow => EndKind::Slow,
+            Self::Idle(_) => EndKind::Idle,
+            Self::Failed(_) | Self::CutOff => EndKind::Failed,
+            Self::Joins(_) => EndKind::Joined,
+        }
+    }
 }
 
 /// One of the two legs.
@@ -386,9 +407,10 @@ impl Connection {
             return Ok(Turn::Still);
         };
         let before = self.up.bytes + self.down.bytes;
+        let said = [self.up.moved(), self.down.moved()];
         let relay = &self.running.relay;
         let buffer = relay.buffer;
-        let [up_all, down_all] = &self.running.rates;
+        let [up_all, down_all] = &*self.running.rates;
         let rules = |all| Rules { buffer, all };
         let mut more = Turn::Still;
         let (mut up_broken, mut down_broken) = (false, false);
@@ -418,6 +440,9 @@ impl Connection {
         }
         if self.up.bytes + self.down.bytes != before {
             self.progress = around.means.now;
+            let after = [self.up.moved(), self.down.moved()];
+            let more = [after[0] - said[0], after[1] - said[1]];
+            self.running.figures.moved(more);
         }
         if more == Turn::More && !up_broken && !down_broken {
             return Ok(Turn::More);
@@ -511,19 +536,59 @@ impl Connection {
         [self.near.tcp(), far].map(|tcp| tcp.and_then(sys::tcp_info))
     }
 
+    /// Where it leads.
+    fn server(&self) -> Option<String> {
+        match &self.stage {
+            Stage::Relay { target, to, .. } => Some(match to {
+                Some(to) => format!("{target} ({to})"),
+                None => target.to_string(),
+            }),
+            Stage::Enter(_) | Stage::Dial(_) => None,
+        }
+    }
+
+    /// What it has moved.
+    pub(crate) fn moved(&self) -> Moved {
+        Moved {
+            connection: self.serial,
+            bytes: [self.up.moved(), self.down.moved()],
+        }
+    }
+
+    /// All about it.
+    pub(crate) fn status(&self, now: Instant) -> ConnectionStatus {
+        let [near, far] = self.figures();
+        let stage = match &self.stage {
+            Stage::Enter(_) => "entering",
+            Stage::Dial(_) => "connecting",
+            Stage::Relay { .. } => "relaying",
+        };
+        ConnectionStatus {
+            connection: self.serial,
+            relay: self.running.relay.entrance.place.to_string(),
+            stage: stage.to_owned(),
+            client: LegStatus::new(self.client.to_string(), self.near.tls(), near),
+            source: self.ends.map(|ends| ends.source.to_string()),
+            server: self
+                .server()
+                .map(|server| LegStatus::new(server, self.far().and_then(Leg::tls), far)),
+            seconds: now.saturating_duration_since(self.begun).as_secs_f64(),
+            idle_seconds: now.saturating_duration_since(self.progress).as_secs_f64(),
+            bytes: self.moved().bytes,
+            rates: [Vec::new(), Vec::new()],
+        }
+    }
+
     /// One line for the log.
     pub(crate) fn tell(&self, end: &End, now: Instant) {
         let [near, far] = self.figures();
-        let target = match &self.stage {
-            Stage::Relay { target, to, .. } => match to {
-                Some(to) => format!("{target} ({to})"),
-                None => target.to_string(),
-            },
-            Stage::Enter(_) | Stage::Dial(_) => "none".to_owned(),
-        };
+        let target = self.server().unwrap_or_else(|| "none".to_owned());
         let rtt = |tcp: Option<TcpInfo>| tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64() * 1e3);
         let again = |tcp: Option<TcpInfo>| tcp.map_or(0, |tcp| tcp.total_retrans);
+        let sent_again = [near, far].map(|tcp| again(tcp).into());
+        self.running.figures.sent_again(sent_again);
         tracing::info!(
+            connection = self.serial,
             client = %self.client,
             source = self.ends.map(|ends| ends.source.to_string()),
             server = %target,
@@ -616,6 +681,7 @@ impl fmt::Display for End {
             Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
             Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),
+            Self::CutOff => f.write_str("reset: the relay ends, and has waited for long enough"),
         }
     }
 }

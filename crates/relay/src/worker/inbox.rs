@@ -1,7 +1,9 @@
 //! What other threads tell a worker.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
@@ -12,6 +14,7 @@ use super::resolve::Answer;
 use crate::pump::Leg;
 use crate::server::Running;
 use crate::server::crowd::Guest;
+use crate::status::{ConnectionStatus, Moved};
 
 /// What a worker is told.
 #[derive(Debug)]
@@ -34,6 +37,19 @@ pub(crate) enum Message {
     },
     /// End when the last connection has.
     Drain,
+    /// Reset those who are still there.
+    CutOff,
+    /// Somebody wants to know how connections are.
+    Asked(Question),
+}
+
+/// What is asked about connections; an answer that nobody waits for any more is dropped.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// What each has moved.
+    Moved(Sender<Vec<Moved>>),
+    /// All about these.
+    About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
 
 /// Somebody who has come.

@@ -10,6 +10,7 @@ mod timers;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,18 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::pump::{Means, Pipes, SCRATCH, Turn};
+use crate::server::figures::EndKind;
 use connection::{Around, Connection, End, TOKENS};
 use dial::ATTEMPTS;
-use inbox::{Arrival, Inbox, Message};
+use inbox::{Arrival, Inbox, Message, Question};
 use resolve::Resolver;
 use timers::Timers;
 
 /// Of the waker: no connection has it.
 const WAKE: Token = Token(usize::MAX);
+
+/// The number of the next connection, of all workers.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// A thread with a loop.
 struct Worker {
@@ -36,7 +41,6 @@ struct Worker {
     queue: VecDeque<usize>,
     timers: Timers,
     means: Means,
-    serial: u64,
     draining: bool,
 }
 
@@ -61,7 +65,6 @@ pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<(
             pipes: Pipes::default(),
             now: Instant::now(),
         },
-        serial: 0,
         draining: false,
     };
     let thread = thread::Builder::new().name("relay".to_owned());
@@ -165,12 +168,32 @@ impl Worker {
                     }
                 }
                 Message::Drain => self.draining = true,
+                Message::CutOff => {
+                    let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
+                    for slot in all {
+                        let wake = self.connections.get(slot).and_then(|c| c.wake);
+                        self.end(slot, wake, End::CutOff);
+                    }
+                }
+                Message::Asked(question) => self.answer(question),
+            }
+        }
+    }
+
+    fn answer(&self, question: Question) {
+        let all = self.connections.iter().map(|(_, connection)| connection);
+        // Whoever has asked may not wait any more.
+        match question {
+            Question::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
+            Question::About(which, to) => {
+                let asked = all.filter(|c| which.contains(&c.serial()));
+                drop(to.send(asked.map(|c| c.status(self.means.now)).collect()));
             }
         }
     }
 
     fn arrived(&mut self, arrival: Arrival) {
-        self.serial += 1;
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
         let around = Around {
@@ -181,7 +204,7 @@ impl Worker {
             slot,
         };
         let client = arrival.client;
-        match Connection::new(arrival, self.serial, &around) {
+        match Connection::new(arrival, serial, &around) {
             Ok(connection) => {
                 entry.insert(Box::new(connection));
                 self.enqueue(slot);
@@ -223,6 +246,7 @@ impl Worker {
         match end {
             End::Joins(joins) => {
                 let (place, begun) = *joins;
+                connection.guest_of().figures.ended(EndKind::Joined);
                 connection.join(&place, begun, self.poll.registry());
             }
             end => {

@@ -14,9 +14,12 @@ use super::owner::Owners;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
-use super::{Connect, CopyOptions};
+use super::{Connect, CopyOptions, Delta};
 use crate::cancel::Cancel;
-use crate::report::{Event, FAILURES_KEPT, Failure, FarEnd, Name, Outcome, Progress, Summary};
+use crate::report::{
+    Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
+    Summary,
+};
 use crate::session::{Ended, Session, SessionEvent};
 use crate::walk::DirId;
 
@@ -24,6 +27,10 @@ use crate::walk::DirId;
 /// holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name. With
 /// 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second.
 const WINDOW: usize = 8192;
+/// With so many jobs under way what happens may wait a little for company.
+const MANY: usize = 256;
+/// So long.
+const GATHERS: Duration = Duration::from_micros(500);
 /// Events taken before the others get their turn.
 const BATCH: usize = 1024;
 /// How long jobs may take to clean up after a cancel before the run ends without them.
@@ -140,6 +147,8 @@ pub(super) struct Engine<'a> {
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
+    /// Something had happened when that was last looked at.
+    heard: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -178,6 +187,7 @@ impl<'a> Engine<'a> {
             verify: Verify::new(options, connect.ledger()),
             lost: None,
             cancelled: false,
+            heard: false,
         }
     }
 
@@ -213,6 +223,7 @@ impl<'a> Engine<'a> {
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
+        self.explain();
         self.summary.outcome = match self.lost {
             _ if self.cancel.is_cancelled() => Outcome::Interrupted,
             Some(why) => Outcome::NoConnection(why),
@@ -220,6 +231,26 @@ impl<'a> Engine<'a> {
             None => Outcome::Complete,
         };
         self.summary
+    }
+
+    /// What the copy itself decided.
+    fn explain(&mut self) {
+        let mode = self.options.delta;
+        let delta = Choice::Delta {
+            mode,
+            reused: self.summary.reused,
+        };
+        let origin = match mode {
+            Delta::Auto => Origin::Default,
+            Delta::Always => Origin::Flag("--delta"),
+            Delta::Never => Origin::Flag("--no-delta"),
+        };
+        let mut decided = vec![Decision::new(delta, origin)];
+        if self.options.verify {
+            let verify = Choice::Verify(self.summary.verified.clone());
+            decided.push(Decision::new(verify, Origin::Flag("--verify")));
+        }
+        self.summary.decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
@@ -233,7 +264,17 @@ impl<'a> Engine<'a> {
         };
         self.verify.end();
         let host = Name(name.into_bytes());
-        let Ended { report, far } = session.finish();
+        let Ended {
+            report,
+            far,
+            decisions,
+        } = session.finish();
+        let of_host = |decision: Decision| Decision {
+            host: Some(host.clone()),
+            ..decision
+        };
+        let decisions = decisions.into_iter().map(of_host);
+        self.summary.decisions.extend(decisions);
         if let Some(mut report) = report {
             report.host = host.clone();
             self.summary.sessions.push(report);
@@ -386,6 +427,15 @@ impl<'a> Engine<'a> {
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         self.write_out();
+        if std::mem::replace(&mut self.heard, !batch.is_empty())
+            && batch.is_empty()
+            && self.jobs.len() >= MANY
+        {
+            // Of many small files some are over at any time: to be woken for each costs more than
+            // the files do.
+            std::thread::sleep(GATHERS);
+            return true;
+        }
         if batch.is_empty() {
             if self.is_quiet() || !self.wait_ready() {
                 return false;

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plan::journal::Seen;
+use plan::journal::{Seen, SourceId};
 use plan::{Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
 use sftp::Link;
 
@@ -40,6 +40,8 @@ pub(super) struct FileTask {
     pub(super) source_name: Name,
     dir: Option<DirKey>,
     pub(super) attributes: Option<Attributes>,
+    /// What the walk saw of it, where it is on this machine.
+    pub(super) identity: Option<SourceId>,
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
@@ -157,6 +159,7 @@ impl Engine<'_> {
         // A root that was not looked at has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
+            identity: item.entry.identity,
             source_name: self.shown(End::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
@@ -508,6 +511,7 @@ impl FileTask {
         self.sums = None;
         // The source may be another by now.
         self.attributes = None;
+        self.identity = None;
     }
 }
 

@@ -75,6 +75,7 @@ impl Engine<'_> {
                 name: Vec::new(),
                 path: root.path,
                 attributes,
+                identity: None,
             },
             dir: None,
             symlink: false,

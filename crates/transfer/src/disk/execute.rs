@@ -7,7 +7,9 @@ use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
-use super::{Finish, adopt_target, create_target, delta, local_fault, open_source, packed};
+use super::{
+    Finish, adopt_target, create_target, create_target_as, delta, local_fault, open_source, packed,
+};
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
@@ -177,7 +179,14 @@ pub(super) fn execute_on_files(
             _,
         ) => {
             let kept = keep.map(|keep| (*keep, false));
-            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            // All of it is here: it has its permissions at once, unless extended attributes are to
+            // be set, which they may forbid, or it is to become somebody else's.
+            let mode = match beyond.is_empty() {
+                true => attributes.mode.unwrap_or(0o666) & 0o777,
+                false => 0o600,
+            };
+            let created = create_target_as(&target, inplace, replace_link, kept, mode);
+            let mut target = created.map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
             if sparse {
                 target.keep_sparse();

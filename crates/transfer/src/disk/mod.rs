@@ -23,6 +23,6 @@ pub use error::{local_fault, os_words};
 pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::Relay;
-pub(crate) use source::{Source, attributes, has_holes, open_source};
-pub(crate) use target::{Finish, Target, create_target, mtime, timestamps};
+pub(crate) use source::{Source, attributes, has_holes, identity, open_source};
+pub(crate) use target::{Finish, Target, create_target, create_target_as, mtime, timestamps};
 pub(crate) use temp_name::temp_name;

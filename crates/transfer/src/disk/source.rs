@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plan::journal::SourceId;
 use plan::{Attributes, FileMeta};
 #[cfg(target_os = "linux")]
 use rustix::fs::fstatfs;
@@ -14,6 +15,7 @@ use rustix::io::ReadWriteFlags;
 use sftp::Link;
 use wire::Block;
 
+use super::target::mtime;
 use crate::sums::FileSums;
 
 /// Slices that one preadv or pwritev takes (IOV_MAX of Linux and the BSDs).
@@ -23,6 +25,8 @@ pub(super) const IOV_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
+    /// When it was opened.
+    size: u64,
     /// Of what is read, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
     /// All of it is summed as it is compared: what is read of it once more is not.
@@ -55,6 +59,7 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         stream: meta.len() == 0,
     };
     let source = Source {
+        size: meta.attributes.size.unwrap_or(0),
         file,
         sums: None,
         summed: AtomicBool::new(false),
@@ -68,15 +73,25 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
 impl Source {
     /// Fills the room of `block`, or what of it the file has; true if the file ended within.
     pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {
-        self.read(0, usize::MAX, block)
+        self.fill(0, usize::MAX, block, Some(self.size))
     }
 
     /// Reads `len` bytes at `offset` into `block`; true if the file ended before.
     pub(crate) fn read(&self, offset: u64, len: usize, block: &mut Block) -> io::Result<bool> {
+        self.fill(offset, len, block, None)
+    }
+
+    fn fill(
+        &self,
+        offset: u64,
+        len: usize,
+        block: &mut Block,
+        ends: Option<u64>,
+    ) -> io::Result<bool> {
         let mut slices: Vec<IoSliceMut<'_>> =
             block.grow(len).into_iter().map(IoSliceMut::new).collect();
         let asked: usize = slices.iter().map(|s| s.len()).sum();
-        let read = read_full(&self.file, &mut slices, offset)?;
+        let read = read_full(&self.file, &mut slices, offset, ends)?;
         drop(slices);
         if read < asked {
             block.truncate(read);
@@ -194,7 +209,14 @@ fn is_in_memory(_: &File) -> bool {
     false
 }
 
-fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+/// Fills `slices`, or what of them the file has: a read that has ended early at `ends`, where the
+/// file was seen to end, need not be asked again.
+fn read_full(
+    file: &File,
+    mut slices: &mut [IoSliceMut<'_>],
+    offset: u64,
+    ends: Option<u64>,
+) -> io::Result<usize> {
     let mut done = 0;
     while !slices.is_empty() {
         let some = slices.len().min(IOV_MAX);
@@ -203,6 +225,9 @@ fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io:
             Ok(n) => {
                 done += n;
                 IoSliceMut::advance_slices(&mut slices, n);
+                if ends == Some(offset + done as u64) {
+                    break;
+                }
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -223,7 +248,18 @@ pub(crate) fn has_holes(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| is_sparse(&meta))
 }
 
-/// What SFTP, and the extensions of ours, can carry of a file's metadata. Times outside of its 32 bits are cut to them.
+/// What makes it the same file as before.
+pub(crate) fn identity(meta: &Metadata) -> SourceId {
+    SourceId {
+        size: meta.len(),
+        mtime: mtime(meta),
+        inode: meta.ino(),
+        device: meta.dev(),
+    }
+}
+
+/// What SFTP, and the extensions of ours, can carry of a file's metadata. Times outside
+/// of its 32 bits are cut to them.
 pub(crate) fn attributes(meta: &Metadata) -> Attributes {
     let part = |t: i64| u32::try_from(t).unwrap_or(0);
     let seconds = |t: i64| u32::try_from(t.max(0)).unwrap_or(u32::MAX);

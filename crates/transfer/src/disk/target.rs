@@ -20,6 +20,8 @@ use super::source::IOV_MAX;
 use super::{holes, temp_name};
 use crate::sums::FileSums;
 
+/// Permissions of what is not all there yet.
+const PRIVATE: u32 = 0o600;
 /// Symlinks followed before a target counts as a loop (Linux's own bound).
 const MAX_SYMLINKS: usize = 40;
 
@@ -56,6 +58,8 @@ struct Temporary {
     target: PathBuf,
     // Permission bits of the file that the rename replaces.
     replaced_mode: Option<u32>,
+    // Its own bits, where they are known.
+    mode: Option<u32>,
     renamed: bool,
     // It is written down: whoever goes on with it finds it, or removes it.
     stays: AtomicBool,
@@ -95,11 +99,22 @@ pub(crate) fn create_target(
     replace_link: bool,
     keep: Option<(Keep, bool)>,
 ) -> io::Result<Target> {
-    let target = match replace_link {
-        true => target.to_path_buf(),
-        false => follow_symlinks(target)?,
+    create_target_as(target, inplace, replace_link, keep, PRIVATE)
+}
+
+/// The same; a temporary has these permission bits from the beginning, but for the umask.
+pub(crate) fn create_target_as(
+    target: &Path,
+    inplace: bool,
+    replace_link: bool,
+    keep: Option<(Keep, bool)>,
+    mode: u32,
+) -> io::Result<Target> {
+    let (target, found) = match replace_link {
+        true => (target.to_path_buf(), fs::symlink_metadata(target)),
+        false => follow(target)?,
     };
-    let existing = match fs::symlink_metadata(&target) {
+    let existing = match found {
         // The rename puts the file in its place.
         Ok(meta) if meta.is_symlink() => None,
         Ok(meta) => Some(meta),
@@ -119,13 +134,17 @@ pub(crate) fn create_target(
                 // The rename would not ask: a read-only file stays one, as with open(2).
                 access(&target, Access::WRITE_OK)?;
             }
-            create_temporary(target, existing.map(|m| m.mode() & 0o7777), keep)
+            let replaced = existing.map(|m| m.mode() & 0o7777);
+            // The one that is replaced may be nobody else's to read.
+            let mode = replaced.map_or(mode, |_| PRIVATE);
+            create_temporary(target, replaced, keep, mode)
         }
     }
 }
 
-/// `path` with every symlink at its end followed, whether or not the last one leads anywhere.
-pub(crate) fn follow_symlinks(path: &Path) -> io::Result<PathBuf> {
+/// `path` with every symlink at its end followed, whether or not the last one leads anywhere, and
+/// what is there.
+fn follow(path: &Path) -> io::Result<(PathBuf, io::Result<fs::Metadata>)> {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_SYMLINKS {
         match fs::symlink_metadata(&path) {
@@ -136,7 +155,7 @@ pub(crate) fn follow_symlinks(path: &Path) -> io::Result<PathBuf> {
                     None => points_to,
                 };
             }
-            _ => return Ok(path),
+            found => return Ok((path, found)),
         }
     }
     Err(Errno::LOOP.into())
@@ -164,7 +183,7 @@ fn open_in_place(target: &Path) -> io::Result<Target> {
 }
 
 fn create_in_place(target: &Path) -> io::Result<Target> {
-    let file = create_new(target)?;
+    let file = create_new(target, PRIVATE)?;
     Ok(Target::new(file, Form::InPlace { created: true }))
 }
 
@@ -172,6 +191,7 @@ fn create_temporary(
     target: PathBuf,
     replaced_mode: Option<u32>,
     keep: Option<(Keep, bool)>,
+    mode: u32,
 ) -> io::Result<Target> {
     let name = target
         .file_name()
@@ -182,12 +202,13 @@ fn create_temporary(
             _ => temp_name(name.as_bytes()),
         };
         let path = target.with_file_name(OsStr::from_bytes(&temp));
-        match create_new(&path) {
+        match create_new(&path, mode) {
             Ok(file) => {
                 let temporary = Temporary {
                     path,
                     target,
                     replaced_mode,
+                    mode: Some(mode & !sys::umask()),
                     renamed: false,
                     stays: AtomicBool::new(keep.as_ref().is_some_and(|(_, stays)| *stays)),
                 };
@@ -204,9 +225,9 @@ fn create_temporary(
     Err(Errno::EXIST.into())
 }
 
-fn create_new(path: &Path) -> io::Result<File> {
+fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::from_raw_mode(0o600))?.into())
+    Ok(openat(CWD, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
 impl Target {
@@ -230,6 +251,7 @@ impl Target {
             path,
             target,
             replaced_mode: mode,
+            mode: None,
             renamed: false,
             stays: AtomicBool::new(true),
         };
@@ -413,7 +435,11 @@ impl Target {
             (Form::InPlace { created: true }, _) => Some(as_created()),
             _ => None,
         };
-        if let Some(mode) = mode {
+        let has = match &self.form {
+            Form::Temporary(temporary) => temporary.mode,
+            _ => None,
+        };
+        if let Some(mode) = mode.filter(|_| mode != has) {
             fchmod(&self.file, Mode::from_raw_mode(mode))?;
         }
         Ok(())

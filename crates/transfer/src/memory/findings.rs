@@ -125,6 +125,14 @@ impl Findings {
         rates.max()
     }
 
+    /// The most that went that way without compression, in bytes a second.
+    pub fn plain(&self, direction: Direction) -> Option<u64> {
+        let rows = self.compression.iter();
+        rows.filter(|row| row.direction == direction)
+            .map(|row| row.plain)
+            .max()
+    }
+
     /// What `method` brought that way for data that became as small as `left` of a thousand, where
     /// data of about that kind were measured.
     pub fn compressed(
@@ -179,10 +187,7 @@ mod tests {
             ..Findings::default()
         };
         assert_eq!(findings.rate_of("aes128-ctr"), Some(120));
-        assert_eq!(
-            findings.rate_of("chacha20-poly1305@openssh.com"),
-            Some(300)
-        );
+        assert_eq!(findings.rate_of("chacha20-poly1305@openssh.com"), Some(300));
         assert_eq!(findings.rate_of("aes256-ctr"), None);
     }
 

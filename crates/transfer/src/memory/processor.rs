@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, cache, file_name, read, replace, seconds};
+use super::{FORMAT, file_name, read, replace, seconds};
 
 /// Measured anew after this: a program or a system that is newer may be faster.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -34,7 +34,8 @@ struct Stored {
     processor: Processor,
 }
 
-/// The folder of what is known of processors.
+/// The folder of what is known of processors: `$XDG_CACHE_HOME/longhaul/processors`, beside the
+/// memories of hosts ([`super::Memories::processors`]).
 #[derive(Clone, Debug)]
 pub struct Processors {
     folder: PathBuf,
@@ -49,11 +50,6 @@ impl Processor {
 }
 
 impl Processors {
-    /// `$XDG_CACHE_HOME/longhaul/processors`, or under `~/.cache`. `None` without a home.
-    pub fn of_user(home: Option<&Path>) -> Option<Self> {
-        Some(Self::at(cache(home)?.join("processors")))
-    }
-
     /// In `folder`, which is created when first needed.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
@@ -103,7 +99,9 @@ fn model_in(cpuinfo: &str) -> Option<String> {
     let value = |wanted: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
         let found = lines.find(|(key, _)| key.trim() == wanted);
-        found.map(|(_, value)| value.trim()).filter(|v| !v.is_empty())
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|v| !v.is_empty())
     };
     if let Some(name) = value("model name") {
         return Some(name.to_owned());
@@ -143,7 +141,8 @@ mod tests {
     fn models_are_found() {
         let x86 = "processor\t: 0\nvendor_id\t: X\nmodel\t\t: 85\nmodel name\t: A CPU @ 2 GHz\n";
         assert_eq!(model_in(x86).as_deref(), Some("A CPU @ 2 GHz"));
-        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+        let arm =
+            "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
         assert_eq!(model_in(arm).as_deref(), Some("0x41 0x3 0xd0c"));
         assert_eq!(model_in("processor\t: 0\n"), None);
     }

@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::explain::Gone;
 use super::far::FarSide;
 use super::flight::Flying;
 use super::growing::Growing;
@@ -91,6 +92,8 @@ pub(super) struct Driver {
     pub(super) leaving: bool,
     /// Nothing more is asked for of trees.
     pub(super) lists_held: bool,
+    /// What lanes that are gone have done.
+    pub(super) gone: Gone,
 }
 
 impl Driver {
@@ -138,6 +141,7 @@ impl Driver {
             heard: now,
             leaving: false,
             lists_held: false,
+            gone: Gone::default(),
             options,
         })
     }
@@ -173,13 +177,13 @@ impl Driver {
             }
         }
         self.learn();
+        let mut far = self.far.account();
+        self.straight.account(&mut far);
+        let report = self.account();
         let account = Ended {
-            report: self.account(),
-            far: {
-                let mut far = self.far.account();
-                self.straight.account(&mut far);
-                far
-            },
+            decisions: self.explain(&far, report.as_ref()),
+            report,
+            far,
         };
         drop(self.lanes);
         // The first one ends what the others lead to.

@@ -63,6 +63,8 @@ pub(super) struct FarSide {
     stock: Option<ServerInfo>,
     /// More was to be expected than came of it.
     less: bool,
+    /// It was asked for in this run.
+    was_asked: bool,
 }
 
 /// A lane to it that has not answered yet, and of which the spreader does not know.
@@ -93,6 +95,7 @@ impl Default for FarSide {
             stock_starts: None,
             stock: None,
             less: false,
+            was_asked: false,
         }
     }
 }
@@ -109,6 +112,11 @@ impl FarSide {
     /// Whether it has answered in this session.
     pub(super) fn answered(&self) -> bool {
         matches!(self.state, State::Serves(_))
+    }
+
+    /// Whether it was asked for in this run.
+    pub(super) fn was_asked(&self) -> bool {
+        self.was_asked
     }
 
     /// What the stock server announced.
@@ -234,6 +242,7 @@ impl Driver {
             return;
         }
         self.far.state = State::Asking;
+        self.far.was_asked = true;
         let question = starts();
         self.lanes[at].lane.push(now, question.clone());
         if let Some(asked) = self.far.asked.last_mut() {

@@ -3,10 +3,12 @@
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
 //! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
 
+mod ask;
 mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod explain;
 mod far;
 mod flight;
 mod growing;
@@ -36,7 +38,7 @@ use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::{FarEnd, SessionReport};
+use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
@@ -136,6 +138,8 @@ pub struct Ended {
     pub report: Option<SessionReport>,
     /// What served at the far end.
     pub far: FarEnd,
+    /// What was decided on the way.
+    pub decisions: Vec<Decision>,
 }
 
 enum Command {

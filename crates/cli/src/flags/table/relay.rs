@@ -106,11 +106,13 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("threads", Takes::Value("N")),
-        "Move bytes on N threads (one for each processor)",
-        "Move bytes on N threads, one for each processor if it is not given.",
+        ("health", Takes::Value("TIME")),
+        "Look after targets each TIME, whether anybody comes or not",
+        "Connect to each target each TIME and go again, so that one that is dead is known before \
+              somebody comes, and one that answers again is used at once. Without it a target that \
+              has not answered is tried last for 10 s.",
         |args, given| {
-            args.threads = Some(count(&given.text()?)?);
+            args.health = Some(time(&given.text()?)?);
             Ok(())
         },
     ),
@@ -400,7 +402,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize, String> {
     let count = text
         .parse()
         .ok()

@@ -3,6 +3,7 @@
 use std::env;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -13,22 +14,31 @@ use rustix::time::{ClockId, clock_gettime};
 ///
 /// # Errors
 /// It has handed on something else, or several.
-pub(super) fn listener() -> io::Result<Option<TcpListener>> {
-    let mut sockets = sys::handed_on()?.into_iter();
+pub(crate) fn only_listener() -> io::Result<Option<TcpListener>> {
+    let mut sockets = listeners()?.into_iter();
     match (sockets.next(), sockets.next()) {
         (None, _) => Ok(None),
-        (Some(only), None) => {
-            if !rustix::net::sockopt::socket_acceptconn(&only)? {
-                return Err(io::Error::other("it does not listen (Accept=no is needed)"));
-            }
-            Ok(Some(only.into()))
-        }
+        (Some(only), None) => Ok(Some(only.into())),
         _ => Err(io::Error::other("there are several: one is served")),
     }
 }
 
+/// All sockets that systemd has handed on.
+///
+/// # Errors
+/// It has handed on something else.
+pub(crate) fn listeners() -> io::Result<Vec<OwnedFd>> {
+    let sockets = sys::handed_on()?;
+    for socket in &sockets {
+        if !rustix::net::sockopt::socket_acceptconn(socket)? {
+            return Err(io::Error::other("it does not listen (Accept=no is needed)"));
+        }
+    }
+    Ok(sockets)
+}
+
 /// Tells systemd, if it wants to know.
-pub(super) fn notify(state: &str) {
+pub(crate) fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -43,7 +53,7 @@ pub(super) fn notify(state: &str) {
 }
 
 /// That what follows is a reload (Type=notify-reload).
-pub(super) fn reloading() {
+pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
     notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));

@@ -1,0 +1,306 @@
+//! Figures and pages on request, as HTTP. It is a few lines by hand rather than a server of
+//! somebody's: what asks is on this machine, one request is read, of a bounded length, and of it
+//! two words count: the path, and the host that was meant.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+/// The longest request; browsers have cookies of other servers of this machine in it.
+const LONGEST: usize = 16 << 10;
+/// A whole request and its answer.
+const TIME: Duration = Duration::from_secs(2);
+/// Between tries to accept, where that fails.
+const PAUSE: Duration = Duration::from_millis(100);
+/// So many are answered at once: browsers connect ahead, and say nothing for a while.
+const AT_ONCE: usize = 16;
+
+/// Where something is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToldAt {
+    /// A port of this machine alone.
+    Loopback(SocketAddr),
+    /// A UNIX socket, which is made, in place of one that nobody listens at.
+    Path(PathBuf),
+}
+
+impl ToldAt {
+    /// As people write it.
+    pub(crate) fn of(text: &str) -> Self {
+        match text.parse() {
+            Ok(address) => Self::Loopback(address),
+            Err(_) => Self::Path(text.into()),
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Its media type.
+    pub(crate) kind: &'static str,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// As Prometheus reads them.
+    pub(crate) fn figures(body: String) -> Self {
+        let kind = "text/plain; version=0.0.4";
+        Self { kind, body }
+    }
+}
+
+/// What tells whoever asks, until it is stopped or the process ends.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    listener: Arc<Socket>,
+    thread: JoinHandle<()>,
+}
+
+impl Telling {
+    /// Where: port 0 is a number by now.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()?.as_socket()
+    }
+
+    /// Somebody else can listen there when this returns.
+    pub(crate) fn stop(self) {
+        // Whoever waits in accept(2) is told that nobody comes any more.
+        let _ = self.listener.shutdown(Shutdown::Both);
+        // A thread that panicked has said so.
+        let _ = self.thread.join();
+    }
+}
+
+/// Tells whoever asks what `answer` has for a path, on threads of its own.
+///
+/// # Errors
+/// The address cannot be listened at, or is not of this machine alone.
+pub(crate) fn tell(
+    at: &ToldAt,
+    answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
+) -> io::Result<Telling> {
+    let listener: Socket = match at {
+        ToldAt::Loopback(address) if !address.ip().is_loopback() => {
+            return Err(io::Error::other("figures are for this machine alone"));
+        }
+        ToldAt::Loopback(address) => TcpListener::bind(address)?.into(),
+        ToldAt::Path(path) => sys::listen_unix(path, AT_ONCE as i32)?,
+    };
+    let by_name = matches!(at, ToldAt::Loopback(_));
+    let (listener, answer) = (Arc::new(listener), Arc::new(answer));
+    let accepting = Arc::clone(&listener);
+    let thread = thread::Builder::new()
+        .name("http".to_owned())
+        .spawn(move || {
+            let there = Arc::new(());
+            loop {
+                let stream = match accepting.accept() {
+                    Ok((stream, _)) => stream,
+                    Err(e) if e.kind() == io::ErrorKind::InvalidInput => return,
+                    // A socket that is broken shall not keep a core busy.
+                    Err(_) => {
+                        thread::sleep(PAUSE);
+                        continue;
+                    }
+                };
+                if Arc::strong_count(&there) > AT_ONCE {
+                    continue;
+                }
+                let (answer, place) = (Arc::clone(&answer), Arc::clone(&there));
+                let thread = thread::Builder::new().name("http".to_owned());
+                let _ = thread.spawn(move || {
+                    let _place = place;
+                    // A scrape that fails is the scraper's to tell.
+                    let _ = serve(stream, by_name, &*answer);
+                });
+            }
+        })?;
+    Ok(Telling { listener, thread })
+}
+
+fn serve(
+    mut stream: Socket,
+    by_name: bool,
+    answer: &impl Fn(&str) -> Option<Answer>,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIME))?;
+    stream.set_write_timeout(Some(TIME))?;
+    respond(&mut stream, by_name, answer)
+}
+
+fn respond(
+    stream: &mut (impl Read + Write),
+    by_name: bool,
+    answer: &impl Fn(&str) -> Option<Answer>,
+) -> io::Result<()> {
+    let text = |body: &str| Answer {
+        kind: "text/plain",
+        body: body.to_owned(),
+    };
+    let (status, answer) = match request(stream)? {
+        None => ("400 Bad Request", text("GET it\n")),
+        Some(request) if by_name && !is_own_name(request.host.as_deref()) => {
+            // A page of somebody else's can have its own name lead here (DNS rebinding), and its
+            // scripts would read what this machine is told.
+            let why = "call it by 127.0.0.1, [::1] or localhost\n";
+            ("421 Misdirected Request", text(why))
+        }
+        Some(request) => match answer(&request.path) {
+            Some(answer) => ("200 OK", answer),
+            None => ("404 Not Found", text("there is nothing of that name\n")),
+        },
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+         Referrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'; \
+         script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; form-action 'none'; \
+         base-uri 'none'; frame-ancestors 'none'\r\n\r\n",
+        answer.kind,
+        answer.body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(answer.body.as_bytes())
+}
+
+/// Whether a Host header names this machine itself, whatever the port.
+fn is_own_name(host: Option<&str>) -> bool {
+    let Some(host) = host else {
+        return false;
+    };
+    let port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let name = match host.rsplit_once(':') {
+        Some((name, digits)) if port(digits) => name,
+        _ => host,
+    };
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    let ip: Option<IpAddr> = bare.unwrap_or(name).parse().ok();
+    ip.map_or_else(
+        || name.eq_ignore_ascii_case("localhost"),
+        |ip| ip.is_loopback(),
+    )
+}
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    path: String,
+    host: Option<String>,
+}
+
+/// A GET; `None` for anything else.
+fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
+    let until = Instant::now() + TIME;
+    let mut head = Vec::new();
+    let mut part = [0; 512];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let n = stream.read(&mut part)?;
+        head.extend_from_slice(part.get(..n).unwrap_or_default());
+        if n == 0 || head.len() > LONGEST || Instant::now() > until {
+            return Ok(None);
+        }
+    }
+    Ok(String::from_utf8(head).ok().and_then(|head| parsed(&head)))
+}
+
+fn parsed(head: &str) -> Option<Request> {
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let path = words
+        .next()
+        .filter(|word| *word == "GET")
+        .and(words.next())?;
+    let _http = words.next().filter(|word| word.starts_with("HTTP/1."))?;
+    let mut hosts = lines.filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    let host = hosts.next().map(str::to_owned);
+    // RFC 9112 section 3.2: several are a mistake of somebody's.
+    hosts.next().is_none().then(|| Request {
+        path: path.to_owned(),
+        host,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Asked<'a>(&'a [u8], Vec<u8>);
+
+    impl Read for Asked<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.0.read(to)
+        }
+    }
+
+    impl Write for Asked<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn told(said: &[u8], by_name: bool) -> String {
+        let mut asked = Asked(said, Vec::new());
+        let figures =
+            |path: &str| (path == "/metrics").then(|| Answer::figures("figure 1\n".to_owned()));
+        respond(&mut asked, by_name, &figures).unwrap();
+        String::from_utf8(asked.1).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_is_told_and_nothing_else() {
+        let endless = [b'x'; 2 * LONGEST];
+        for (said, status) in [
+            (&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"[..], "200"),
+            (b"GET / HTTP/1.1\r\n\r\n", "404"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "400"),
+            (b"GET /metrics\r\n\r\n", "400"),
+            (b"GET", "400"),
+            (b"GET /\xff HTTP/1.1\r\n\r\n", "400"),
+            (b"", "400"),
+            (&endless, "400"),
+        ] {
+            let told = told(said, false);
+            assert!(told.starts_with(&format!("HTTP/1.1 {status} ")), "{told}");
+            assert_eq!(told.ends_with("\r\n\r\nfigure 1\n"), status == "200");
+        }
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered_to() {
+        for (host, own) in [
+            ("127.0.0.1:9090", true),
+            ("127.0.0.1", true),
+            ("[::1]:9090", true),
+            ("localhost:1", true),
+            ("LocalHost", true),
+            ("attacker.example:9090", false),
+            ("localhost.attacker.example", false),
+            ("192.0.2.1:9090", false),
+            ("127.0.0.1.attacker.example", false),
+            ("localhost:9090:1", false),
+            ("", false),
+        ] {
+            let said = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let told = told(said.as_bytes(), true);
+            assert_eq!(told.starts_with("HTTP/1.1 200 "), own, "{host}: {told}");
+            assert!(own || told.starts_with("HTTP/1.1 421 "), "{host}: {told}");
+        }
+        assert!(told(b"GET /metrics HTTP/1.0\r\n\r\n", true).starts_with("HTTP/1.1 421"));
+        let twice = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: x\r\n\r\n";
+        assert!(told(twice, true).starts_with("HTTP/1.1 400"));
+    }
+}

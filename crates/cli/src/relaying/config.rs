@@ -1,0 +1,336 @@
+//! A configuration file of `longhaul relay`: the flags of one relay, under their long names, for
+//! each. The table of flags is the table of what a file may say.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config_file::{self, Wrong};
+use crate::flags::flag::{Flag, Given, Takes};
+use crate::flags::low::{RelayArgs, put};
+use crate::flags::table::relay_rows;
+
+/// What stands in a `[[relay]]` besides flags: name, what it takes, and sentences.
+pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
+    (
+        "listen",
+        "\"LISTEN\"",
+        "Where connections come in, as on the command line: \"9022\", \"*:9022/tls\", \
+         \"unix:PATH\". There must be one.",
+    ),
+    (
+        "targets",
+        "\"TARGET\" or a list of them",
+        "Where they go, to the first that answers.",
+    ),
+];
+
+/// What a file says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Configuration {
+    /// Of the process as a whole.
+    pub(super) all: RelayArgs,
+    pub(super) relays: Vec<RelayArgs>,
+}
+
+/// Whether a flag may stand in a file, and in which part.
+pub(crate) fn is_for_file(flag: &Flag<RelayArgs>, of_all: bool) -> bool {
+    let only_typed = ["config", "quiet", "verbose"];
+    let long = flag.long.unwrap_or_default();
+    flag.group.is_of_all() == of_all && !only_typed.contains(&long)
+}
+
+/// Reads a file, and has what it says about each relay settled.
+///
+/// # Errors
+/// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
+pub(super) fn read<T>(
+    file: &Path,
+    settle: impl Fn(&RelayArgs) -> Result<T, String>,
+) -> Result<(RelayArgs, Vec<T>), String> {
+    config_file::read(file, |text| parse(text, settle))
+}
+
+fn parse<T>(
+    text: &str,
+    settle: impl Fn(&RelayArgs) -> Result<T, String>,
+) -> Result<(RelayArgs, Vec<T>), Vec<Wrong>> {
+    let table = DeTable::parse(text).map_err(|e| vec![Wrong::syntax(&e)])?;
+    let mut reading = Reading::default();
+    let configuration = reading.whole(table.get_ref());
+    let mut settled = Vec::new();
+    for (args, at) in configuration.relays.iter().zip(&reading.places) {
+        match settle(args) {
+            Ok(relay) => settled.push(relay),
+            Err(what) => reading.wrongs.push(Wrong { at: *at, what }),
+        }
+    }
+    match reading.wrongs.is_empty() {
+        true => Ok((configuration.all, settled)),
+        false => {
+            reading.wrongs.sort_by_key(|wrong| wrong.at);
+            Err(reading.wrongs)
+        }
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    wrongs: Vec<Wrong>,
+    /// Where each relay begins.
+    places: Vec<usize>,
+}
+
+impl Reading {
+    fn wrong(&mut self, at: &Range<usize>, what: impl Into<String>) {
+        self.wrongs.push(Wrong {
+            at: at.start,
+            what: what.into(),
+        });
+    }
+
+    fn whole(&mut self, table: &DeTable<'_>) -> Configuration {
+        let mut all = RelayArgs::default();
+        let mut found = None;
+        for (key, value) in table {
+            let name = key.get_ref();
+            match flag(name) {
+                _ if name == "relay" => found = Some(value),
+                Some(flag) => self.set(flag, &mut all, value),
+                None => self.wrong(
+                    &key.span(),
+                    format!("unknown key `{}`", name.escape_debug()),
+                ),
+            }
+        }
+        let mut relays: Vec<RelayArgs> = Vec::new();
+        match found.map(|value| (value.span(), value.get_ref())) {
+            Some((_, DeValue::Array(tables))) => {
+                for table in tables.iter() {
+                    let relay = self.relay(&all, table);
+                    if let Some(relay) = relay {
+                        self.once(&relays, &relay, &table.span());
+                        relays.push(relay);
+                        self.places.push(table.span().start);
+                    }
+                }
+            }
+            Some((at, _)) => self.wrong(&at, "relays are [[relay]] tables"),
+            None => self.wrong(&(0..0), "there is no [[relay]]"),
+        }
+        Configuration { all, relays }
+    }
+
+    /// What stands above the first relay counts for all that do not say otherwise.
+    fn relay(&mut self, all: &RelayArgs, table: &Spanned<DeValue<'_>>) -> Option<RelayArgs> {
+        let DeValue::Table(rows) = table.get_ref() else {
+            self.wrong(&table.span(), "relays are [[relay]] tables");
+            return None;
+        };
+        let mut args = all.clone();
+        let before = self.wrongs.len();
+        for (key, value) in rows {
+            let name = key.get_ref();
+            match flag(name) {
+                _ if name == "listen" => match value.get_ref() {
+                    DeValue::String(text) => args.entrance = text.clone().into_owned(),
+                    _ => self.wrong(&value.span(), "listen is a text"),
+                },
+                _ if name == "targets" => match texts(value) {
+                    Some(texts) => args.targets = texts,
+                    None => self.wrong(&value.span(), "targets are texts"),
+                },
+                Some(flag) if is_for_file(flag, false) => self.set(flag, &mut args, value),
+                Some(_) => {
+                    let what = format!("{name} is of all relays: it stands above the first");
+                    self.wrong(&key.span(), what);
+                }
+                None => self.wrong(
+                    &key.span(),
+                    format!("unknown key `{}`", name.escape_debug()),
+                ),
+            }
+        }
+        if args.entrance.is_empty() {
+            self.wrong(&table.span(), "a [[relay]] says where it listens: listen");
+        }
+        // One sentence for each mistake.
+        (self.wrongs.len() == before).then_some(args)
+    }
+
+    fn once(&mut self, relays: &[RelayArgs], relay: &RelayArgs, at: &Range<usize>) {
+        let place = |args: &RelayArgs| {
+            let parsed: Result<relay::Entrance, _> = args.entrance.parse();
+            parsed.map(|entrance| entrance.place).ok()
+        };
+        let own = place(relay);
+        if own == Some(relay::Place::Streams) {
+            self.wrong(at, "standard streams are for the command line");
+        }
+        if own.is_some() && relays.iter().any(|other| place(other) == own) {
+            self.wrong(
+                at,
+                format!("another relay listens at {} too", relay.entrance),
+            );
+        }
+    }
+
+    fn set(
+        &mut self,
+        flag: &'static Flag<RelayArgs>,
+        args: &mut RelayArgs,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let name = flag.long.unwrap_or_default();
+        let done = given(flag, value).map_err(str::to_owned).and_then(|given| match given {
+            Some(given) => put(flag, args, given),
+            None => Ok(()),
+        });
+        if let Err(why) = done {
+            self.wrong(&value.span(), format!("{name}: {why}"));
+        }
+    }
+}
+
+/// The flag that stands in files under this name.
+fn flag(name: &str) -> Option<&'static Flag<RelayArgs>> {
+    let mut rows = relay_rows().filter(|flag| is_for_file(flag, true) || is_for_file(flag, false));
+    rows.find(|flag| flag.long == Some(name))
+}
+
+/// What the command line would have; `None` for what is not to be.
+fn given(
+    flag: &Flag<RelayArgs>,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Option<Given>, &'static str> {
+    let values = match (flag.takes, value.get_ref()) {
+        (Takes::Nothing, DeValue::Boolean(true)) => Vec::new(),
+        (Takes::Nothing, DeValue::Boolean(false)) => return Ok(None),
+        (Takes::Nothing, _) => return Err("it is true or false"),
+        (Takes::Values(_), _) => texts(value).ok_or("it is a text or a list of texts")?,
+        (Takes::Choice(_, choices), _) => {
+            let text = text(value).filter(|text| choices.contains(&text.as_str()));
+            vec![text.ok_or("it is none of those there are")?]
+        }
+        _ => vec![text(value).ok_or("it is a text or a number")?],
+    };
+    Ok(Some(Given {
+        long: flag.long.unwrap_or_default(),
+        times: 1,
+        values: values.into_iter().map(OsString::from).collect(),
+    }))
+}
+
+fn texts(value: &Spanned<DeValue<'_>>) -> Option<Vec<String>> {
+    match value.get_ref() {
+        DeValue::Array(values) => values.iter().map(text).collect(),
+        _ => text(value).map(|text| vec![text]),
+    }
+}
+
+fn text(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config_file::line_of;
+    use std::time::Duration;
+
+    fn read(text: &str) -> (RelayArgs, Vec<RelayArgs>) {
+        parse(text, |args| Ok(args.clone())).expect(text)
+    }
+
+    #[test]
+    fn relays_have_what_they_say_and_what_stands_above_them() {
+        let (all, relays) = read(
+            "threads = 3\nstatus = \"127.0.0.1:9090\"\nbuffer = \"64KiB\"\nallow = [\"::1\"]\n\
+             [[relay]]\nlisten = \"9022\"\ntargets = [\"a:22\", \"b:22\"]\nmptcp = true\n\
+             [[relay]]\nlisten = \"9023/tls\"\ntargets = \"c:22\"\nbuffer = 4096\n\
+             allow = [\"10.0.0.0/8\", \"::1\"]\ntls-min = \"1.3\"\nfastopen = false\n\
+             idle-timeout = \"5m\"\n",
+        );
+        assert_eq!(
+            (all.threads, all.status.as_deref()),
+            (Some(3), Some("127.0.0.1:9090"))
+        );
+        let [one, other] = relays.as_slice() else {
+            panic!("two");
+        };
+        assert_eq!((one.buffer, other.buffer), (Some(65536), Some(4096)));
+        assert_eq!((one.entrance.as_str(), one.targets.len()), ("9022", 2));
+        assert!(one.mptcp && !other.mptcp && !other.fastopen && other.tls.newest_only);
+        assert_eq!((one.allow.len(), other.allow.len()), (1, 2));
+        assert_eq!(other.idle_timeout, Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn each_mistake_has_its_line() {
+        let relay = "[[relay]]\nlisten = \"1\"\ntargets = \"h:2\"\n";
+        for (text, line, word) in [
+            ("", 1, "no [[relay]]"),
+            ("relay = 3\n", 1, "[[relay]] tables"),
+            ("\nrelay = [3]\n", 2, "[[relay]] tables"),
+            ("[[relay]]\nlisten = \"1\nx", 2, "invalid"),
+            ("[[relay]]\ntargets = \"h:1\"\n", 1, "says where it listens"),
+            (&format!("{relay}bufer = 1\n"), 4, "unknown key `bufer`"),
+            (
+                &format!("{relay}buffer = \"much\"\n"),
+                4,
+                "buffer: 'much' is not a size",
+            ),
+            (&format!("{relay}buffer = true\n"), 4, "a text or a number"),
+            (&format!("{relay}mptcp = 1\n"), 4, "true or false"),
+            (
+                &format!("{relay}tls-min = \"1.1\"\n"),
+                4,
+                "none of those there are",
+            ),
+            (
+                &format!("{relay}status = \"127.0.0.1:1\"\n"),
+                4,
+                "of all relays",
+            ),
+            (
+                &format!("{relay}config = \"x\"\n"),
+                4,
+                "unknown key `config`",
+            ),
+            (
+                &format!("config = \"x\"\n{relay}"),
+                1,
+                "unknown key `config`",
+            ),
+            (
+                &format!("listen = \"1\"\n{relay}"),
+                1,
+                "unknown key `listen`",
+            ),
+            (&format!("{relay}{relay}"), 4, "another relay listens at 1"),
+            ("[[relay]]\nlisten = \"-\"\n", 1, "standard streams"),
+        ] {
+            let wrongs = parse(text, |_| Ok(())).expect_err(text);
+            let found: Vec<_> = wrongs
+                .iter()
+                .map(|w| (line_of(text, w.at), &w.what))
+                .collect();
+            assert!(
+                found.iter().any(|(l, w)| *l == line && w.contains(word)),
+                "{text}: {found:?}"
+            );
+        }
+        let text = format!("{relay}\n[[relay]]\nlisten = \"3\"\nrate = \"x\"\nbuffer = \"x\"\n");
+        let wrongs = parse(&text, |_| Err::<(), _>("no".to_owned())).expect_err(&text);
+        let lines: Vec<_> = wrongs.iter().map(|w| line_of(&text, w.at)).collect();
+        assert_eq!(lines, [1, 7, 8]);
+    }
+}

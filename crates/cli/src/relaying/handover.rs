@@ -1,0 +1,147 @@
+//! Listening sockets, handed from one process to the next (SCM_RIGHTS, unix(7)).
+//!
+//! The predecessor waits at a UNIX socket. Whoever connects is told how many sockets there are and
+//! gets them; when it listens, it says so. The predecessor lets nobody in from then on, gives the
+//! UNIX socket up, and says so too. A successor that dies before has changed nothing.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use relay::Handle;
+use rustix::net::sockopt::socket_peercred;
+use tracing::{info, warn};
+use transfer::connect::{pass_socket, passed_socket};
+
+/// A successor that has to resolve names first is waited for, but not for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nobody has so many.
+const MOST: usize = 1024;
+const DONE: u8 = b'k';
+
+/// Whether there is a successor, which has the path now.
+static HANDED_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has handed its sockets over.
+pub(super) fn was_handed_over() -> bool {
+    HANDED_OVER.load(Ordering::Acquire)
+}
+
+/// One that has handed its sockets over, and still lets connections in.
+pub(super) struct Predecessor(UnixStream);
+
+/// The sockets of whoever runs with this path, if somebody does.
+///
+/// # Errors
+/// It is somebody else's, or does not hand them over.
+pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<OwnedFd>)>, String> {
+    let named = |e: io::Error| format!("{}: nothing is handed over: {e}", path.display());
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(e) if is_nobody(&e) => return Ok(None),
+        Err(e) => return Err(named(e)),
+    };
+    let mut take = || -> io::Result<Vec<OwnedFd>> {
+        is_own(&stream)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut count = [0; 4];
+        stream.read_exact(&mut count)?;
+        let count = u32::from_be_bytes(count) as usize;
+        if count > MOST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        (0..count)
+            .map(|_| passed_socket(&stream, Some(PATIENCE)))
+            .collect()
+    };
+    let sockets = take().map_err(named)?;
+    Ok(Some((Predecessor(stream), sockets)))
+}
+
+fn is_nobody(e: &io::Error) -> bool {
+    let kind = e.kind();
+    matches!(
+        kind,
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// Whoever is let in by the sockets of a process could as well be its user.
+fn is_own(stream: &UnixStream) -> io::Result<()> {
+    let other = socket_peercred(stream)?.uid;
+    match other == rustix::process::geteuid() || other.is_root() {
+        true => Ok(()),
+        false => Err(io::Error::other("another user is at the other end")),
+    }
+}
+
+impl Predecessor {
+    /// It lets nobody in any more when this returns.
+    ///
+    /// # Errors
+    /// It has not said so.
+    pub(super) fn release(mut self) -> Result<(), String> {
+        let released = self.0.write_all(&[DONE]);
+        let released = released.and_then(|()| self.0.read_exact(&mut [0]));
+        released.map_err(|e| format!("the predecessor does not let go: {e}"))
+    }
+}
+
+/// Waits for a successor from now on; `end` is called when there is one that listens.
+///
+/// # Errors
+/// Somebody else waits at this path, or it is not ours to make.
+pub(super) fn offer(
+    path: &Path,
+    handle: Handle,
+    end: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let listener = sys::listen_unix(path, 4)?;
+    let path = path.to_owned();
+    let thread = thread::Builder::new().name("handover".to_owned());
+    thread.spawn(move || {
+        let mut stream = loop {
+            let Ok((stream, _)) = listener.accept() else {
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let mut stream = UnixStream::from(OwnedFd::from(stream));
+            match hand_over(&mut stream, &handle) {
+                Ok(()) => break stream,
+                Err(e) => warn!("nothing was handed over: {e}"),
+            }
+        };
+        info!("a successor listens");
+        HANDED_OVER.store(true, Ordering::Release);
+        // Its own is made there next.
+        let _ = fs::remove_file(&path);
+        drop(listener);
+        end();
+        // One that has died by now is nobody to tell.
+        let _ = stream.write_all(&[DONE]);
+    })?;
+    Ok(())
+}
+
+fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {
+    is_own(stream)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let sockets = handle.sockets().map_err(io::Error::other)?;
+    stream.write_all(&(sockets.len() as u32).to_be_bytes())?;
+    for socket in &sockets {
+        pass_socket(&*stream, socket.as_fd())?;
+    }
+    let mut said = [0];
+    stream.read_exact(&mut said)?;
+    match said == [DONE] {
+        true => Ok(()),
+        false => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

@@ -1,0 +1,327 @@
+//! Relays that listen, from their start over their changes to their end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use relay::status::Watch;
+use relay::{HandedOn, Handle, Place, Relay, Relays};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tracing::{info, warn};
+
+use super::handover::{self, Predecessor};
+use super::{config, page, prometheus, settle};
+use crate::config_file::is_nearby;
+use crate::flags::low::RelayArgs;
+use crate::http::{self, Answer, Telling, ToldAt};
+use crate::{signals, systemd};
+
+/// So often keys and certificates are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What command line and file say together.
+pub(super) struct Told {
+    pub(super) relays: Vec<Relay>,
+    /// Keys and certificates, as they were before they were read.
+    files: Vec<Stamped>,
+    status: Option<SocketAddr>,
+    metrics: Option<ToldAt>,
+    handover: Option<PathBuf>,
+    drain_timeout: Option<Duration>,
+    threads: Option<usize>,
+}
+
+impl Told {
+    /// Reads the file, if there is one; flags go before it.
+    ///
+    /// # Errors
+    /// What makes no sense, and where it stands.
+    pub(super) fn of(args: &RelayArgs) -> Result<Self, String> {
+        let (all, relays) = match &args.config {
+            Some(file) => config::read(file, settled)?,
+            None => (RelayArgs::default(), vec![settled(args)?]),
+        };
+        let (relays, files): (Vec<_>, Vec<_>) = relays.into_iter().unzip();
+        let metrics = args.metrics.clone().or(all.metrics);
+        if metrics.as_deref().is_some_and(|at| !is_nearby(at)) {
+            return Err(
+                "metrics: it is an address of this machine alone, as 127.0.0.1:9100, or the path \
+                 of a UNIX socket"
+                    .to_owned(),
+            );
+        }
+        let status = args.status.clone().or(all.status);
+        let status = status.map(|text| {
+            let address: Option<SocketAddr> = text.parse().ok();
+            address.filter(|at| at.ip().is_loopback()).ok_or(
+                "status: it is an address of this machine alone, as 127.0.0.1:9090: who is \
+                 elsewhere can come by ssh -L",
+            )
+        });
+        Ok(Self {
+            relays,
+            files: files.into_iter().flatten().collect(),
+            status: status.transpose()?,
+            metrics: metrics.as_deref().map(ToldAt::of),
+            handover: args.handover.clone().or(all.handover),
+            drain_timeout: args.drain_timeout.or(all.drain_timeout),
+            threads: args.threads.or(all.threads),
+        })
+    }
+
+    /// Whether it is one connection, of standard input and output.
+    pub(super) fn is_of_streams(&self) -> bool {
+        let mut places = self.relays.iter().map(|relay| &relay.entrance.place);
+        places.any(|place| *place == Place::Streams)
+    }
+}
+
+/// One relay, and the files that it depends on.
+fn settled(args: &RelayArgs) -> Result<(Relay, Vec<Stamped>), String> {
+    let tls = &args.tls;
+    let files = [&tls.cert, &tls.key, &tls.ca, &tls.client_ca];
+    let files = files.into_iter().flatten().cloned().map(Stamped::new);
+    let files = files.collect();
+    Ok((settle(args)?, files))
+}
+
+/// A file, and what tells it from another of the same name.
+#[derive(PartialEq)]
+struct Stamped {
+    path: PathBuf,
+    stamp: Option<(u64, u64, Option<SystemTime>)>,
+}
+
+impl Stamped {
+    fn new(path: PathBuf) -> Self {
+        let meta = fs::metadata(&path).ok();
+        let stamp = meta.map(|meta| (meta.ino(), meta.len(), meta.modified().ok()));
+        Self { path, stamp }
+    }
+
+    fn has_changed(&self) -> bool {
+        Self::new(self.path.clone()) != *self
+    }
+}
+
+/// Relays until a signal or a successor ends it.
+pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
+    let connections = told.relays.iter().map(|relay| {
+        // A pair has several for one of a client's.
+        let legs = if relay.facing.is_some() { 4 } else { 1 };
+        relay.limits.connections.saturating_mul(legs)
+    });
+    raise_descriptors(connections.fold(0, usize::saturating_add));
+    let wrong = |e: io::Error| format!("the relay cannot start: {e}");
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = told.threads.unwrap_or(cores);
+    let predecessor = match &told.handover {
+        Some(path) => handover::meet(path)?,
+        None => None,
+    };
+    let (predecessor, handed_on) = match predecessor {
+        Some((predecessor, sockets)) => (Some(predecessor), HandedOn::ByPredecessor(sockets)),
+        None => {
+            let wrong = |e: io::Error| format!("the sockets of systemd: {e}");
+            let sockets = systemd::listeners().map_err(wrong)?;
+            (None, HandedOn::ByStarter(sockets))
+        }
+    };
+    let facing = told.relays.iter().filter_map(|relay| relay.facing.as_ref());
+    let keys: BTreeSet<_> = facing
+        .map(|facing| facing.fingerprint().to_owned())
+        .collect();
+    let relays = Relays::start(told.relays, threads, handed_on).map_err(|e| e.to_string())?;
+    for fingerprint in keys {
+        info!("our key for pairs is {fingerprint}");
+    }
+    let succeeds = predecessor.is_some();
+    predecessor.map_or(Ok(()), Predecessor::release)?;
+    let ending = Ending {
+        handle: relays.handle(),
+        after: told.drain_timeout,
+    };
+    let figures = tell(&relays, told.status.as_ref(), told.metrics.as_ref());
+    let figures = match figures {
+        Ok(figures) => figures,
+        // Who has taken over does not end for it.
+        Err(why) if succeeds => {
+            warn!("{why}");
+            Vec::new()
+        }
+        Err(why) => return Err(why),
+    };
+    let shown = told.status.is_some().then(|| figures.first());
+    let shown = shown.flatten().and_then(Telling::address);
+    if let Some(path) = &told.handover {
+        let ending = ending.clone();
+        handover::offer(path, relays.handle(), move || {
+            figures.into_iter().for_each(Telling::stop);
+            ending.begin(true);
+        })
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let reloading = Arc::new(Reloading {
+        args: args.clone(),
+        handle: relays.handle(),
+        files: Mutex::new(told.files),
+    });
+    reloading.watch().map_err(wrong)?;
+    signals::watch_and_reload(
+        move || ending.begin(false),
+        || {},
+        move || reloading.reload(),
+    )
+    .map_err(wrong)?;
+    let mut out = io::stdout().lock();
+    let mut lines: Vec<String> = relays
+        .listening()
+        .iter()
+        .map(|at| format!("listening at {at}\n"))
+        .collect();
+    lines.extend(shown.map(|at| format!("status at http://{at}/\n")));
+    let said = out.write_all(lines.concat().as_bytes());
+    said.map_err(|e| format!("standard output: {e}"))?;
+    drop(out);
+    systemd::notify("READY=1");
+    relays.wait();
+    if let Some(path) = told.handover.filter(|_| !handover::was_handed_over()) {
+        // Somebody else may have taken it away.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// A connection needs two descriptors, and pipes while it is busy.
+fn raise_descriptors(connections: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = (connections as u64).saturating_mul(2).saturating_add(512);
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        if let Err(e) = setrlimit(Resource::Nofile, limit) {
+            warn!("the limit of descriptors stays as it is: {e}");
+        }
+    }
+}
+
+/// Shows what goes on; the page first, if there is one.
+fn tell(
+    relays: &Relays,
+    status: Option<&SocketAddr>,
+    metrics: Option<&ToldAt>,
+) -> Result<Vec<Telling>, String> {
+    if status.is_none() && metrics.is_none() {
+        return Ok(Vec::new());
+    }
+    let wrong = |e: io::Error| format!("what goes on cannot be shown: {e}");
+    let watch = relays.handle().watch().map_err(wrong)?;
+    let mut all = Vec::new();
+    if let Some(address) = status {
+        let watch = watch.clone();
+        let at = ToldAt::Loopback(*address);
+        let telling = http::tell(&at, move |path| page::answer(&watch, path));
+        all.push(telling.map_err(|e| format!("status at {address}: {e}"))?);
+    }
+    if let Some(at) = metrics {
+        let telling = http::tell(at, move |path| {
+            (path == "/metrics").then(|| figures(&watch))
+        });
+        all.push(telling.map_err(|e| format!("metrics: {e}"))?);
+    }
+    Ok(all)
+}
+
+/// As Prometheus reads them.
+pub(super) fn figures(watch: &Watch) -> Answer {
+    Answer::figures(prometheus::text(&watch.status()))
+}
+
+/// How it ends.
+#[derive(Clone)]
+struct Ending {
+    handle: Handle,
+    /// Who is still there then is reset.
+    after: Option<Duration>,
+}
+
+impl Ending {
+    fn begin(self, succeeded: bool) {
+        systemd::notify("STOPPING=1");
+        match succeeded {
+            true => self.handle.drain_for_successor(),
+            false => self.handle.drain(),
+        }
+        let Some(after) = self.after else {
+            return;
+        };
+        let thread = thread::Builder::new().name("ending".to_owned());
+        let started = thread.spawn(move || {
+            thread::sleep(after);
+            self.handle.cut_off();
+        });
+        if let Err(e) = started {
+            warn!("everybody is served to the end: {e}");
+        }
+    }
+}
+
+/// How it changes.
+struct Reloading {
+    args: RelayArgs,
+    handle: Handle,
+    files: Mutex<Vec<Stamped>>,
+}
+
+impl Reloading {
+    /// Whoever comes from now on meets what the files say now, if they make sense.
+    fn reload(&self) {
+        systemd::reloading();
+        let told = Told::of(&self.args).and_then(|told| {
+            let replaced = self.handle.replace(told.relays);
+            replaced.map(|()| told.files).map_err(|e| e.to_string())
+        });
+        match told {
+            Ok(files) => {
+                *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
+                info!("configuration, keys and certificates were read again");
+            }
+            Err(why) => warn!("everything stays as it was: {why}"),
+        }
+        systemd::notify("READY=1");
+    }
+
+    /// Reads keys and certificates again when they change.
+    fn watch(self: &Arc<Self>) -> io::Result<()> {
+        let this = Arc::downgrade(self);
+        let thread = thread::Builder::new().name("keys".to_owned());
+        thread.spawn(move || {
+            loop {
+                thread::sleep(LOOK);
+                let Some(this) = this.upgrade() else {
+                    return;
+                };
+                if this.note_changes() {
+                    this.reload();
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Whether a file has changed. What cannot be read then is tried again when it changes again.
+    fn note_changes(&self) -> bool {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = false;
+        for file in files.iter_mut().filter(|file| file.has_changed()) {
+            *file = Stamped::new(file.path.clone());
+            changed = true;
+        }
+        changed
+    }
+}

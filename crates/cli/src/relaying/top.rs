@@ -1,0 +1,219 @@
+//! `longhaul relay top`: what the status page shows, in a terminal.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use relay::status::{ConnectionStatus, Status};
+use rustix::termios::tcgetwinsize;
+
+use crate::exit::Exit;
+use crate::output::units::{duration, size};
+use crate::{failed, signals};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A status is shorter.
+const LONGEST: u64 = 16 << 20;
+/// The other screen of the terminal, without a cursor, and back.
+const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
+const END: &str = "\x1b[?25h\x1b[?1049l";
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Seconds that a picture shows.
+const SHOWN: usize = 20;
+
+/// Shows what goes on until it is interrupted; once, where nobody looks at a terminal.
+pub(super) fn run(address: &str) -> Exit {
+    let Ok(address) = address.parse() else {
+        let shown = address.escape_debug();
+        return failed(&format!(
+            "{shown} is not ADDRESS:PORT, as a relay was given with --status"
+        ));
+    };
+    let told = match io::stdout().is_terminal() {
+        true => watch(address),
+        false => status(address).map(|status| show(&text(&status, usize::MAX, usize::MAX))),
+    };
+    match told {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
+    }
+}
+
+/// A reader that has seen enough is no failure.
+fn show(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn watch(address: SocketAddr) -> Result<(), String> {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    // The one who waits below is woken by it.
+    let waiting = thread::current();
+    let first = move || {
+        OVER.store(true, Ordering::Release);
+        waiting.unpark();
+    };
+    signals::watch(first, || show(END)).map_err(|e| format!("signals can't be caught: {e}"))?;
+    let mut last = status(address)?;
+    let mut gone: Option<String> = None;
+    show(BEGIN);
+    while !OVER.load(Ordering::Acquire) {
+        let (columns, rows) = tcgetwinsize(io::stdout()).map_or((80, 24), |window| {
+            (window.ws_col.into(), window.ws_row.into())
+        });
+        let mut screen = String::from("\x1b[H");
+        let note = gone.as_deref().unwrap_or_default();
+        for line in (note.to_owned() + &text(&last, columns, rows)).lines() {
+            screen.push_str(line);
+            screen.push_str("\x1b[K\r\n");
+        }
+        screen.push_str("\x1b[J");
+        show(&screen);
+        thread::park_timeout(PERIOD);
+        match status(address) {
+            Ok(status) => (last, gone) = (status, None),
+            Err(why) => gone = Some(format!("{why}\n")),
+        }
+    }
+    show(END);
+    Ok(())
+}
+
+/// Asks the relay.
+fn status(address: SocketAddr) -> Result<Status, String> {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let request = format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut told = String::new();
+        stream.take(LONGEST).read_to_string(&mut told)?;
+        Ok(told)
+    };
+    let told = ask().map_err(|e| format!("{address} does not answer: {e}"))?;
+    let body = told.split_once("\r\n\r\n").map(|(_, body)| body);
+    let body = body.filter(|_| told.starts_with("HTTP/1.1 200 "));
+    let status = body.and_then(|body| serde_json::from_str(body).ok());
+    status.ok_or_else(|| format!("{address} is no status of a relay of this version"))
+}
+
+/// What is shown, in so many columns and rows at most.
+fn text(status: &Status, columns: usize, rows: usize) -> String {
+    let mut lines = Vec::new();
+    for relay in &status.relays {
+        let [up, down] = relay.bytes.map(size);
+        let targets = relay.targets.iter().map(|target| match target.answers {
+            true => target.target.clone(),
+            false => format!("{} (does not answer)", target.target),
+        });
+        let targets = targets.collect::<Vec<_>>().join(", ");
+        lines.push(format!(
+            "{} > {targets}: {} connections, {} so far, {} turned away, {up} up, {down} down  {}",
+            relay.relay,
+            relay.connections,
+            relay.accepted,
+            relay.turned_away,
+            rates(&relay.rates)
+        ));
+    }
+    lines.push(String::new());
+    lines.push(format!(
+        "{:>6} {:<24} {:<32} {:>12} {:>8} {:>8} {:>13} {:>9}  RATES",
+        "No.", "CLIENT", "SERVER", "AGE", "UP", "DOWN", "RTT ms", "SENT AGAIN"
+    ));
+    lines.extend(status.listed.iter().map(line));
+    let left = rows.saturating_sub(2);
+    let more = lines.len().saturating_sub(left)
+        + (status.connections - status.listed.len().min(status.connections));
+    lines.truncate(left);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    let cut = lines.iter().map(|line| {
+        // Names of peers are addresses, but whoever answers may not be a relay.
+        let plain = line.chars().map(|c| if c.is_control() { '?' } else { c });
+        plain.take(columns).chain(['\n']).collect::<String>()
+    });
+    cut.collect()
+}
+
+fn line(connection: &ConnectionStatus) -> String {
+    let server = connection.server.as_ref();
+    let peer = server.map_or(connection.stage.as_str(), |server| server.peer.as_str());
+    let legs = [Some(&connection.client), server];
+    let tcp = legs.map(|leg| leg.and_then(|leg| leg.tcp.as_ref()));
+    let rtt = tcp.map(|tcp| tcp.map_or_else(|| "-".to_owned(), |tcp| format!("{:.1}", tcp.rtt_ms)));
+    let again = tcp.map(|tcp| tcp.map_or(0, |tcp| tcp.retransmissions));
+    let [up, down] = connection.bytes.map(size);
+    format!(
+        "{:>6} {:<24} {peer:<32} {:>12} {up:>8} {down:>8} {:>13} {:>9}  {}",
+        connection.connection,
+        connection.client.peer,
+        duration(Duration::from_secs_f64(connection.seconds.max(0.0))),
+        rtt.join(" "),
+        format!("{} {}", again[0], again[1]),
+        rates(&connection.rates)
+    )
+}
+
+/// Both ways of the last seconds, and the rates now.
+fn rates(rates: &[Vec<u64>; 2]) -> String {
+    let most = rates.iter().flatten().copied().max().unwrap_or(0);
+    let mut shown = String::new();
+    for (way, name) in rates.iter().zip(["up", "down"]) {
+        if most == 0 {
+            continue;
+        }
+        let bars = way
+            .iter()
+            .skip(way.len().saturating_sub(SHOWN))
+            .map(|rate| {
+                let nth = (*rate as f64 / most as f64 * (BARS.len() - 1) as f64).round() as usize;
+                BARS.get(nth).copied().unwrap_or(' ')
+            });
+        let bars: String = bars.collect();
+        let now = way.last().copied().unwrap_or(0);
+        // A String takes everything.
+        let _ = write!(shown, "{name} {bars} {}/s  ", size(now));
+    }
+    shown.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relay::status::LegStatus;
+
+    #[test]
+    fn a_screen_holds_what_fits() {
+        let listed = (0..50).map(|connection| ConnectionStatus {
+            connection,
+            client: LegStatus {
+                peer: "127.0.0.1:1\x1b[2J".to_owned(),
+                ..LegStatus::default()
+            },
+            rates: [vec![0, 7, 70], vec![]],
+            ..ConnectionStatus::default()
+        });
+        let status = Status {
+            connections: 60,
+            listed: listed.collect(),
+            ..Status::default()
+        };
+        let screen = text(&status, 60, 24);
+        assert!(screen.lines().count() <= 23, "{screen}");
+        assert!(screen.lines().all(|line| line.chars().count() <= 60) && !screen.contains('\x1b'));
+        assert!(screen.ends_with("and 40 more\n"), "{screen}");
+        let whole = text(&status, usize::MAX, usize::MAX);
+        assert!(
+            whole.contains("up ▁▂█ 70 B/s") && whole.ends_with("and 10 more\n"),
+            "{whole}"
+        );
+    }
+}

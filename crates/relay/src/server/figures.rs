@@ -1,0 +1,114 @@
+//! What a relay has done since it was started.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a connection ended, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    Closed,
+    ClientReset,
+    ServerReset,
+    NoTarget,
+    Refused,
+    Slow,
+    Idle,
+    Failed,
+    /// It is a leg of another one now.
+    Joined,
+}
+
+impl EndKind {
+    /// All, with the words by which figures name them.
+    pub(crate) const ALL: [(Self, &'static str); 9] = [
+        (Self::Closed, "closed"),
+        (Self::ClientReset, "reset by the client"),
+        (Self::ServerReset, "reset by the server"),
+        (Self::NoTarget, "no target"),
+        (Self::Refused, "refused"),
+        (Self::Slow, "too slow to enter"),
+        (Self::Idle, "idle"),
+        (Self::Failed, "failed here"),
+        (Self::Joined, "joined"),
+    ];
+}
+
+/// What a relay has done since it was started.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    accepted: AtomicU64,
+    turned_away: AtomicU64,
+    /// To the server, and back.
+    bytes: [AtomicU64; 2],
+    /// To the client, and to the server.
+    retransmissions: [AtomicU64; 2],
+    ends: [AtomicU64; EndKind::ALL.len()],
+}
+
+impl Figures {
+    pub(crate) fn accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many bytes more, to the server and back.
+    pub(crate) fn moved(&self, bytes: [u64; 2]) {
+        add(&self.bytes, bytes);
+    }
+
+    /// So many segments were sent again on a connection that has ended, to the client and to the
+    /// server.
+    pub(crate) fn sent_again(&self, segments: [u64; 2]) {
+        add(&self.retransmissions, segments);
+    }
+
+    pub(crate) fn ended(&self, kind: EndKind) {
+        if let Some(count) = self.ends.get(kind as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Connections taken, and turned away.
+    pub(crate) fn entries(&self) -> [u64; 2] {
+        [&self.accepted, &self.turned_away].map(load)
+    }
+
+    /// Bytes to the server, and back.
+    pub(crate) fn bytes(&self) -> [u64; 2] {
+        self.bytes.each_ref().map(load)
+    }
+
+    /// Of connections that have ended: to the client, and to the server.
+    pub(crate) fn retransmissions(&self) -> [u64; 2] {
+        self.retransmissions.each_ref().map(load)
+    }
+
+    /// How connections have ended, in the order of [`EndKind::ALL`].
+    pub(crate) fn ends(&self) -> [u64; EndKind::ALL.len()] {
+        self.ends.each_ref().map(load)
+    }
+}
+
+fn add(to: &[AtomicU64; 2], more: [u64; 2]) {
+    for (figure, more) in to.iter().zip(more).filter(|(_, more)| *more > 0) {
+        figure.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+fn load(figure: &AtomicU64) -> u64 {
+    figure.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_under_their_own_name() {
+        for (nth, (kind, _)) in EndKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, nth, "{kind:?}");
+        }
+    }
+}

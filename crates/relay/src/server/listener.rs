@@ -1,0 +1,229 @@
+//! Sockets that listen: opened, handed on by somebody else, or opened beside one of ours.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use socket2::{SockRef, Socket};
+use sys::Tuning;
+
+use super::StartError;
+use super::crowd::Crowd;
+use super::running::Running;
+use crate::address::{Host, Place};
+use crate::settings::Relay;
+
+/// As many as the kernel lets wait (net.core.somaxconn cuts it).
+const BACKLOG: i32 = 4096;
+
+/// One of the sockets of an entrance.
+pub(super) struct Listener {
+    pub(super) socket: Socket,
+    pub(super) at: At,
+    pub(super) running: Arc<Running>,
+    pub(super) crowd: Crowd,
+    pub(super) ready: bool,
+}
+
+/// Where a socket listens.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum At {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl At {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Where a socket that was handed on listens.
+    fn of(socket: &OwnedFd) -> io::Result<Self> {
+        let socket = SockRef::from(socket);
+        let name = socket.local_addr()?;
+        let path = name.as_pathname().map(Path::to_path_buf);
+        let at = name.as_socket().map(Self::Tcp);
+        at.or_else(|| path.map(Self::Unix))
+            .ok_or_else(|| io::Error::other("it is neither of TCP nor at a path"))
+    }
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Listener {
+    /// Has it told when somebody comes.
+    pub(super) fn register(&self, registry: &Registry, slot: usize) -> io::Result<()> {
+        self.socket.set_nonblocking(true)?;
+        let fd = self.socket.as_raw_fd();
+        registry.register(&mut SourceFd(&fd), Token(slot), Interest::READABLE)
+    }
+
+    pub(super) fn unregister(&self, registry: &Registry) {
+        // What is closed next is told of no more in any case.
+        let _ = registry.deregister(&mut SourceFd(&self.socket.as_raw_fd()));
+    }
+
+    /// Nobody is to come here any more: the path of a UNIX socket goes too.
+    pub(super) fn close(self) {
+        if let At::Unix(path) = &self.at {
+            // Somebody else may have taken it away.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Sockets that listen already, handed on by whoever started this process or by a predecessor.
+#[derive(Default)]
+pub(super) struct Inherited(Vec<(OwnedFd, At)>);
+
+impl Inherited {
+    pub(super) fn new(sockets: Vec<OwnedFd>) -> Result<Self, StartError> {
+        let named = sockets.into_iter().map(|socket| {
+            let wrong = |e: io::Error| StartError(format!("a socket that was handed on: {e}"));
+            match rustix::net::sockopt::socket_acceptconn(&socket) {
+                Ok(true) => At::of(&socket).map(|at| (socket, at)).map_err(wrong),
+                _ => Err(wrong(io::Error::other("it does not listen"))),
+            }
+        });
+        named.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// One that no relay has taken.
+    pub(super) fn left(&self) -> Option<&At> {
+        self.0.first().map(|(_, at)| at)
+    }
+
+    /// Those at one of these places.
+    fn take(&mut self, places: &[At]) -> Vec<(OwnedFd, At)> {
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (taken, left) = all.partition(|(_, at)| places.contains(at));
+        self.0 = left;
+        taken
+    }
+}
+
+/// What the sockets of an entrance have, which what is accepted there inherits.
+pub(super) fn tuning(relay: &Relay) -> Tuning {
+    Tuning {
+        buffers: match relay.sockopts.no_sizes() {
+            true => relay.tuning.buffers,
+            false => relay.sockopts.for_all().client,
+        },
+        fastopen: relay.fastopen,
+        bind: None,
+        interface: None,
+        ..relay.tuning.clone()
+    }
+}
+
+/// The sockets of an entrance, of those that were handed on if there are any for it.
+pub(super) fn listen(
+    running: &Running,
+    inherited: &mut Inherited,
+) -> Result<Vec<(Socket, At)>, StartError> {
+    let place = &running.relay.entrance.place;
+    let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
+    sockets(&running.relay, inherited).map_err(wrong)
+}
+
+fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<(Socket, At)>> {
+    let tuning = tuning(relay);
+    let (addresses, several) = match &relay.entrance.place {
+        Place::Streams => return Err(io::Error::other("standard streams are one connection")),
+        Place::Unix(path) => {
+            let at = At::Unix(path.clone());
+            let taken = inherited.take(std::slice::from_ref(&at)).pop();
+            if let Some((socket, at)) = taken {
+                return Ok(vec![(socket.into(), at)]);
+            }
+            return Ok(vec![(sys::listen_unix(path, BACKLOG)?, at)]);
+        }
+        Place::Tcp {
+            host: Host::Name(name),
+            port,
+        } => {
+            let found = (name.as_str(), *port).to_socket_addrs()?;
+            (found.collect::<Vec<_>>(), false)
+        }
+        place => (place.addresses().unwrap_or_default(), true),
+    };
+    let places: Vec<At> = addresses.iter().copied().map(At::Tcp).collect();
+    let taken = inherited.take(&places);
+    if !taken.is_empty() {
+        return taken
+            .into_iter()
+            .map(|(socket, at)| adopt(&tuning, socket, at))
+            .collect();
+    }
+    let mut sockets: Vec<(Socket, At)> = Vec::new();
+    let mut port = None;
+    for mut address in addresses {
+        // The system chooses one port for both families.
+        if let (0, Some(port)) = (address.port(), port) {
+            address.set_port(port);
+        }
+        match listen_tcp(&tuning, address, relay.sockopts.share) {
+            Ok((socket, at)) => {
+                port = Some(at.port());
+                sockets.push((socket, At::Tcp(at)));
+            }
+            // A machine without IPv6 has IPv4.
+            Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    match sockets.is_empty() {
+        true => Err(io::Error::other("the name has no address")),
+        false => Ok(sockets),
+    }
+}
+
+fn is_missing(e: &io::Error) -> bool {
+    let errno = Errno::from_io_error(e);
+    matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
+}
+
+fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socket, SocketAddr)> {
+    let socket = tuning.listener(at, share, BACKLOG)?;
+    // What is accepted has it too: a byte out of band is a byte in its place.
+    socket.set_out_of_band_inline(true)?;
+    let at = socket.local_addr()?.as_socket().unwrap_or(at);
+    Ok((socket, at))
+}
+
+fn adopt(tuning: &Tuning, socket: OwnedFd, at: At) -> io::Result<(Socket, At)> {
+    let socket = Socket::from(socket);
+    if let Some(address) = at.address() {
+        tuning.adopt(&socket, address)?;
+        socket.set_out_of_band_inline(true)?;
+    }
+    Ok((socket, at))
+}
+
+/// A socket at the address of one of ours, for what cannot be changed on that: it is to be closed
+/// when whoever waits at it was let in.
+pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<(Socket, At)> {
+    // Both need it when the second is bound; nobody else is to come in between afterwards.
+    old.socket.set_reuse_port(true)?;
+    let opened = listen_tcp(&tuning(relay), at, true);
+    old.socket
+        .set_reuse_port(old.running.relay.sockopts.share)?;
+    let (socket, at) = opened?;
+    socket.set_reuse_port(relay.sockopts.share)?;
+    Ok((socket, At::Tcp(at)))
+}

@@ -1,0 +1,162 @@
+//! A thread that asks the workers once a second what has moved.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::history::History;
+use super::{LISTED, Moved, RelayStatus, Status, TargetStatus};
+use crate::server::figures::EndKind;
+use crate::server::{Roll, Running, enrolled};
+use crate::worker::inbox::{Inbox, Message, Question};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// A worker that has not answered by then is busy, and is left out.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Watches what goes on, as long as it lives.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Watching>);
+
+#[derive(Debug)]
+struct Watching {
+    workers: Vec<Arc<Inbox>>,
+    roll: Roll,
+    since: Instant,
+    seen: Mutex<Seen>,
+    /// Its end is seen by the thread.
+    _ends: Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    relays: History<String>,
+    connections: History<u64>,
+}
+
+impl Watch {
+    pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: Roll) -> io::Result<Self> {
+        let (ends, ended) = mpsc::channel();
+        let watching = Arc::new(Watching {
+            workers,
+            roll,
+            since: Instant::now(),
+            seen: Mutex::default(),
+            _ends: ends,
+        });
+        let watched = Arc::downgrade(&watching);
+        let thread = thread::Builder::new().name("watch".to_owned());
+        thread.spawn(move || {
+            while ended.recv_timeout(SECOND) == Err(RecvTimeoutError::Timeout) {
+                match watched.upgrade() {
+                    Some(watching) => watching.look(),
+                    None => return,
+                }
+            }
+        })?;
+        Ok(Self(watching))
+    }
+
+    /// How everything is now.
+    pub fn status(&self) -> Status {
+        let watching = &self.0;
+        let moved = watching.moved();
+        let seen = watching.lock();
+        let mut busiest: Vec<u64> = moved.iter().map(|moved| moved.connection).collect();
+        busiest
+            .sort_by_key(|connection| (u64::MAX - seen.connections.busy(connection), *connection));
+        drop(seen);
+        busiest.truncate(LISTED);
+        let order = busiest.clone();
+        let asked = Arc::new(busiest.into_iter().collect::<BTreeSet<u64>>());
+        let mut listed = watching.ask(|to| Question::About(Arc::clone(&asked), to));
+        let place = |connection| order.iter().position(|own| *own == connection);
+        listed.sort_by_key(|status| place(status.connection));
+        let seen = watching.lock();
+        for status in &mut listed {
+            status.rates = seen.connections.rates(&status.connection);
+        }
+        let relays = enrolled(&watching.roll);
+        Status {
+            seconds: watching.since.elapsed().as_secs_f64(),
+            relays: relays.iter().map(|r| relay_status(r, &seen)).collect(),
+            connections: moved.len(),
+            listed,
+        }
+    }
+}
+
+impl Watching {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) {
+        let moved = self.moved();
+        let relays = enrolled(&self.roll);
+        let mut seen = self.lock();
+        seen.relays
+            .note(relays.iter().map(|r| (name(r), r.figures.bytes())));
+        let connections = moved.into_iter().map(|m| (m.connection, m.bytes));
+        seen.connections.note(connections);
+    }
+
+    fn moved(&self) -> Vec<Moved> {
+        self.ask(Question::Moved)
+    }
+
+    /// What all workers answer.
+    fn ask<T>(&self, question: impl Fn(Sender<Vec<T>>) -> Question) -> Vec<T> {
+        let (to, answers) = mpsc::channel();
+        for inbox in &self.workers {
+            inbox.put(Message::Asked(question(to.clone())));
+        }
+        drop(to);
+        let until = Instant::now() + PATIENCE;
+        let mut all = Vec::new();
+        for _ in &self.workers {
+            let left = until.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left) {
+                Ok(some) => all.extend(some),
+                Err(_) => break,
+            }
+        }
+        all
+    }
+}
+
+fn name(running: &Running) -> String {
+    running.relay.entrance.place.to_string()
+}
+
+fn relay_status(running: &Running, seen: &Seen) -> RelayStatus {
+    let figures = &running.figures;
+    let ends = figures.ends();
+    let [accepted, turned_away] = figures.entries();
+    let answer = running.health.answer(Instant::now());
+    let targets = running.targets.iter().zip(answer);
+    let name = name(running);
+    RelayStatus {
+        targets: targets
+            .map(|(target, answers)| TargetStatus {
+                target: target.to_string(),
+                answers,
+            })
+            .collect(),
+        accepted,
+        turned_away,
+        connections: accepted.saturating_sub(ends.iter().sum()),
+        ends: EndKind::ALL
+            .iter()
+            .zip(ends)
+            .map(|((_, name), count)| ((*name).to_owned(), count))
+            .collect(),
+        bytes: figures.bytes(),
+        retransmissions: figures.retransmissions(),
+        rates: seen.relays.rates(&name),
+        relay: name,
+    }
+}

@@ -1,0 +1,335 @@
+//! Everything at once, for ten seconds or for as many as `LONGHAUL_SOAK_SECONDS` says
+//! (`make soak`): bytes of many connections in, the same bytes out, while clients and servers
+//! reset, stand still, and the relay is reloaded, stopped for a moment and succeeded. Nothing is
+//! left behind.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::tree::write_file;
+use testkit::{Seed, port};
+
+use crate::tls::certificates;
+use crate::world::{Relay, SOON, bounded, server};
+
+const CLIENTS: usize = 8;
+/// What is asked of the server: seed, bytes each way, and where it breaks if it does.
+const REQUEST: usize = 32;
+const MOST: u64 = 2 << 20;
+
+#[derive(Clone, Copy)]
+struct Asked {
+    seed: u64,
+    up: u64,
+    down: u64,
+    /// The server resets behind so many bytes of its own; not if it is more than there are.
+    breaks: u64,
+}
+
+impl Asked {
+    fn bytes(self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
+        for (to, from) in bytes
+            .chunks_mut(8)
+            .zip([self.seed, self.up, self.down, self.breaks])
+        {
+            to.copy_from_slice(&from.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn of(bytes: &[u8; REQUEST]) -> Self {
+        let mut numbers = bytes
+            .chunks(8)
+            .map(|part| u64::from_be_bytes(part.try_into().unwrap()));
+        let mut next = || numbers.next().unwrap();
+        Self {
+            seed: next(),
+            up: next(),
+            down: next(),
+            breaks: next(),
+        }
+    }
+
+    fn upload(self) -> Vec<u8> {
+        Seed::new(self.seed).bytes(self.up as usize)
+    }
+
+    fn download(self) -> Vec<u8> {
+        Seed::new(!self.seed).bytes(self.down as usize)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    whole: AtomicU64,
+    broken: AtomicU64,
+    /// Bytes that were not those that were sent, and ends where there was more.
+    wrong: AtomicU64,
+}
+
+fn count(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+fn reset(stream: &TcpStream) {
+    socket2::SockRef::from(stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+}
+
+/// Reads to the end, with pauses; what came, and whether it ended or broke.
+fn read_slowly(stream: &mut TcpStream, seed: &mut Seed) -> (Vec<u8>, io::Result<()>) {
+    let mut all = Vec::new();
+    let mut part = vec![0; 1 + seed.below(64 << 10) as usize];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return (all, Ok(())),
+            Ok(n) => all.extend_from_slice(&part[..n]),
+            Err(e) => return (all, Err(e)),
+        }
+        if seed.below(200) == 0 {
+            thread::sleep(Duration::from_millis(seed.below(50)));
+        }
+    }
+}
+
+/// Whether what came is what was sent: all of it, or a beginning of it and then no end of file.
+fn is_right(came: &[u8], ended: &io::Result<()>, sent: &[u8]) -> bool {
+    match ended {
+        Ok(()) => came == sent,
+        Err(_) => sent.starts_with(came),
+    }
+}
+
+fn serve(mut stream: TcpStream, counts: &Counts) {
+    let mut request = [0; REQUEST];
+    if stream.read_exact(&mut request).is_err() {
+        return;
+    }
+    let asked = Asked::of(&request);
+    let mut seed = Seed::new(asked.seed ^ 1);
+    let sends = stream.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut sends, download) = (sends, asked.download());
+            let breaks = usize::try_from(asked.breaks).unwrap_or(usize::MAX);
+            let sent = sends.write_all(&download[..breaks.min(download.len())]);
+            match breaks <= download.len() {
+                true => {
+                    reset(&sends);
+                    drop(sends.shutdown(Shutdown::Both));
+                }
+                false => drop(sent.and_then(|()| sends.shutdown(Shutdown::Write))),
+            }
+        });
+        let (came, ended) = read_slowly(&mut stream, &mut seed);
+        let breaks = asked.breaks <= asked.down;
+        if !breaks && !is_right(&came, &ended, &asked.upload()) {
+            count(&counts.wrong);
+        }
+    });
+}
+
+/// One connection; how it went is counted.
+fn use_once(port: u16, seed: &mut Seed, counts: &Counts) {
+    let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else {
+        // An entrance that comes and goes.
+        return;
+    };
+    let mut stream = bounded(stream);
+    let (up, down) = (seed.below(MOST), seed.below(MOST));
+    let one_in_four = |seed: &mut Seed, most: u64| match seed.below(4) {
+        0 => seed.below(most + 1),
+        _ => u64::MAX,
+    };
+    let asked = Asked {
+        seed: seed.below(1 << 40),
+        up,
+        down,
+        breaks: one_in_four(seed, down),
+    };
+    let gives_up = one_in_four(seed, up);
+    let sends = stream.try_clone().unwrap();
+    let result = thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut sends, upload) = (sends, asked.upload());
+            let gives_up = usize::try_from(gives_up).unwrap_or(usize::MAX);
+            let begun = sends.write_all(&asked.bytes());
+            let sent = begun.and_then(|()| sends.write_all(&upload[..gives_up.min(upload.len())]));
+            match gives_up < upload.len() {
+                true => reset(&sends),
+                false => drop(sent.and_then(|()| sends.shutdown(Shutdown::Write))),
+            }
+            // Whoever reads is woken, and the last descriptor that is closed resets.
+            if gives_up < upload.len() {
+                drop(sends.shutdown(Shutdown::Read));
+            }
+        });
+        read_slowly(&mut stream, seed)
+    });
+    let (came, ended) = result;
+    if gives_up < up {
+        // Its own end, not the relay's.
+        count(&counts.broken);
+        return;
+    }
+    if !is_right(&came, &ended, &asked.download()) {
+        count(&counts.wrong);
+    }
+    count(match ended {
+        Ok(()) => &counts.whole,
+        Err(_) => &counts.broken,
+    });
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// In KiB.
+fn memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn bytes_in_are_bytes_out_whatever_happens() {
+    let Some(made) = certificates() else {
+        return;
+    };
+    let seconds = std::env::var("LONGHAUL_SOAK_SECONDS").ok();
+    let seconds: u64 = seconds.map_or(10, |text| text.parse().expect("a number"));
+    let listener = server();
+    let to = listener.local_addr().unwrap();
+    let [plain, small, tls, sometimes] = [(); 4].map(|()| port::free());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("relay.toml");
+    let handover = folder.path().join("handover");
+    let (key, cert) = (made.path("server.key"), made.path("server.pem"));
+    let text = |nth: u64| {
+        let row = |at: String, more: &str| {
+            format!("[[relay]]\nlisten = \"127.0.0.1:{at}\"\ntargets = \"{to}\"\n{more}\n")
+        };
+        let buffers = ["", "sockopt = \"buffsize:64k\""][nth as usize % 2];
+        let mut text = format!("handover = \"{}\"\n", handover.display());
+        text += &row(plain.to_string(), buffers);
+        text += &row(small.to_string(), &format!("buffer = {}", 512 + nth % 7));
+        let files = format!("key = \"{key}\"\ncert = \"{cert}\"");
+        text += &row(format!("{tls}/tls"), &files);
+        if nth % 3 != 1 {
+            text += &row(sometimes.to_string(), "");
+        }
+        text
+    };
+    write_file(&config, text(0).as_bytes());
+    let words = ["--config".to_owned(), config.display().to_string()];
+    let words = words.each_ref().map(String::as_str);
+    let mut relay = Relay::start(&[&words[..], &["-q"]].concat());
+    let there = format!("localhost:{tls}/tls");
+    let encrypts = Relay::start(&["127.0.0.1:0", &there, "--ca", &made.path("ca.pem"), "-q"]);
+    let ports = [plain, small, encrypts.address().port(), sometimes];
+
+    let (counts, over, served) = (
+        Counts::default(),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
+    let mut seed = Seed::new(8);
+    let mut predecessors = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| accept_all(&listener, &counts, &served));
+        let clients: Vec<_> = (0..CLIENTS as u64)
+            .map(|nth| {
+                let (counts, over) = (&counts, &over);
+                scope.spawn(move || {
+                    let mut seed = Seed::new(100 + nth);
+                    while !over.load(Ordering::Relaxed) {
+                        use_once(ports[seed.below(4) as usize], &mut seed, counts);
+                    }
+                })
+            })
+            .collect();
+        let begun = Instant::now();
+        let mut settled = None;
+        let mut nth = 0;
+        while begun.elapsed() < Duration::from_secs(seconds) {
+            thread::sleep(Duration::from_millis(50 + seed.below(300)));
+            nth += 1;
+            match seed.below(8) {
+                0 => {
+                    relay.signal(Signal::STOP);
+                    thread::sleep(Duration::from_millis(seed.below(300)));
+                    relay.signal(Signal::CONT);
+                }
+                1 if nth % 4 == 0 => {
+                    let next = Relay::start(&[&words[..], &["-q"]].concat());
+                    predecessors.push(std::mem::replace(&mut relay, next));
+                    settled = None;
+                }
+                _ => {
+                    write_file(&config, text(nth).as_bytes());
+                    relay.signal(Signal::HUP);
+                }
+            }
+            predecessors.retain_mut(Relay::is_there);
+            if settled.is_none() && begun.elapsed() > Duration::from_secs(seconds / 3) {
+                settled = Some((relay.pid(), memory(relay.pid()), memory(encrypts.pid())));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().expect("a client");
+        }
+        served.store(true, Ordering::Relaxed);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let until = Instant::now() + SOON;
+        for relay in [&relay, &encrypts] {
+            // What is left is what it began with, and pipes of its pools.
+            while descriptors(relay.pid()) > 64 + 64 * cores {
+                let there = descriptors(relay.pid());
+                assert!(Instant::now() < until, "{there} descriptors are left");
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        if let Some((pid, before, before_tls)) = settled.filter(|(pid, ..)| *pid == relay.pid()) {
+            for (now, before) in [(memory(pid), before), (memory(encrypts.pid()), before_tls)] {
+                assert!(now < before + (24 << 10), "{before} KiB became {now}");
+            }
+        }
+    });
+    for mut old in predecessors {
+        assert_eq!(old.ends(), Some(0));
+    }
+    relay.signal(Signal::TERM);
+    assert_eq!(relay.ends(), Some(0));
+    let [whole, broken, wrong] =
+        [&counts.whole, &counts.broken, &counts.wrong].map(|n| n.load(Ordering::Relaxed));
+    eprintln!("{whole} connections whole, {broken} broken on purpose, {wrong} wrong");
+    assert_eq!(wrong, 0);
+    assert!(whole > 5 && broken > 0, "{whole} whole, {broken} broken");
+}
+
+fn accept_all(listener: &TcpListener, counts: &Counts, over: &AtomicBool) {
+    listener.set_nonblocking(true).unwrap();
+    thread::scope(|scope| {
+        while !over.load(Ordering::Relaxed) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).unwrap();
+                    scope.spawn(move || serve(bounded(stream), counts));
+                }
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+}
