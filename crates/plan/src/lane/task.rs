@@ -25,7 +25,7 @@ enum Machine {
     List(List),
     Tree(ListTree),
     HardLink(HardLink),
-    Single(Single),
+    Single(Box<Single>),
 }
 
 /// Whether a job goes on.
@@ -108,7 +108,7 @@ impl Task {
             JobKind::MakeHardLink { path, of } => {
                 Machine::HardLink(HardLink::new(id, path.0, of.0))
             }
-            kind => Machine::Single(Single::new(id, kind)),
+            kind => Machine::Single(Box::new(Single::new(id, kind))),
         };
         Self { job, machine }
     }
