@@ -75,6 +75,10 @@ fn main() -> ExitCode {
         for seen in seen {
             match seen {
                 Seen::Reset(took) => longest = longest.max(took),
+                Seen::Other(kind) => {
+                    println!("time {time}: {kind}");
+                    wrong += 1;
+                }
                 seen => {
                     println!("time {time}: {seen:?}");
                     wrong += 1;

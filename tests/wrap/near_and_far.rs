@@ -17,7 +17,7 @@ fn copied(lab: &[&str], wrap: &[&str]) -> Option<serde_json::Value> {
     }
     let wrapping = Wrapping::new();
     let file = wrapping.folder.path().join("file");
-    std::fs::write(&file, vec![b'x'; 6_000_000]).unwrap();
+    std::fs::write(&file, vec![b'x'; 6_000_000]).expect("the file");
     let (report, _) = wrapping.report();
     let longhaul = longhaul().display().to_string();
     let words = |words: &[&str]| words.join(" ");

@@ -2,6 +2,7 @@
 //! go with the measurement.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
@@ -93,32 +94,27 @@ impl Files {
     /// # Errors
     /// The user's file cannot be read; one sentence.
     pub(super) fn piece(&mut self, kind: Data, file: Option<&Path>) -> Result<&[u8], String> {
-        let pieces = &mut self.pieces;
-        if !pieces.contains_key(&kind) {
-            let piece = match (kind, file) {
-                (Data::Text, _) => data::text(),
-                (Data::Gzipped, _) => data::gzipped(),
-                (Data::File, Some(file)) => {
-                    let named = |error| format!("{}: {error}", file.display());
-                    data::of_file(file).map_err(named)?
-                }
-                (Data::Random | Data::File, _) => data::random(),
-            };
-            pieces.insert(kind, piece);
-        }
-        Ok(pieces.get(&kind).map_or(&[], Vec::as_slice))
+        let place = match self.pieces.entry(kind) {
+            Entry::Occupied(made) => return Ok(made.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let piece = match (kind, file) {
+            (Data::Text, _) => data::text(),
+            (Data::Gzipped, _) => data::gzipped(),
+            (Data::File, Some(file)) => {
+                let named = |error| format!("{}: {error}", file.display());
+                data::of_file(file).map_err(named)?
+            }
+            (Data::Random | Data::File, _) => data::random(),
+        };
+        Ok(place.insert(piece))
     }
 
     /// A file of that kind, place and size, which is made or changed where it is another's.
     ///
     /// # Errors
     /// There is no room for it, or another reason; one sentence.
-    pub(super) fn source(
-        &mut self,
-        kind: Data,
-        place: Place,
-        size: u64,
-    ) -> Result<PathBuf, String> {
+    pub(super) fn source(&self, kind: Data, place: Place, size: u64) -> Result<PathBuf, String> {
         let path = self.folder(place).join(kind.name());
         let piece = self.pieces.get(&kind).map_or(&[][..], Vec::as_slice);
         let named = |error: io::Error| format!("{}: {error}", path.display());

@@ -7,7 +7,8 @@ use measure::bench::{self, Bench};
 use transfer::bench::primitives;
 use transfer::cancel::Cancel;
 use transfer::config::LocalUser;
-use transfer::memory::processor::{self, Processor, Processors};
+use transfer::memory::Memories;
+use transfer::memory::processor::{self, Processor};
 
 use super::machine;
 use super::watch::Watch;
@@ -113,8 +114,8 @@ fn keep(bench: &Bench, console: &Console) {
     };
     let user = LocalUser::current();
     if bench.partial.is_none()
-        && let Some(processors) = Processors::of_user(user.home.as_deref())
-        && let Err(error) = processors.store(&processor::model(), &processor)
+        && let Some(memories) = Memories::of_user(user.home.as_deref())
+        && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
         console.warning(&format!(
             "what was measured can't be kept for copies: {error}"
