@@ -23,6 +23,7 @@ mod listening;
 mod listening_memory;
 mod load;
 mod lying_server;
+mod metadata;
 mod operating;
 mod output;
 mod programs;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use plan::Pack;
+use plan::{Pack, Told};
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
@@ -187,7 +187,22 @@ impl Hosts {
                 (None, Some(When::Auto) | None) => Pack::Auto,
             },
             ledger: self.ledger.clone(),
+            told: Told::default()
+                .with(Told::NANOSECONDS, self.keeps_times())
+                .with(Told::LINKS, self.flags.hard_links),
             ..SessionOptions::default()
+        }
+    }
+
+    fn keeps_times(&self) -> bool {
+        self.flags.preserve || self.flags.archive || self.flags.acls
+    }
+
+    /// Where more is wanted than SFTP carries, a longhaul is asked for whatever is copied.
+    fn far_use(&self) -> FarUse {
+        match self.flags.far {
+            FarUse::Auto if self.flags.wants_longhaul() => FarUse::Wanted,
+            far => far,
         }
     }
 
@@ -294,7 +309,7 @@ impl Hosts {
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
-            far: self.flags.far,
+            far: self.far_use(),
             beside: None,
             look: self.look(destination, &user),
             // What yields is one connection, whose queue is seen at this end.

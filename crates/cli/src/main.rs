@@ -120,6 +120,7 @@ impl World {
     fn look() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
+            is_root: rustix::process::geteuid().is_root(),
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
             no_color: set("NO_COLOR"),

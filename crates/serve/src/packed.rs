@@ -1,7 +1,5 @@
 //! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul.
 
-use std::fs::File;
-
 use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
@@ -26,19 +24,6 @@ const LEAST_HOLE: usize = 64 << 10;
 
 fn is_hole(bytes: &[u8]) -> bool {
     bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
-}
-
-/// Makes a hole where the file system has any; false where it is to be written.
-#[cfg(target_os = "linux")]
-fn punch(file: &File, offset: u64, len: usize) -> bool {
-    use rustix::fs::{FallocateFlags, fallocate};
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, hole, offset, len as u64).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn punch(_: &File, _: u64, _: usize) -> bool {
-    false
 }
 
 fn no_memory() -> Refused {
@@ -85,7 +70,9 @@ impl Session<'_> {
         match bytes.split_last() {
             // The last byte gives the file its length; what others write to it at the same time
             // must not be cut off.
-            Some((0, zeros)) if is_hole(zeros) && punch(file, offset, bytes.len()) => {
+            Some((0, zeros))
+                if is_hole(zeros) && sys::punch_hole(file, offset, bytes.len() as u64) =>
+            {
                 let last = offset.saturating_add(zeros.len() as u64);
                 self.write(handle, last, [[0].as_slice()])
             }

@@ -72,6 +72,11 @@ pub(crate) struct CopyArgs {
     pub(crate) archive: bool,
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
+    pub(crate) numeric_ids: bool,
+    pub(crate) xattrs: bool,
+    pub(crate) acls: bool,
+    pub(crate) hard_links: bool,
+    pub(crate) sparse: bool,
     pub(crate) no_resume: bool,
     pub(crate) delta: Delta,
     pub(crate) verify: bool,
@@ -110,6 +115,13 @@ pub(crate) struct CopyArgs {
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
+}
+
+impl CopyArgs {
+    /// Whether more is to be kept than SFTP carries.
+    pub(crate) fn wants_longhaul(&self) -> bool {
+        self.xattrs || self.acls || self.hard_links || self.sparse
+    }
 }
 
 /// The flags of `longhaul lab`, and its command.

@@ -5,6 +5,7 @@ mod bench;
 mod connection;
 mod copying;
 mod dial;
+mod keeping;
 mod lab;
 mod operating;
 mod output;
@@ -21,9 +22,15 @@ use crate::flags::low::{
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
-    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
-        .into_iter()
-        .flatten()
+    [
+        copying::ROWS,
+        keeping::ROWS,
+        connection::ROWS,
+        output::ROWS,
+        refused::ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.

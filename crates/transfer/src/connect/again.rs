@@ -70,7 +70,7 @@ fn direct(
     around: &Surroundings,
     first: &Arc<OnceLock<Facts>>,
 ) -> Option<Arc<Direct>> {
-    let wanted = matches!(around.far, FarUse::Auto | FarUse::Direct);
+    let wanted = matches!(around.far, FarUse::Auto | FarUse::Wanted | FarUse::Direct);
     let encrypts = around.renounced == Renounced::Nothing;
     if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
         return None;

@@ -5,10 +5,12 @@ use std::time::Duration;
 use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
+use super::exact::{Can, NotKept};
 use super::file::{FileId, FileTask, Role};
+use super::hard_links::HardLinks;
 use super::keep::Keeper;
 use super::links::Links;
-use super::owner::SpecialBits;
+use super::owner::Owners;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
@@ -80,12 +82,15 @@ pub(super) enum Purpose {
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
-    /// May be refused without failing anything.
-    Owner(Name, Option<SpecialBits>),
+    MakeHardLink(Held),
+    /// What a file has of extended attributes, or a directory.
+    FileXattrs(FileId),
+    DirXattrs(DirKey),
+    /// What owners are called at the source, and which numbers those have at the target.
+    OwnerNames,
+    OwnerIds,
     /// A file is read back to be compared.
     Check(FileId),
-    /// The bits that a change of owner takes away.
-    SpecialBits(Name),
     /// What names the start of the target's kernel, into this file.
     Boot(std::path::PathBuf),
     /// The same after it was connected to again.
@@ -132,8 +137,11 @@ pub(super) struct Engine<'a> {
     /// Bytes that relays may hold for the files under way.
     pub(super) relayed: u64,
     pub(super) keeper: Keeper,
-    /// Owners were refused once: not tried again.
-    pub(super) owners_refused: bool,
+    pub(super) owners: Owners,
+    pub(super) hard_links: HardLinks,
+    /// What the far ends can do that stock servers cannot.
+    pub(super) can: Can,
+    pub(super) not_kept: NotKept,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
     /// Why the run ends early.
@@ -171,7 +179,10 @@ impl<'a> Engine<'a> {
             roots: VecDeque::new(),
             relayed: 0,
             keeper: Keeper::default(),
-            owners_refused: false,
+            owners: Owners::default(),
+            hard_links: HardLinks::default(),
+            can: Can::default(),
+            not_kept: NotKept::default(),
             summary: Summary::default(),
             verify: Verify::new(options, connect.ledger()),
             lost: None,
@@ -207,6 +218,7 @@ impl<'a> Engine<'a> {
         self.end(End::Source);
         self.end(End::Target);
         self.end_manifest();
+        self.tell_not_kept();
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
@@ -271,7 +283,8 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        let busy = self.jobs.len() + self.tree.held() + self.keeper.waiting();
+        let waiting = self.keeper.waiting() + self.hard_links.waiting();
+        let busy = self.jobs.len() + self.tree.held() + waiting;
         busy < WINDOW && self.relay_has_room() && self.verify.has_room()
     }
 
@@ -380,7 +393,7 @@ impl<'a> Engine<'a> {
         self.tell(Event::Warning { path, message });
     }
 
-    fn check_cancel(&mut self) {
+    pub(super) fn check_cancel(&mut self) {
         if !self.cancel.is_cancelled() || self.cancelled {
             return;
         }
@@ -399,6 +412,8 @@ impl<'a> Engine<'a> {
         self.walks.clear();
         self.tree.drop_held();
         self.places.clear();
+        self.owners.drop_waiting();
+        self.hard_links.forget();
         self.keeper.drop_waiting();
         self.stop_verifying();
     }
@@ -428,12 +443,19 @@ impl<'a> Engine<'a> {
             self.start_written();
             batch = self.take_events();
         }
+        self.handle(batch);
+        true
+    }
+
+    pub(super) fn handle(&mut self, batch: Vec<(End, Option<SessionEvent>)>) {
         for (end, event) in batch {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
                 Some(SessionEvent::Rejoined) => self.on_rejoined(end),
+                // Whoever waits for it looks by itself.
+                Some(SessionEvent::Settled) => {}
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
@@ -443,10 +465,9 @@ impl<'a> Engine<'a> {
                 None => self.on_lost(end, "the session ended unexpectedly".to_owned()),
             }
         }
-        true
     }
 
-    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
+    pub(super) fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
         let mut batch = Vec::new();
         for end in [End::Source, End::Target] {
             let Some(side) = self.side(end).filter(|side| !side.lost) else {

@@ -190,7 +190,9 @@ impl State {
         let writes = front.is_some_and(|r| {
             matches!(
                 r,
-                DiskRequest::Write { .. } | DiskRequest::WritePacked { .. }
+                DiskRequest::Write { .. }
+                    | DiskRequest::WritePacked { .. }
+                    | DiskRequest::Skip { .. }
             )
         });
         if slot.alone || ((!shared || writes) && slot.side_by_side > 0) {
@@ -395,6 +397,7 @@ fn shares(request: &DiskRequest) -> bool {
             | DiskRequest::ReadPacked { .. }
             | DiskRequest::WritePacked { .. }
             | DiskRequest::Write { .. }
+            | DiskRequest::Skip { .. }
             | DiskRequest::SyncTarget { .. }
     )
 }

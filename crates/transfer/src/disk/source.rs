@@ -12,6 +12,7 @@ use rustix::fs::fstatfs;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
+use sftp::Link;
 use wire::Block;
 
 use super::target::mtime;
@@ -34,6 +35,8 @@ pub(crate) struct Source {
     cold: AtomicBool,
     /// It is known to be on a file system that is memory.
     in_memory: bool,
+    /// It has holes, which are told.
+    sparse: bool,
 }
 
 /// TMPFS_MAGIC of linux/magic.h, the type of a tmpfs for statfs(2). It has no RWF_NOWAIT and
@@ -62,6 +65,7 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         summed: AtomicBool::new(false),
         cold: AtomicBool::new(false),
         in_memory: false,
+        sparse: false,
     };
     Ok((source, meta))
 }
@@ -98,7 +102,7 @@ impl Source {
     /// The same where all of it is in memory: fills `block` with `len` bytes, or leaves it as it
     /// was and says false.
     pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut Block) -> bool {
-        if self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
+        if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }
         let slices = block.grow(len).into_iter();
@@ -137,6 +141,33 @@ impl Source {
     /// Whether it is compared as a whole.
     pub(super) fn is_summed(&self) -> bool {
         self.summed.load(Ordering::Relaxed)
+    }
+
+    /// Holes are told, if there are any.
+    pub(crate) fn tell_holes(&mut self) {
+        self.sparse = self.file.metadata().is_ok_and(|meta| is_sparse(&meta));
+    }
+
+    /// How long the hole at `offset` is.
+    pub(crate) fn hole(&self, offset: u64) -> io::Result<Option<u64>> {
+        if !self.sparse {
+            return Ok(None);
+        }
+        let size = self.file.metadata()?.len();
+        let data = sys::next_data(&self.file, offset)?.unwrap_or(size);
+        Ok(data.checked_sub(offset).filter(|len| *len > 0))
+    }
+
+    /// How much of the `len` bytes at `offset`, where there are data, lies in front of a hole.
+    pub(crate) fn before_hole(&self, offset: u64, len: usize) -> io::Result<usize> {
+        match self.sparse {
+            false => Ok(len),
+            true => {
+                let hole = sys::next_hole(&self.file, offset)?;
+                let data = hole.map_or(u64::MAX, |hole| hole.saturating_sub(offset));
+                Ok(len.min(usize::try_from(data).unwrap_or(len)))
+            }
+        }
     }
 
     /// There is more to read than the first block: lets the kernel read further ahead, and looks
@@ -205,6 +236,18 @@ fn read_full(
     Ok(done)
 }
 
+/// What st_blocks of stat(2) counts.
+const STAT_BLOCK: u64 = 512;
+
+fn is_sparse(meta: &Metadata) -> bool {
+    meta.blocks() * STAT_BLOCK < meta.len()
+}
+
+/// Whether the file at `path` has holes.
+pub(crate) fn has_holes(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| is_sparse(&meta))
+}
+
 /// What makes it the same file as before.
 pub(crate) fn identity(meta: &Metadata) -> SourceId {
     SourceId {
@@ -215,13 +258,21 @@ pub(crate) fn identity(meta: &Metadata) -> SourceId {
     }
 }
 
-/// What SFTP can carry of a file's metadata. Times outside of its 32 bits are cut to them.
+/// What SFTP, and the extensions of ours, can carry of a file's metadata. Times outside
+/// of its 32 bits are cut to them.
 pub(crate) fn attributes(meta: &Metadata) -> Attributes {
+    let part = |t: i64| u32::try_from(t).unwrap_or(0);
     let seconds = |t: i64| u32::try_from(t.max(0)).unwrap_or(u32::MAX);
     Attributes {
         size: Some(meta.len()),
         mode: Some(meta.mode()),
         owner: Some((meta.uid(), meta.gid())),
         times: Some((seconds(meta.atime()), seconds(meta.mtime()))),
+        nanoseconds: Some((part(meta.atime_nsec()), part(meta.mtime_nsec()))),
+        link: (meta.is_file() && meta.nlink() > 1).then(|| Link {
+            device: meta.dev(),
+            inode: meta.ino(),
+            names: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+        }),
     }
 }

@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, Keep};
+use plan::{Attributes, Beyond, Keep};
 use rustix::fs::{
     Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
 
+use super::metadata::{self, NotKept};
 use super::source::IOV_MAX;
-use super::temp_name;
+use super::{holes, temp_name};
 use crate::sums::FileSums;
 
 /// Permissions of what is not all there yet.
@@ -35,6 +36,10 @@ pub(crate) struct Target {
     incomplete: AtomicBool,
     /// Of what is written, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// Blocks of zeros become holes.
+    sparse: bool,
+    /// What is not written of it reads as zeros.
+    fresh: bool,
 }
 
 #[derive(Debug)]
@@ -76,12 +81,13 @@ struct Stream {
 }
 
 /// How a target is finished; as [`plan::DiskRequest::FinishTarget`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) size: u64,
     pub(crate) attributes: Attributes,
     pub(crate) preserve: bool,
     pub(crate) fsync: bool,
+    pub(crate) beyond: Beyond,
 }
 
 /// Creates the temporary for `target`, or opens it in place; as
@@ -226,12 +232,15 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 
 impl Target {
     fn new(file: File, form: Form) -> Self {
+        let fresh = matches!(form, Form::Temporary(_) | Form::InPlace { created: true });
         Self {
             file,
             form,
             end: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),
             sums: None,
+            sparse: false,
+            fresh,
         }
     }
 
@@ -246,7 +255,8 @@ impl Target {
             renamed: false,
             stays: AtomicBool::new(true),
         };
-        let adopted = Self::new(file, Form::Temporary(temporary));
+        let mut adopted = Self::new(file, Form::Temporary(temporary));
+        adopted.fresh = false;
         adopted.end.store(end, Ordering::Relaxed);
         adopted
     }
@@ -284,10 +294,18 @@ impl Target {
         if let Form::Stream(_) = &self.form {
             return (&self.file).write_all(bytes);
         }
+        if self.sparse {
+            return self.write_sparse(offset, &[Bytes::copy_from_slice(bytes)]);
+        }
         write_full(&self.file, &mut [IoSlice::new(bytes)], offset)?;
         self.end
             .fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Blocks of zeros become holes from now on.
+    pub(crate) fn keep_sparse(&mut self) {
+        self.sparse = true;
     }
 
     /// Writes `pieces` at `offset`; returns the bytes written.
@@ -313,6 +331,8 @@ impl Target {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             stream.early.insert(offset, pieces);
             stream.drain(&self.file)?;
+        } else if self.sparse {
+            self.write_sparse(offset, &pieces)?;
         } else {
             let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
             write_full(&self.file, &mut slices, offset)?;
@@ -321,21 +341,65 @@ impl Target {
         Ok(len)
     }
 
-    /// Sets size, mode and times, syncs when asked, closes, renames to the final name.
-    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<()> {
-        if let Form::Stream(_) = self.form {
+    /// Writes what is not zeros.
+    fn write_sparse(&self, offset: u64, pieces: &[Bytes]) -> io::Result<()> {
+        let whole = match pieces {
+            [piece] => piece.clone(),
+            pieces => Bytes::from(pieces.concat()),
+        };
+        for (at, len, zeros) in holes::runs(offset, &whole) {
+            let place = offset + at as u64;
+            if zeros {
+                self.skip(place, len as u64)?;
+            } else {
+                write_full(&self.file, &mut [IoSlice::new(&whole[at..at + len])], place)?;
+                self.end.fetch_max(place + len as u64, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// There are `len` zeros at `offset`, the next bytes in order where that matters.
+    pub(crate) fn skip(&self, offset: u64, len: u64) -> io::Result<()> {
+        let seekable = self.is_seekable();
+        if seekable && (self.fresh || sys::punch_hole(&self.file, offset, len)) {
             return Ok(());
+        }
+        let written = match seekable {
+            true => {
+                let zeros = holes::zeros(len);
+                let mut slices: Vec<IoSlice<'_>> = zeros.iter().map(|p| IoSlice::new(p)).collect();
+                let written = write_full(&self.file, &mut slices, offset);
+                self.end.fetch_max(offset + len, Ordering::Relaxed);
+                written
+            }
+            false => self.write_pieces(offset, holes::zeros(len)).map(drop),
+        };
+        if written.is_err() {
+            self.spoil();
+        }
+        written
+    }
+
+    /// Sets size, owner, extended attributes, mode, access control lists and times, syncs when
+    /// asked, closes, renames to the final name. Returns what could not be kept.
+    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<NotKept> {
+        let mut not_kept = NotKept::new();
+        if let Form::Stream(_) = self.form {
+            return Ok(not_kept);
         }
         // The finish may have been asked for before the write was known to fail.
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other("not all of it could be written"));
         }
         self.set_size(finish.size)?;
+        metadata::before_mode(&self.file, &finish.beyond, &mut not_kept);
         self.set_mode(&finish)?;
+        metadata::behind_mode(&self.file, &finish.beyond, &mut not_kept);
         if finish.preserve
-            && let Some((accessed, modified)) = finish.attributes.times
+            && let Some(times) = timestamps(&finish.attributes)
         {
-            futimens(&self.file, &timestamps(accessed, modified))?;
+            futimens(&self.file, &times)?;
         }
         if finish.fsync {
             self.file.sync_all()?;
@@ -347,7 +411,7 @@ impl Target {
                 sync_parent(&temporary.target)?;
             }
         }
-        Ok(())
+        Ok(not_kept)
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
@@ -413,16 +477,18 @@ fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::R
     Ok(())
 }
 
-/// Access and modification time for futimens and utimensat.
-pub(crate) fn timestamps(accessed: u32, modified: u32) -> Timestamps {
-    let time = |seconds: u32| Timespec {
+/// Access and modification time for futimens and utimensat, if they are known.
+pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
+    let (accessed, modified) = attributes.times?;
+    let (accessed_part, modified_part) = attributes.nanoseconds.unwrap_or_default();
+    let time = |seconds: u32, part: u32| Timespec {
         tv_sec: i64::from(seconds),
-        tv_nsec: 0,
+        tv_nsec: part.into(),
     };
-    Timestamps {
-        last_access: time(accessed),
-        last_modification: time(modified),
-    }
+    Some(Timestamps {
+        last_access: time(accessed, accessed_part),
+        last_modification: time(modified, modified_part),
+    })
 }
 
 /// Modification time in nanoseconds since 1970.

@@ -13,6 +13,7 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
         },
         preserve,
         fsync: false,
+        beyond: Beyond::default(),
     }
 }
 

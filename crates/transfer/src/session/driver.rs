@@ -22,7 +22,7 @@ use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
-use super::{Bell, ChannelId, Command, Ended, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, ChannelId, Command, Ended, FarKnown, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 
 /// Why a lane is closed at this end.
@@ -44,6 +44,7 @@ pub(super) struct Ends {
     pub(super) events: Sender<SessionEvent>,
     pub(super) bell: Arc<Bell>,
     pub(super) server: Arc<OnceLock<ServerInfo>>,
+    pub(super) far: Arc<FarKnown>,
 }
 
 /// The loop of a session: moves bytes between links and lanes, requests between lanes and disk,
@@ -255,6 +256,7 @@ impl Driver {
         self.drain_lanes(now);
         self.take_over(now);
         self.drain_asked(now);
+        self.tell_settled();
         // What is given out now is begun in the next turn, which nothing else may announce.
         more |= self.obey(now);
         self.close_what_is_free(now);

@@ -200,6 +200,7 @@ impl Driver {
         config.openssh = peer.openssh;
         config.ours = served || straight;
         config.pack = self.options.pack;
+        config.told = self.options.told;
         config.slow = slow;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();

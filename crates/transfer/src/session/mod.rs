@@ -33,7 +33,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack};
+use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack, Told};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -76,6 +76,8 @@ pub struct SessionOptions {
     pub pack: Pack,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
+    /// What a longhaul at the far end is to tell of files beside what SFTP does.
+    pub told: Told,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -102,6 +104,7 @@ impl Default for SessionOptions {
             background: false,
             pack: Pack::default(),
             ledger: None,
+            told: Told::default(),
         }
     }
 }
@@ -118,6 +121,8 @@ pub enum SessionEvent {
     /// Connected again after all connections were lost or had fallen silent: what comes now comes
     /// over another one, perhaps from a machine that has started anew.
     Rejoined,
+    /// It is known what serves at the far end ([`Session::far_info`]).
+    Settled,
     /// A line from the other side for the user, not escaped.
     Says(String),
     /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
@@ -165,7 +170,16 @@ pub struct Session {
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
+    far: Arc<FarKnown>,
     thread: Option<JoinHandle<Ended>>,
+}
+
+/// What serves at the far end, once that is known.
+#[derive(Debug, Default)]
+pub(super) struct FarKnown {
+    /// A longhaul.
+    pub(super) ours: OnceLock<ServerInfo>,
+    pub(super) settled: AtomicBool,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
@@ -197,7 +211,9 @@ impl Session {
         let (commands, orders) = unbounded();
         let (tell, events) = unbounded();
         let server = Arc::new(OnceLock::new());
+        let far = Arc::new(FarKnown::default());
         let ends = driver::Ends {
+            far: Arc::clone(&far),
             commands: orders,
             orders: commands.clone(),
             events: tell,
@@ -214,6 +230,7 @@ impl Session {
             events,
             bell,
             server,
+            far,
             thread: Some(thread),
         })
     }
@@ -303,6 +320,17 @@ impl Session {
     /// What the SFTP server said of itself, once it has; worth remembering for the next time.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.server.get()
+    }
+
+    /// What the server said on which new lanes are opened, a longhaul at the far end where there is
+    /// one. Does not change once [`Session::is_settled`], unless a longhaul is asked for later.
+    pub(crate) fn far_info(&self) -> Option<&ServerInfo> {
+        self.far.ours.get().or_else(|| self.server.get())
+    }
+
+    /// Whether it is known what serves at the far end; [`SessionEvent::Settled`] tells.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.far.settled.load(Ordering::Acquire)
     }
 
     /// Ends it, as dropping does, and tells how it went. The host's name is left to the caller.
