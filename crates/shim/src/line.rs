@@ -239,7 +239,6 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString as _;
 
     fn record(peer: &str) -> Record<'_> {
         Record {
