@@ -194,7 +194,8 @@ impl Memories {
 
     fn file(&self, host: &str, port: u16, user: &str) -> PathBuf {
         // NUL cannot be in any of them.
-        self.folder.join(file_name(&format!("{host}\0{port}\0{user}")))
+        self.folder
+            .join(file_name(&format!("{host}\0{port}\0{user}")))
     }
 }
 

@@ -185,10 +185,12 @@ impl Reading {
         value: &Spanned<DeValue<'_>>,
     ) {
         let name = flag.long.unwrap_or_default();
-        let done = given(flag, value).map_err(str::to_owned).and_then(|given| match given {
-            Some(given) => put(flag, args, given),
-            None => Ok(()),
-        });
+        let done = given(flag, value)
+            .map_err(str::to_owned)
+            .and_then(|given| match given {
+                Some(given) => put(flag, args, given),
+                None => Ok(()),
+            });
         if let Err(why) = done {
             self.wrong(&value.span(), format!("{name}: {why}"));
         }

@@ -179,10 +179,7 @@ mod tests {
             ..Findings::default()
         };
         assert_eq!(findings.rate_of("aes128-ctr"), Some(120));
-        assert_eq!(
-            findings.rate_of("chacha20-poly1305@openssh.com"),
-            Some(300)
-        );
+        assert_eq!(findings.rate_of("chacha20-poly1305@openssh.com"), Some(300));
         assert_eq!(findings.rate_of("aes256-ctr"), None);
     }
 

@@ -103,7 +103,9 @@ fn model_in(cpuinfo: &str) -> Option<String> {
     let value = |wanted: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
         let found = lines.find(|(key, _)| key.trim() == wanted);
-        found.map(|(_, value)| value.trim()).filter(|v| !v.is_empty())
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|v| !v.is_empty())
     };
     if let Some(name) = value("model name") {
         return Some(name.to_owned());
@@ -143,7 +145,8 @@ mod tests {
     fn models_are_found() {
         let x86 = "processor\t: 0\nvendor_id\t: X\nmodel\t\t: 85\nmodel name\t: A CPU @ 2 GHz\n";
         assert_eq!(model_in(x86).as_deref(), Some("A CPU @ 2 GHz"));
-        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+        let arm =
+            "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
         assert_eq!(model_in(arm).as_deref(), Some("0x41 0x3 0xd0c"));
         assert_eq!(model_in("processor\t: 0\n"), None);
     }
