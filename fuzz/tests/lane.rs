@@ -230,8 +230,8 @@ impl Run {
         let known = known.then_some(Attributes {
             size: Some(data.len() as u64),
             mode: Some(0o100_644),
-            owner: None,
             times: Some((1, 2)),
+            ..Attributes::default()
         });
         let job = self.w.get(&name, known);
         self.all.push(job);
@@ -291,6 +291,7 @@ impl Run {
                     ..Attributes::default()
                 },
                 follow: true,
+                xattrs: None,
             }),
             Op::Stat => self.other(JobKind::Stat {
                 path: path(),

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fuzz::{mutate, operate};
 use serve::{Access, Answer, Export, Server};
 use sftp::{
-    Attrs, Init, OpenFlags, Piece, PutFlags, Request, RequestId, Response, Splitter, TreeFlags,
-    frame,
+    Attrs, Init, MetadataFlags, OpenFlags, Piece, PutFlags, Request, RequestId, Response, Splitter,
+    Told, TreeFlags, frame,
 };
 use wire::Rest;
 
@@ -35,6 +35,8 @@ const HANDLES: [&[u8]; 5] = [
     b"\xff\xff\xff\xff",
     b"x",
 ];
+/// A list of one extended attribute.
+const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
 /// Holes of more than this would take long to copy.
 const LARGE: u64 = 100_000;
 
@@ -48,8 +50,10 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         owner: None,
         permissions: u.arbitrary::<bool>()?.then_some(0o700),
         times: u.arbitrary::<bool>()?.then_some((1, 2)),
+        nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
+        link: None,
     };
-    Ok(match u.int_in_range(0..=33)? {
+    Ok(match u.int_in_range(0..=38)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -130,6 +134,35 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             tree: u.int_in_range(0..=20)?,
             flags: TreeFlags(u.int_in_range(0..=3)?),
             path,
+        },
+        33 => Request::Attributes {
+            told: Told(u.int_in_range(0..=4)?),
+        },
+        34 => Request::GetXattrs {
+            path,
+            flags: MetadataFlags(u.int_in_range(0..=0x1f)?),
+        },
+        35 => {
+            let flags = MetadataFlags(u.int_in_range(0..=0x1f)?);
+            Request::SetMetadata {
+                of: match flags.contains(MetadataFlags::HANDLE) {
+                    true => handle,
+                    false => path,
+                },
+                flags,
+                attrs,
+                xattrs: u.choose(&[data, XATTRS, b"\0\0\0\0".as_slice()])?,
+            }
+        }
+        36 => Request::IdsByName {
+            users: data,
+            groups: data,
+        },
+        37 => Request::ReadSparse {
+            handle,
+            offset,
+            len: u.arbitrary()?,
+            pack: u.arbitrary()?,
         },
         _ => Request::ExpandPath { path },
     })

@@ -3,10 +3,14 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, Client, NameEntry, Names, OpenFlags, Options, Output, Piece, PutFlags, Reply, Request,
-    RequestId, Response, Splitter, StatusCode, StatusText, TreeFlags, Version, frame, printable,
+    Attrs, Client, Link, MetadataFlags, NameEntry, Names, OpenFlags, Options, Output, Piece,
+    PutFlags, Reply, Request, RequestId, Response, Splitter, StatusCode, StatusText, Told,
+    TreeFlags, Version, frame, printable,
 };
 use wire::{Field, Rest};
+
+/// A list of one extended attribute.
+const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
 
 fn requests() -> Vec<Request<'static>> {
     let attrs = Attrs {
@@ -14,6 +18,12 @@ fn requests() -> Vec<Request<'static>> {
         owner: Some((1, 2)),
         permissions: Some(0o100_644),
         times: Some((3, 4)),
+        nanoseconds: Some((5, 6)),
+        link: Some(Link {
+            device: 7,
+            inode: 8,
+            names: 9,
+        }),
     };
     let (path, handle) = (b"a/path".as_slice(), b"\0\0\0\0".as_slice());
     vec![
@@ -71,6 +81,29 @@ fn requests() -> Vec<Request<'static>> {
             data: b"all of it",
         },
         Request::GetFile { path, len: 9 },
+        Request::Attributes {
+            told: Told::NANOSECONDS,
+        },
+        Request::GetXattrs {
+            path,
+            flags: MetadataFlags::XATTRS,
+        },
+        Request::SetMetadata {
+            of: handle,
+            flags: MetadataFlags::HANDLE,
+            attrs,
+            xattrs: XATTRS,
+        },
+        Request::IdsByName {
+            users: b"\0\0\0\x01u",
+            groups: b"",
+        },
+        Request::ReadSparse {
+            handle,
+            offset: 0,
+            len: 32768,
+            pack: true,
+        },
         Request::ListTree {
             tree: 1,
             flags: TreeFlags::BEGIN,
@@ -85,6 +118,7 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
         owner: None,
         permissions: Some(0o100_644),
         times: Some((3, 4)),
+        ..Attrs::default()
     };
     let entry = NameEntry {
         filename: b"name",
@@ -125,6 +159,14 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
         },
         Response::ExtendedReply {
             body: Rest(b"\0\0\0\0\x01\0\0\0\x0aall of it!"),
+        },
+        // get-xattrs, set-metadata, and a hole.
+        Response::ExtendedReply { body: Rest(XATTRS) },
+        Response::ExtendedReply {
+            body: Rest(b"\0\0\0\x02\0\0\0\x02no"),
+        },
+        Response::ExtendedReply {
+            body: Rest(b"\0\0\0\0\0\0\0\0\0\x01\0\0"),
         },
         // list-tree: an entry, a directory, its end, and a failure.
         Response::ExtendedReply {

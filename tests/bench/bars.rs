@@ -16,6 +16,8 @@ pub(crate) enum Asked {
     Within3(f64),
     /// Files a second.
     Files(f64),
+    /// Files a second over the last half; all are of one size.
+    LastHalfFiles(f64),
     /// At most so many seconds from start to exit.
     Seconds(f64),
     /// At most so many CPU seconds per GB on our side.
@@ -29,6 +31,10 @@ pub(crate) enum Asked {
     Memory(f64),
     /// At most so many round trips.
     RoundTrips(f64),
+    /// At most so many round trips more than this tool.
+    TripsBehind(f64, &'static str),
+    /// At most 10^6 bytes of packets on the path, both ways together.
+    Wire(f64),
     /// At least so many times the figure of this tool.
     Times(f64, &'static str),
     /// At most this share of the time of this tool.
@@ -51,6 +57,19 @@ impl Asked {
                 | Self::Best
                 | Self::OfBest(_)
         )
+    }
+
+    /// The tool that it is compared with.
+    #[cfg(test)]
+    pub(crate) fn beside(self) -> Option<&'static str> {
+        match self {
+            Self::Times(_, tool)
+            | Self::ShareOfTime(_, tool)
+            | Self::ShareOfCpu(_, tool)
+            | Self::ShareOfBothCpu(_, tool)
+            | Self::TripsBehind(_, tool) => Some(tool),
+            _ => None,
+        }
     }
 
     /// What came of it for the tool `ours`.
@@ -107,6 +126,21 @@ impl Asked {
                     false,
                 )
             }
+            Self::LastHalfFiles(bar) => {
+                let files = |entry: &Entry| {
+                    entry.spread(|sample| {
+                        // As bytes of one size go by, so do files.
+                        let rate = rate_between(&sample.curve, sample.files, 0.5, 0.99);
+                        rate.map_or(f64::NAN, |rate| rate * 1e6)
+                    })
+                };
+                (
+                    "files a second over the last half".to_owned(),
+                    bar,
+                    median(ours, &files),
+                    false,
+                )
+            }
             Self::Seconds(bar) => (
                 "seconds from start to exit, at most".to_owned(),
                 bar,
@@ -158,6 +192,32 @@ impl Asked {
                     "round trips, at most".to_owned(),
                     bar,
                     median(ours, &trips),
+                    true,
+                )
+            }
+            Self::TripsBehind(bar, tool) => {
+                let trips = |entry: &Entry| scenario.trips(entry);
+                let theirs = median(scenario.entry(tool), &trips);
+                let measured = median(ours, &trips).zip(theirs).map(|(a, b)| a - b);
+                (
+                    format!("round trips more than {tool}, at most"),
+                    bar,
+                    measured,
+                    true,
+                )
+            }
+            Self::Wire(bar) => {
+                let wire = |entry: &Entry| {
+                    entry.spread(|sample| {
+                        let of = |way: &str| sample.path[format!("{way}.offered.bytes")].as_f64();
+                        let both = of("near_to_far").zip(of("far_to_near"));
+                        both.map_or(f64::NAN, |(up, down)| (up + down) / 1e6)
+                    })
+                };
+                (
+                    "MB on the path, at most".to_owned(),
+                    bar,
+                    median(ours, &wire),
                     true,
                 )
             }

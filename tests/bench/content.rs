@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use measure::Payload;
@@ -16,6 +17,9 @@ const PER_FOLDER: u64 = 500;
 pub(crate) enum Content {
     /// One file of so many bytes that do not compress.
     File(u64),
+    /// The same, of which so many places, a hundredth of it together, differ from what stands at
+    /// the target.
+    Changed { size: u64, places: u64 },
     /// So many files of one size.
     Small { files: u64, size: u64 },
     /// So many files, most of them small, a few of up to 1 MiB: 18 kB on average.
@@ -34,6 +38,10 @@ impl Content {
             // What is tiny stays what it is: its bytes are not what is measured.
             Self::File(size) if size <= 4096 => self,
             Self::File(size) => Self::File(of(size)),
+            Self::Changed { size, places } => Self::Changed {
+                size: of(size),
+                places,
+            },
             Self::Small { files, size } => Self::Small {
                 files: of(files),
                 size,
@@ -45,7 +53,20 @@ impl Content {
     }
 
     pub(crate) fn is_file(self) -> bool {
-        matches!(self, Self::File(_))
+        matches!(self, Self::File(_) | Self::Changed { .. })
+    }
+
+    /// The name of what stands at the target before, in the folder of sources.
+    pub(crate) fn old(self) -> Option<&'static str> {
+        matches!(self, Self::Changed { .. }).then_some("old")
+    }
+
+    /// Bytes of memory that its source and its copy take.
+    pub(crate) fn room(self) -> u64 {
+        let Payload { files, bytes } = self.payload();
+        // With an old form there are two of it on either side.
+        let copies = if self.old().is_some() { 4 } else { 2 };
+        (bytes + files * 8192) * copies + (256 << 20)
     }
 
     /// The name it has in its folder.
@@ -56,7 +77,7 @@ impl Content {
     fn sizes(self) -> Box<dyn Iterator<Item = u64>> {
         let repeat = |files: u64, size: u64| Box::new((0..files).map(move |_| size));
         match self {
-            Self::File(size) => repeat(1, size),
+            Self::File(size) | Self::Changed { size, .. } => repeat(1, size),
             Self::Small { files, size } => repeat(files, size),
             Self::Text { files } | Self::Noise { files } => repeat(files, 256 << 10),
             Self::Mixed { files } => {
@@ -90,6 +111,18 @@ impl Content {
             Self::Text { .. } => words(CHUNK),
             _ => Seed::new(1).bytes(CHUNK),
         };
+        if let Self::Changed { size, places } = self {
+            Self::File(size).make(folder)?;
+            let new = folder.join("file");
+            fs::copy(&new, folder.join("old"))?;
+            let file = File::options().write(true).open(new)?;
+            let other = Seed::new(5).bytes((size / places / 100) as usize);
+            for place in 0..places {
+                // Not where blocks begin.
+                file.write_all_at(&other, size / places * place + size / places / 3)?;
+            }
+            return Ok(());
+        }
         if let Self::File(size) = self {
             let mut file = File::create(folder.join("file"))?;
             let mut left = size;
@@ -245,6 +278,10 @@ mod tests {
         let [here, there] = ["here", "there"].map(|name| folder.path().join(name));
         for content in [
             Content::File(3 << 20),
+            Content::Changed {
+                size: 3 << 20,
+                places: 10,
+            },
             Content::Mixed { files: 700 },
             Content::Text { files: 3 },
         ] {
@@ -256,6 +293,11 @@ mod tests {
             let [left, right] = [&here, &there].map(|place| place.join(content.name()));
             assert_eq!(count(&left), content.payload());
             assert_eq!(difference(&left, &right), None);
+            if let Some(old) = content.old() {
+                let old = here.join(old);
+                assert_eq!(count(&old), content.payload());
+                assert!(difference(&left, &old).is_some());
+            }
             let victim = match content.is_file() {
                 true => right.clone(),
                 false => right.join("folder-0000/file-0000002.dat"),

@@ -45,11 +45,11 @@ fn run(job: &Job) -> io::Result<Sample> {
     };
     let process = server.pid.map(ServerProcess).or_else(ServerProcess::in_lab);
     if job.primed {
-        fresh(&job.target)?;
+        fresh(job)?;
         once(job, &server)?;
     }
     content::warm(&job.scratch.join("warm"), job.payload)?;
-    fresh(&job.target)?;
+    fresh(job)?;
     if let Some(process) = process {
         process.settle();
     }
@@ -108,9 +108,14 @@ fn in_lab() -> io::Result<Server> {
     })
 }
 
-fn fresh(folder: &Path) -> io::Result<()> {
-    let _ = fs::remove_dir_all(folder);
-    fs::create_dir_all(folder)
+/// The target as it is before a run.
+fn fresh(job: &Job) -> io::Result<()> {
+    let _ = fs::remove_dir_all(&job.target);
+    fs::create_dir_all(&job.target)?;
+    if let Some(old) = &job.stands {
+        fs::copy(old, job.target.join(&job.name))?;
+    }
+    Ok(())
 }
 
 struct Once {

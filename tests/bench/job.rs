@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum ServerKind {
     /// The distribution's sshd.
     Stock,
+    /// The same, with a longhaul on the PATH of its accounts.
+    BothEnds,
     /// HPN-SSH's.
     Hpn,
     /// `longhaul serve --listen`.
@@ -44,6 +46,8 @@ pub(crate) struct Job {
     pub(crate) source: PathBuf,
     /// The folder that the copy goes into; made anew for the run.
     pub(crate) target: PathBuf,
+    /// What has the copy's name there already, in an older form.
+    pub(crate) stands: Option<PathBuf>,
     /// For the client's home, its output, and what it remembers.
     pub(crate) scratch: PathBuf,
     /// The name of the file or tree in both folders.

@@ -18,7 +18,7 @@ use crate::content::Content;
 use crate::inside;
 use crate::job::{Job, ServerKind};
 use crate::report;
-use crate::scenarios::{SCENARIOS, Scenario, cases};
+use crate::scenarios::{self, Scenario, cases};
 use crate::servers::Servers;
 use crate::settings::{Preset, Settings};
 use crate::tools::{Ask, SWEEP, TOOLS, Tool, folders};
@@ -81,7 +81,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         round_trips,
         cases: cases(),
     };
-    for scenario in SCENARIOS {
+    for scenario in scenarios::all() {
         for way in scenario.ways {
             if scenario.chosen(settings, *way) {
                 race.scenarios.push(ground.scenario(scenario, *way, &tools));
@@ -131,10 +131,10 @@ fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
     rows
 }
 
-/// Where longhaul is held to a rate, it is compared with that and not with others.
+/// Where longhaul is compared with some tools only, the others have none.
 fn command_of(tool: &Tool, ask: &Ask) -> Result<Vec<String>, &'static str> {
-    if ask.alone && tool.name != "longhaul" {
-        return Err("only longhaul is held to a rate here");
+    if !ask.among.is_empty() && !ask.among.contains(&tool.name) {
+        return Err("it is not what is compared here");
     }
     tool.command(ask)
 }
@@ -236,8 +236,7 @@ impl Ground<'_> {
         self.made = None;
         let source = self.folder("source");
         let _ = fs::remove_dir_all(&source);
-        let payload = content.payload();
-        let needed = (payload.bytes + payload.files * 8192) * 2 + (256 << 20);
+        let needed = content.room();
         let room =
             rustix::fs::statvfs(self.place.path()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
         if room < needed {
@@ -282,7 +281,7 @@ impl Ground<'_> {
         fs::create_dir_all(&scratch).map_err(|error| error.to_string())?;
         let lab = !scenario.lab.is_empty();
         let (server_options, server) = if lab {
-            self.servers.in_lab(tool.server)
+            self.servers.in_lab(tool.server, scenario.sshd, &scratch)
         } else {
             let server = self.servers.on_loopback(tool.server);
             server.map(|server| (Vec::new(), Some(server)))
@@ -301,11 +300,14 @@ impl Ground<'_> {
                 result.payload
             },
             up: result.way == Way::Up,
+            stands: content.old().map(|old| self.folder("source").join(old)),
             primed: scenario.primed,
             // iperf3 runs for its ten seconds, whatever a copy is given.
             limit: match tool.server {
                 ServerKind::Iperf => result.limit_seconds.max(30.0),
-                ServerKind::Stock | ServerKind::Hpn | ServerKind::Serve => result.limit_seconds,
+                ServerKind::Stock | ServerKind::BothEnds | ServerKind::Hpn | ServerKind::Serve => {
+                    result.limit_seconds
+                }
             },
             programs: self.programs.clone(),
             output: scratch.join("sample.json"),

@@ -1,5 +1,7 @@
 //! The scenarios: path, content, ways, and what is asked of longhaul there.
 
+mod both_ends;
+
 use std::io::{self, Write};
 
 use measure::{Case, Measure, Way};
@@ -36,8 +38,10 @@ pub(crate) struct Scenario {
     pub(crate) dscp: Option<&'static str>,
     /// Flags that hold longhaul to less than it would choose.
     pub(crate) held: &'static [&'static str],
-    /// They make it slower than others on purpose, which are left out then.
-    pub(crate) alone: bool,
+    /// The tools that are compared; all that can if it names none.
+    among: &'static [&'static str],
+    /// Settings of sshd_config in the lab.
+    pub(crate) sshd: &'static [&'static str],
     /// The command ran once before on the same path, so that it may remember.
     pub(crate) primed: bool,
     pub(crate) measure: Measure,
@@ -47,6 +51,8 @@ pub(crate) struct Scenario {
     pub(crate) reference_cc: Option<&'static str>,
     /// `longhaul serve` takes part, beside sshd.
     served: bool,
+    /// A longhaul at the far end takes part, beside sshd alone.
+    both_ends: bool,
     /// `longhaul dial` takes part, beside what reaches the host by itself.
     dialed: bool,
     /// `longhaul wrap` takes part, beside what runs by itself.
@@ -72,13 +78,15 @@ const PLAIN: Scenario = Scenario {
     compress: false,
     dscp: None,
     held: &[],
-    alone: false,
+    among: &[],
+    sshd: &[],
     primed: false,
     measure: Measure::Rate,
     quick: Quick::No,
     limit: 120.0,
     reference_cc: None,
     served: false,
+    both_ends: false,
     dialed: false,
     wrapped: false,
     ours: "longhaul",
@@ -152,7 +160,11 @@ const SLOW: Scenario = Scenario {
 };
 
 /// The table.
-pub(crate) const SCENARIOS: &[Scenario] = &[
+pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
+    SCENARIOS.iter().chain(both_ends::SCENARIOS)
+}
+
+const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "transatlantic-file",
         swept: true,
@@ -456,7 +468,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         rtt: Some(0.010),
         content: Content::File(300_000_000),
         held: &["--limit", "20MB"],
-        alone: true,
+        among: &["longhaul"],
         asked: &[Asked::Within3(20.0)],
         ..PLAIN
     },
@@ -465,7 +477,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         about: "The same at 114 ms, with four connections of two channels each.",
         content: Content::File(300_000_000),
         held: &["--limit", "20MB", "--connections", "4", "--channels", "2"],
-        alone: true,
+        among: &["longhaul"],
         asked: &[Asked::Within3(20.0)],
         ..TRANSATLANTIC
     },
@@ -578,10 +590,11 @@ impl Scenario {
             compress: self.compress,
             dscp: self.dscp,
             held: self.held,
-            alone: self.alone,
+            among: self.among,
             path: !self.lab.is_empty(),
             reference_cc: self.reference_cc,
             served: self.served,
+            both_ends: self.both_ends,
             dialed: self.dialed,
             wrapped: self.wrapped,
             through: &[],
@@ -638,7 +651,7 @@ impl Scenario {
 /// Prints the table, as much of it as anybody reads.
 pub(crate) fn list() -> io::Result<()> {
     let mut out = io::stdout().lock();
-    for scenario in SCENARIOS {
+    for scenario in all() {
         let ways: Vec<String> = scenario.ways.iter().map(Way::to_string).collect();
         let path = if scenario.lab.is_empty() {
             "loopback".to_owned()
@@ -661,30 +674,27 @@ mod tests {
         for (number, _, scenarios, waits) in CASES {
             assert!(!scenarios.is_empty() || waits.is_some(), "case {number}");
             for name in *scenarios {
-                assert!(
-                    SCENARIOS.iter().any(|scenario| scenario.name == *name),
-                    "{name}"
-                );
+                assert!(all().any(|scenario| scenario.name == *name), "{name}");
             }
         }
-        for scenario in SCENARIOS {
+        for scenario in all() {
             for asked in scenario
                 .asked
                 .iter()
                 .chain(scenario.asked_down.unwrap_or_default())
             {
-                if let Asked::Times(_, tool)
-                | Asked::ShareOfTime(_, tool)
-                | Asked::ShareOfBothCpu(_, tool) = asked
-                {
-                    assert!(
-                        crate::tools::TOOLS.iter().any(|t| t.name == *tool),
-                        "{tool}"
-                    );
+                if let Some(tool) = asked.beside() {
+                    assert!(crate::tools::TOOLS.iter().any(|t| t.name == tool), "{tool}");
                 }
             }
-            let copies = SCENARIOS.iter().filter(|other| other.name == scenario.name);
+            let copies = all().filter(|other| other.name == scenario.name);
             assert_eq!(copies.count(), 1, "{}", scenario.name);
+            for tool in scenario.among {
+                assert!(
+                    crate::tools::TOOLS.iter().any(|t| t.name == *tool),
+                    "{tool}"
+                );
+            }
             assert!(scenario.about.ends_with('.'), "{}", scenario.about);
             assert_eq!(scenario.lab.is_empty(), scenario.rtt.is_none());
         }

@@ -25,7 +25,8 @@ const IPERF_PORT: u16 = 5201;
 pub(crate) struct Servers {
     client: ClientDir,
     /// On loopback, started when first needed.
-    stock: Option<Peer>,
+    stock: Option<(ClientDir, Peer)>,
+    both_ends: Option<(ClientDir, Peer)>,
     hpn_loopback: Option<(Daemon, u16)>,
     hpn: Option<Hpn>,
     serve_loopback: Option<(Daemon, u16)>,
@@ -119,19 +120,37 @@ impl Servers {
             serve_loopback: None,
             serve,
             stock: None,
+            both_ends: None,
             hpn_loopback: None,
             hpn,
         })
     }
 
     /// What the lab is asked to start, and the client's side of it where the lab does not tell.
-    pub(crate) fn in_lab(&self, kind: ServerKind) -> io::Result<(Vec<String>, Option<Server>)> {
+    /// `settings` are sshd's; $SCRATCH in them is a folder that was empty before the run.
+    pub(crate) fn in_lab(
+        &self,
+        kind: ServerKind,
+        settings: &[&str],
+        scratch: &Path,
+    ) -> io::Result<(Vec<String>, Option<Server>)> {
         let far = |command: String, port: u16| {
             let port = port.to_string();
             vec!["--far".to_owned(), command, "--far-port".to_owned(), port]
         };
         match kind {
-            ServerKind::Stock => Ok((vec!["--sshd".to_owned()], None)),
+            ServerKind::Stock | ServerKind::BothEnds => {
+                let mut words = vec!["--sshd".to_owned()];
+                let mut set = |setting: String| words.extend(["--sshd-option".to_owned(), setting]);
+                if kind == ServerKind::BothEnds {
+                    set(format!("SetEnv={}", path_with_longhaul()));
+                }
+                for setting in settings {
+                    let setting = setting.replace("$SCRATCH", &scratch.display().to_string());
+                    set(setting.replace("$USER", &self.this_user()));
+                }
+                Ok((words, None))
+            }
             ServerKind::Iperf => {
                 let server = Server {
                     host: "far".to_owned(),
@@ -166,26 +185,35 @@ impl Servers {
     /// A server on loopback.
     pub(crate) fn on_loopback(&mut self, kind: ServerKind) -> io::Result<Server> {
         match kind {
-            ServerKind::Stock => self.stock_on_loopback(),
+            ServerKind::Stock | ServerKind::BothEnds => self.sshd_on_loopback(kind),
             ServerKind::Hpn => self.hpn_on_loopback(),
             ServerKind::Serve => self.serve_on_loopback(),
             ServerKind::Iperf => Err(io::Error::other("there is no path to measure")),
         }
     }
 
-    fn stock_on_loopback(&mut self) -> io::Result<Server> {
-        if self.stock.is_none() {
-            let peer = PeerBuilder::openssh().authorize(&self.client).start();
+    fn sshd_on_loopback(&mut self, kind: ServerKind) -> io::Result<Server> {
+        let running = match kind {
+            ServerKind::BothEnds => &mut self.both_ends,
+            _ => &mut self.stock,
+        };
+        if running.is_none() {
+            let mut client = ClientDir::new();
+            let mut builder = PeerBuilder::openssh().authorize(&client);
+            if kind == ServerKind::BothEnds {
+                builder = builder.option("SetEnv", path_with_longhaul());
+            }
+            let peer = builder.start();
             let peer = peer.ok_or_else(|| io::Error::other("sshd is not installed"))?;
-            self.client.add_host("far", &peer);
-            self.stock = Some(peer);
+            client.add_host("far", &peer);
+            *running = Some((client, peer));
         }
-        let peer = self.stock.as_ref();
-        let peer = peer.ok_or_else(|| io::Error::other("sshd did not start"))?;
+        let running = running.as_ref();
+        let (client, peer) = running.ok_or_else(|| io::Error::other("sshd did not start"))?;
         Ok(Server {
-            config: self.client.config(),
-            key: self.client.key().private.clone(),
-            known_hosts: self.client.known_hosts(),
+            config: client.config(),
+            key: client.key().private.clone(),
+            known_hosts: client.known_hosts(),
             host: "127.0.0.1".to_owned(),
             port: peer.port(),
             user: peer.user().to_owned(),
@@ -318,4 +346,11 @@ impl Servers {
         let said = testkit::Run::new("id").arg("-un").run();
         said.out().trim().to_owned()
     }
+}
+
+/// What makes an sshd find the longhaul under test.
+fn path_with_longhaul() -> String {
+    let program = longhaul_tests::longhaul();
+    let folder = program.parent().unwrap_or_else(|| Path::new("/")).display();
+    format!("PATH={folder}:/usr/bin:/bin")
 }

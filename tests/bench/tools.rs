@@ -23,14 +23,16 @@ pub(crate) struct Ask {
     pub(crate) dscp: Option<&'static str>,
     /// What longhaul is held to.
     pub(crate) held: &'static [&'static str],
-    /// Held to what no other tool can be compared with.
-    pub(crate) alone: bool,
+    /// The tools that are compared; all that can if it names none.
+    pub(crate) among: &'static [&'static str],
     /// Whether there is an emulated path.
     pub(crate) path: bool,
     /// Congestion control of iperf3's streams, where it is not the default.
     pub(crate) reference_cc: Option<&'static str>,
     /// `longhaul serve` takes part.
     pub(crate) served: bool,
+    /// A longhaul at the far end takes part.
+    pub(crate) both_ends: bool,
     /// `longhaul dial` takes part.
     pub(crate) dialed: bool,
     /// `longhaul wrap` takes part.
@@ -192,6 +194,19 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "longhaul exec",
+        server: ServerKind::BothEnds,
+        command: |ask| with_far_end(ask, "exec"),
+        ..LONGHAUL
+    },
+    Tool {
+        name: "longhaul direct",
+        server: ServerKind::BothEnds,
+        quick: false,
+        command: |ask| with_far_end(ask, "direct"),
+        ..LONGHAUL
+    },
+    Tool {
         name: "longhaul to serve",
         server: ServerKind::Serve,
         quick: false,
@@ -349,6 +364,9 @@ fn beside_serve(ask: &Ask, command: fn(&Ask) -> Words) -> Words {
 
 fn longhaul(ask: &Ask) -> Words {
     let mut command = words(&["longhaul", "cp", "-q", "-F", "$CONFIG"], [""; 0]);
+    if ask.both_ends {
+        command.extend(words(&["--far-end", "stock"], [""; 0]));
+    }
     if !ask.file {
         command.push("-r".to_owned());
     }
@@ -366,6 +384,18 @@ fn longhaul(ask: &Ask) -> Words {
     }
     command.extend(ask.held.iter().map(|&word| word.to_owned()));
     Ok(words_of(command, operands(ask)))
+}
+
+fn with_far_end(ask: &Ask, which: &str) -> Words {
+    if !ask.both_ends {
+        return Err("the race here is to servers that nobody changed");
+    }
+    let mut command = longhaul(&Ask {
+        both_ends: false,
+        ..*ask
+    })?;
+    command.splice(2..2, words(&["--far-end", which], [""; 0]));
+    Ok(command)
 }
 
 fn words_of(mut command: Vec<String>, more: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -635,11 +665,11 @@ impl Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenarios::SCENARIOS;
+    use crate::scenarios::all;
 
     #[test]
     fn each_scenario_has_a_command_of_each_tool_or_a_reason() {
-        for scenario in SCENARIOS {
+        for scenario in all() {
             for way in scenario.ways {
                 let ask = scenario.ask(*way);
                 for tool in TOOLS.iter().chain(SWEEP) {
@@ -668,7 +698,7 @@ mod tests {
 
     #[test]
     fn fixed_settings_are_flags_of_the_copy() {
-        let ask = SCENARIOS[0].ask(Way::Up);
+        let ask = all().next().expect("a scenario").ask(Way::Up);
         let commands: Vec<String> = SWEEP
             .iter()
             .filter_map(|tool| Some(tool.command(&ask).ok()?.join(" ")))

@@ -1,6 +1,7 @@
 //! The command line, as a person or a script meets it.
 
 mod accounts;
+mod bench;
 mod both_ends;
 mod certificates;
 mod clients;
@@ -8,6 +9,7 @@ mod delta;
 mod dialing;
 mod direct;
 mod direct_server;
+mod explain;
 mod far;
 mod files;
 mod hindered;
@@ -21,6 +23,7 @@ mod listening;
 mod listening_memory;
 mod load;
 mod lying_server;
+mod metadata;
 mod operating;
 mod output;
 mod programs;

@@ -73,13 +73,14 @@ fn lab(what: &str, path: &[&str]) {
 
 /// What the relay leads to, and the relay, until the lab ends.
 fn far(what: &str, words: &[&str]) {
+    let mut server = None;
     let target = match what {
         "stripes" => {
-            let server = Command::new("iperf3")
+            let iperf = Command::new("iperf3")
                 .args(["-s", "-p", IPERF])
                 .stdout(Stdio::null())
                 .spawn();
-            server.expect("iperf3 starts");
+            server = Some(iperf.expect("iperf3 starts"));
             format!("127.0.0.1:{IPERF}")
         }
         _ => {
@@ -100,6 +101,10 @@ fn far(what: &str, words: &[&str]) {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let mut half = Half::start(&words);
     let _ = half.child.wait();
+    if let Some(mut server) = server {
+        let _ = server.kill();
+        let _ = server.wait();
+    }
 }
 
 fn near_half(words: &[&str], flags: &[&str]) -> Half {

@@ -14,8 +14,14 @@ use testkit::Seed;
 
 const STRIPES: [&str; 3] = ["--stripes", "3", "-q"];
 
-/// What a client saw, wrong in some way; or how long it took.
-type Seen = Result<Duration, String>;
+/// What a client saw in the end, and how long after the last byte.
+#[derive(Debug)]
+enum Seen {
+    Reset(Duration),
+    End(Duration),
+    WrongBytes,
+    Other(ErrorKind),
+}
 
 fn main() -> ExitCode {
     let times = std::env::args()
@@ -44,27 +50,37 @@ fn main() -> ExitCode {
                     .set_write_timeout(Some(Duration::from_secs(30)))
                     .expect("TCP");
                 let source = &source;
-                scope.spawn(move || {
+                let writer = scope.spawn(move || {
                     let mut stream = stream;
-                    for part in source.chunks(100_000).cycle() {
-                        if stream.write_all(part).is_err() {
-                            break;
-                        }
-                    }
+                    let mut parts = source.chunks(100_000).cycle();
+                    let broken = parts.find_map(|part| stream.write_all(part).err());
+                    broken.map(|e| e.kind())
                 });
-                scope.spawn(move || read(stream, source))
+                (scope.spawn(move || read(stream, source)), writer)
             });
             thread::sleep(after);
             let victim = if kills_far { &mut far } else { &mut near };
             let _ = victim.child.kill();
             let _ = victim.child.wait();
-            ends.map(|end| end.join().expect("no panic"))
+            ends.map(|(reader, writer)| {
+                let (seen, wrote) = (reader.join(), writer.join());
+                // The kernel tells of a reset once: whoever wrote may have heard of it.
+                let told = wrote.expect("no panic") == Some(ErrorKind::ConnectionReset);
+                match seen.expect("no panic") {
+                    Seen::End(took) if told => Seen::Reset(took),
+                    seen => seen,
+                }
+            })
         });
         for seen in seen {
             match seen {
-                Ok(took) => longest = longest.max(took),
-                Err(why) => {
-                    println!("time {time}: {why}");
+                Seen::Reset(took) => longest = longest.max(took),
+                Seen::Other(kind) => {
+                    println!("time {time}: {kind}");
+                    wrong += 1;
+                }
+                seen => {
+                    println!("time {time}: {seen:?}");
                     wrong += 1;
                 }
             }
@@ -90,20 +106,22 @@ fn read(mut stream: &TcpStream, source: &[u8]) -> Seen {
     let (mut at, mut part, mut last) = (0, vec![0; 64 << 10], Instant::now());
     loop {
         match stream.read(&mut part) {
-            Ok(0) => return Err("an end of file".to_owned()),
+            Ok(0) => return Seen::End(last.elapsed()),
             Ok(n) => {
                 let right = part[..n]
                     .iter()
                     .enumerate()
                     .all(|(nth, byte)| *byte == source[(at + nth) % source.len()]);
                 if !right {
-                    return Err(format!("wrong bytes at {at}"));
+                    return Seen::WrongBytes;
                 }
                 at += n;
                 last = Instant::now();
             }
-            Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(last.elapsed()),
-            Err(e) => return Err(format!("{e} rather than a reset")),
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => {
+                return Seen::Reset(last.elapsed());
+            }
+            Err(e) => return Seen::Other(e.kind()),
         }
     }
 }

@@ -227,6 +227,7 @@ impl Connect for Host {
             direct: false,
             far: connect::FarUse::Stock,
             beside: None,
+            look: None,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };
         let (link, again) = connect::connect(config, &around)?;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let name = format!("iperf3, {gib} GiB on loopback");
     let server = || {
         let server = Run::new("iperf3").args(["-s", "-1", "--forceflush", "-p", &port]);
-        let mut server = server.timeout(Duration::from_secs(600)).spawn();
+        let server = server.timeout(Duration::from_secs(600)).spawn();
         assert!(server.shows("listening"), "{}", server.wait());
         Some(server)
     };

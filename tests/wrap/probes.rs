@@ -26,7 +26,7 @@ impl Probe {
 
     fn with(&self, run: Run, mode: &str) -> Outcome {
         let file = self.wrapping.folder.path().join("file");
-        std::fs::write(&file, "a file of words").unwrap();
+        std::fs::write(&file, "a file of words").expect("the file");
         let port = self.echo.port.to_string();
         let run = run.args([mode, &port]).arg(file);
         run.timeout(Duration::from_secs(120)).run().expect_code(0)

@@ -108,7 +108,7 @@ fn iperf3() {
         "-p",
         &port,
     ]);
-    let mut server = server.timeout(Duration::from_secs(60)).spawn();
+    let server = server.timeout(Duration::from_secs(60)).spawn();
     assert!(server.shows("listening"), "{}", server.wait());
     let client = wrapped(&wrapping).args(["iperf3", "-c", "127.0.0.1", "-p", &port]);
     client

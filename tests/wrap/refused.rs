@@ -47,8 +47,8 @@ fn a_static_program_is_not_run() {
 }
 
 fn write_program(path: &Path, bytes: &[u8]) {
-    fs::write(path, bytes).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(path, bytes).expect("the program");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
 #[test]

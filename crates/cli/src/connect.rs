@@ -3,26 +3,33 @@
 mod program;
 mod query;
 
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use plan::Pack;
+use plan::{Pack, Told};
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, FarUse, SharedPrompt, Surroundings};
-use transfer::copy::{Connect, HostId};
+use transfer::connect::{self, Facts, FarUse, Look, SharedPrompt, Surroundings};
+use transfer::copy::{Connect, CopyRequest, HostId, Place};
 use transfer::memory::Memories;
+use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
 use transfer::prompt::{Batch, Person};
-use transfer::session::{RawLink, Session, SessionOptions, ssh_arguments};
+use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
+use transfer::session::{RawLink, Reach, Session, SessionOptions, ssh_arguments};
 use transfer::sums::Ledger;
+use transfer::{pace, sample};
 
-use crate::flags::low::CopyArgs;
+use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
+
+/// Who has decided about compression, where the flag was given.
+const COMPRESS: Origin = Origin::Flag("--compress");
 
 /// A cancel is noticed within this time while a connection is made.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
@@ -34,17 +41,69 @@ pub(crate) struct Hosts {
     output: Arc<Output>,
     /// Where sums are wanted.
     ledger: Option<Arc<Ledger>>,
+    /// What is sent from here, and where to.
+    sent: Option<(HostId, Vec<PathBuf>)>,
+    /// Where copies are made to be measured.
+    measured: Option<Measured>,
+}
+
+/// How sessions are made for a measurement.
+#[derive(Clone)]
+pub(crate) struct Measured {
+    /// Whether a longhaul there packs data.
+    pub(crate) pack: Pack,
+    /// What is remembered of hosts is used and kept: else every login is as the first.
+    pub(crate) remembers: bool,
+    /// Told of each connection.
+    pub(crate) opened: Arc<dyn Fn(&Facts) + Send + Sync>,
 }
 
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
         let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
         Self {
+            sent: None,
             hosts,
             flags,
             output,
             ledger,
+            measured: None,
         }
+    }
+
+    /// The same hosts for a measurement.
+    pub(crate) fn measured(self, measured: Measured) -> Self {
+        Self {
+            measured: Some(measured),
+            ..self
+        }
+    }
+
+    /// What is to be copied is known.
+    pub(crate) fn expect(&mut self, request: &CopyRequest) {
+        let local = request.sources.iter().map(|source| match source {
+            Place::Local(path) => Some(path.clone()),
+            Place::Remote { .. } => None,
+        });
+        if let (Place::Remote { host, .. }, Some(sources)) = (&request.target, local.collect()) {
+            self.sent = Some((*host, sources));
+        }
+    }
+
+    /// What was decided before there is any connection.
+    pub(crate) fn decide(&self) {
+        let flags = &self.flags;
+        let flag = |given: bool, name| match given {
+            true => Origin::Flag(name),
+            false => Origin::Default,
+        };
+        let dscp = flags.dscp.value();
+        let mut decided = vec![Decision::new(Choice::Dscp(dscp), flag(dscp != 0, "--dscp"))];
+        let name = flags.congestion.clone();
+        let origin = flag(name.is_some(), "--congestion");
+        let losses = false;
+        decided.push(Decision::new(Choice::Congestion { name, losses }, origin));
+        self.output.decided(decided);
     }
 
     /// Sends this program to the hosts that have none, where that was asked for. Where it cannot be,
@@ -66,11 +125,35 @@ impl Hosts {
         self.flags.far = FarUse::Exec;
     }
 
+    /// Behind a copy over our own SSH that took long, what this processor can do is worth knowing.
+    pub(crate) fn learn_processor(&self, summary: &Summary) {
+        let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
+        let whole = summary.outcome == Outcome::Complete && !self.hosts.is_empty();
+        if let Some(memories) = Memories::of_user(LocalUser::current().home.as_deref())
+            && whole
+            && !foreign
+        {
+            pace::learn(&memories, summary.elapsed);
+        }
+    }
+
     /// Sends this program to a host; false where it was there already.
     pub(crate) fn send_longhaul(&self, host: HostId, cancel: &Cancel) -> Result<bool, String> {
         let placed = bootstrap::place(host, self, cancel)?;
         self.remember_longhaul(host, Some(placed.sum));
         Ok(placed.sent)
+    }
+
+    /// Keeps what was measured of a host, for copies to and from it.
+    pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
+        let user = LocalUser::current();
+        let memories = Memories::of_user(user.home.as_deref());
+        let destination = self.hosts.get(host.0);
+        let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
+        if let (Some(memories), Some(Ok(config))) = (memories, config) {
+            connect::remember_findings(&config, &memories, findings).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     /// Which one was sent to a host, if one was.
@@ -97,12 +180,29 @@ impl Hosts {
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
-            pack: match self.flags.compress {
-                true => Pack::Always,
-                false => Pack::Auto,
+            pack: match (&self.measured, self.flags.compress) {
+                (Some(measured), _) => measured.pack,
+                (None, Some(When::Always)) => Pack::Always,
+                (None, Some(When::Never)) => Pack::Never,
+                (None, Some(When::Auto) | None) => Pack::Auto,
             },
             ledger: self.ledger.clone(),
+            told: Told::default()
+                .with(Told::NANOSECONDS, self.keeps_times())
+                .with(Told::LINKS, self.flags.hard_links),
             ..SessionOptions::default()
+        }
+    }
+
+    fn keeps_times(&self) -> bool {
+        self.flags.preserve || self.flags.archive || self.flags.acls
+    }
+
+    /// Where more is wanted than SFTP carries, a longhaul is asked for whatever is copied.
+    fn far_use(&self) -> FarUse {
+        match self.flags.far {
+            FarUse::Auto if self.flags.wants_longhaul() => FarUse::Wanted,
+            far => far,
         }
     }
 
@@ -128,6 +228,33 @@ impl Hosts {
         }))
     }
 
+    /// Takes a quick look at what is sent to a host, once for all connections to it.
+    fn look(&self, destination: &Destination, user: &LocalUser) -> Option<Arc<Look>> {
+        // Of a rate that is held down, all that zlib saves is unused.
+        let held = self.flags.limit().is_some() || self.flags.background;
+        let (host, sources) = self.sent.clone()?;
+        if held || self.hosts.get(host.0) != Some(destination) {
+            return None;
+        }
+        let query = query::query(&self.flags, destination);
+        let (user, flags) = (user.clone(), self.flags.clone());
+        let seen = OnceLock::new();
+        Some(Arc::new(move || {
+            let look = || {
+                let allowed = flags.compress == Some(When::Auto);
+                if !allowed && query.refuses_compression(&user) {
+                    return Err(ZlibWhy::Set);
+                }
+                let one = matches!(sources.as_slice(), [file] if file.is_file());
+                if !allowed && !one {
+                    return Err(ZlibWhy::Several);
+                }
+                sample::look(&sources, flags.recursive || flags.archive)
+            };
+            seen.get_or_init(look).clone()
+        }))
+    }
+
     /// A session over our own SSH.
     fn over_ssh(&self, destination: &Destination, cancel: &Cancel) -> Result<Session, String> {
         let user = LocalUser::current();
@@ -136,6 +263,14 @@ impl Hosts {
         for warning in config.warnings.drain(..) {
             self.output.warning(warning);
         }
+        // The flag goes before whatever the files say.
+        match self.flags.compress {
+            Some(When::Auto) => (config.compression, config.compression_from) = (None, COMPRESS),
+            Some(When::Never) => {
+                (config.compression, config.compression_from) = (Some(false), COMPRESS);
+            }
+            Some(When::Always) | None => {}
+        }
         let prompt: SharedPrompt = match config.batch_mode {
             true => Arc::new(Mutex::new(Batch)),
             false => Arc::new(Mutex::new(Person::from_env())),
@@ -143,9 +278,19 @@ impl Hosts {
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
         let login = config.user.clone();
+        let measured = self.measured.clone();
+        let remembers = measured.as_ref().is_none_or(|m| m.remembers);
         let around = Surroundings {
             prompt,
             opened: Arc::new(move |facts| {
+                if let Some(measured) = &measured {
+                    (measured.opened)(&facts);
+                }
+                let name = Name(host.clone().into_bytes());
+                output.decided(facts.decisions.into_iter().map(|decision| Decision {
+                    host: Some(name.clone()),
+                    ..decision
+                }));
                 output.host(HostInfo {
                     host: host.clone(),
                     user: Some(login.clone()),
@@ -158,14 +303,15 @@ impl Hosts {
                     guessed: facts.guessed,
                 });
             }),
-            memories: Memories::of_user(user.home.as_deref()),
+            memories: Memories::of_user(user.home.as_deref()).filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
-            far: self.flags.far,
+            far: self.far_use(),
             beside: None,
+            look: self.look(destination, &user),
             // What yields is one connection, whose queue is seen at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {
@@ -175,8 +321,10 @@ impl Hosts {
         };
         let (link, again) =
             self.until_cancelled(cancel, move || connect::connect(config, &around))?;
+        // What is measured is over when its connection is: one that was lost is no figure.
+        let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
-            reach: Some(Arc::new(again)),
+            reach: (!alone).then(|| Arc::new(again) as Arc<dyn Reach>),
             ..self.options()
         };
         Session::start(Box::new(link), options)

@@ -41,10 +41,16 @@ pub(crate) fn run(args: HighArgs) -> Exit {
         .flags
         .json
         .then(|| Json::new(Box::new(io::stdout()), start));
-    let output = Arc::new(Output::new(console, json, args.flags.quiet, cancel.clone()));
+    let output = Output::new(console, json, args.flags.quiet, cancel.clone());
+    let output = Arc::new(match args.flags.explain {
+        true => output.explaining(),
+        false => output,
+    });
     output.start(args.sources, args.target);
 
     let mut hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
+    hosts.expect(&args.request);
+    hosts.decide();
     hosts.bootstrap(&cancel);
     let progress = Progress::default();
     let mut events = |event| output.copy_event(&event);
@@ -59,6 +65,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
 
     let exit = Exit::from(&summary.outcome);
     output.summary(exit, &summary);
+    hosts.learn_processor(&summary);
     exit
 }
 

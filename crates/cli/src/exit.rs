@@ -65,6 +65,22 @@ pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
     ("2", "usage: the command line makes no sense"),
 ];
 
+/// Those of `longhaul bench`.
+pub(crate) const BENCH: &[(&str, &str)] = &[
+    ("0", "everything was measured that there was time for"),
+    (
+        "1",
+        "it ended before its time, or a result cannot be read or written; what was measured is \
+         shown and marked",
+    ),
+    ("2", "usage: the command line makes no sense"),
+    ("130", "interrupted; what was measured is shown and marked"),
+    (
+        "255",
+        "no connection, or it was lost; what was measured is shown and marked",
+    ),
+];
+
 /// Those of `longhaul wrap`.
 pub(crate) const WRAP: &[(&str, &str)] = &[
     (

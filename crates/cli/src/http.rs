@@ -217,7 +217,7 @@ fn parsed(head: &str) -> Option<Request> {
     let path = words
         .next()
         .filter(|word| *word == "GET")
-        .and(words.next())?;
+        .and_then(|_| words.next())?;
     let _http = words.next().filter(|word| word.starts_with("HTTP/1."))?;
     let mut hosts = lines.filter_map(|line| {
         let (name, value) = line.split_once(':')?;

@@ -4,6 +4,7 @@
 //! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
 //! becomes a number in one place (`exit`).
 
+mod benching;
 mod bootstrap;
 mod config_file;
 mod congestion;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
             Ok(exit) => exit,
             Err(error) => usage(&error),
         },
+        Ok(LowArgs::Bench(args)) => benching::run(*args, &world),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,
@@ -104,7 +106,7 @@ fn show(bytes: &[u8]) -> Exit {
     }
 }
 
-fn usage(error: &UsageError) -> Exit {
+pub(crate) fn usage(error: &UsageError) -> Exit {
     drop(io::stderr().write_all(error.0.as_bytes()));
     Exit::Usage
 }
@@ -118,6 +120,7 @@ impl World {
     fn look() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
+            is_root: rustix::process::geteuid().is_root(),
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
             no_color: set("NO_COLOR"),

@@ -2,6 +2,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod console;
+pub(crate) mod explain;
 pub(crate) mod json;
 pub(crate) mod limiter;
 pub(crate) mod rate;
@@ -10,14 +11,15 @@ pub(crate) mod ticker;
 pub(crate) mod units;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use transfer::cancel::Cancel;
-use transfer::report::{Event, Name, Summary};
+use transfer::report::{Decision, Event, Name, Summary};
 
 use crate::exit::Exit;
 use console::Console;
+use explain::Explained;
 use json::{HostInfo, Json, RunEvent};
 use snapshot::Snapshot;
 
@@ -28,6 +30,8 @@ pub(crate) struct Output {
     quiet: bool,
     // Ends the run when nobody reads the events any more.
     cancel: Cancel,
+    /// What was decided before the copy, where that is to be told.
+    decisions: Option<Mutex<Vec<Decision>>>,
 }
 
 impl Output {
@@ -42,6 +46,23 @@ impl Output {
             json,
             quiet,
             cancel,
+            decisions: None,
+        }
+    }
+
+    /// Decisions are told at the end.
+    pub(crate) fn explaining(self) -> Self {
+        Self {
+            decisions: Some(Mutex::default()),
+            ..self
+        }
+    }
+
+    /// Something was decided.
+    pub(crate) fn decided(&self, decisions: impl IntoIterator<Item = Decision>) {
+        if let Some(all) = &self.decisions {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(decisions);
         }
     }
 
@@ -140,7 +161,30 @@ impl Output {
             self.console
                 .line(&format!("to go on where it ended: {command}"));
         }
+        self.explain(summary);
         self.event(&RunEvent::summary(exit, summary));
+    }
+
+    fn explain(&self, summary: &Summary) {
+        let Some(before) = &self.decisions else {
+            return;
+        };
+        let before = before.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = |decision: &Decision| std::mem::discriminant(&decision.choice);
+        // What was decided in the run goes before what was decided for it.
+        let later = |d: &&Decision| summary.decisions.iter().any(|other| kind(other) == kind(d));
+        let before = before.iter().filter(|d| !later(d));
+        let told: Vec<_> = before
+            .chain(&summary.decisions)
+            .map(Explained::new)
+            .collect();
+        let several = summary.far_ends.len() > 1;
+        for decision in told {
+            match &self.json {
+                None => self.console.line(&decision.line(several)),
+                Some(_) => self.event(&RunEvent::Decision(decision)),
+            }
+        }
     }
 
     fn event(&self, event: &impl Serialize) {

@@ -141,7 +141,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
             keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
             congestion: args.congestion.clone(),
             probes,
-            notsent_lowat: args.notsent_lowat.or(pairs.then_some(UNSENT)),
+            notsent_lowat: args.notsent_lowat.or_else(|| pairs.then_some(UNSENT)),
             pacing: args.rate.map(|rate| rate.bytes()),
             mptcp: args.mptcp,
             bind: args.bind,

@@ -172,8 +172,11 @@ fn shown(mut command: Command, rules: String, found: &Found) -> Result<ExitCode,
 
 fn code(status: ExitStatus) -> u8 {
     let signal = status.signal().map(|signal| 128 + signal);
-    let code = status.code().or(signal).unwrap_or(FAILED.into());
-    u8::try_from(code).unwrap_or(u8::MAX)
+    let code = status
+        .code()
+        .or(signal)
+        .and_then(|code| u8::try_from(code).ok());
+    code.unwrap_or(FAILED)
 }
 
 /// For messages.

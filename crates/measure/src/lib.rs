@@ -5,6 +5,7 @@
 //! in docs/results.md; [`page::page`] and [`table::table`] show it, [`compare::compare`] sets two
 //! side by side.
 
+pub mod bench;
 pub mod compare;
 pub mod html;
 pub mod keep;

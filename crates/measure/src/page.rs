@@ -14,7 +14,7 @@ use crate::table::shown_case;
 use figures::{commands, figures, path_figures};
 use plots::{bars, rates};
 
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
     body{font:15px/1.5 system-ui,'Segoe UI','DejaVu Sans',sans-serif;color:#222;max-width:820px;\
     margin:2.5em auto;padding:0 1.2em}\
     h1{font-size:1.7em;margin:0 0 .2em}h2{font-size:1.2em;margin:2.4em 0 .2em;padding-top:.6em;\

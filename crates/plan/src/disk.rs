@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use sftp::Parts;
 use sftp::blocks::SumKey;
 use wire::Block;
 
 use crate::delta::{Basis, Compared, Found};
 
-use crate::{Attributes, JobId, Keep};
+use crate::{Attributes, Beyond, JobId, Keep};
 
 /// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
 /// same job; those of one job run in the order they were asked for, except that reads (and
@@ -27,6 +28,9 @@ pub enum DiskRequest {
         path: PathBuf,
         /// Empty block with the room to fill.
         first: Block,
+        /// Of a file with holes they are told ([`DiskReply::Hole`]), and a read ends where one
+        /// begins.
+        sparse: bool,
     },
     /// What `file` has open, as source or target, is this job's as well: its reads and writes
     /// go to the same open file, side by side with those of others. `CloseSource` and `Discard`
@@ -102,6 +106,16 @@ pub enum DiskRequest {
         /// The source's size.
         size: u64,
     },
+    /// There is nothing but zeros in `len` bytes at `offset`: they become a hole where the target can
+    /// have one.
+    Skip {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
     /// Closes the source; fine where it is closed already.
     CloseSource {
         /// For which job.
@@ -126,6 +140,8 @@ pub enum DiskRequest {
         keep: Option<Box<Keep>>,
         /// The temporary stays when this process ends; only `Discard` removes it.
         stays: bool,
+        /// Blocks of zeros become holes.
+        sparse: bool,
     },
     /// Makes durable what was written so far.
     SyncTarget {
@@ -146,8 +162,8 @@ pub enum DiskRequest {
         /// What: slices of the receive segments.
         pieces: Vec<Bytes>,
     },
-    /// All data are written: cuts the file to `size`, sets mode and times, syncs when asked,
-    /// closes, renames to the final name. Asked for behind the last write, not behind its reply:
+    /// All data are written: cuts the file to `size`, sets owner, extended attributes, mode, access
+    /// control lists and times (each undoes what it would if it came later), syncs when asked, closes, renames to the final name. Asked for behind the last write, not behind its reply:
     /// when a write of this job failed, this must fail too.
     ///
     /// Mode without `preserve` is as open(2) gives it: `mode & 0777 & ~umask` for a new file,
@@ -163,6 +179,8 @@ pub enum DiskRequest {
         preserve: bool,
         /// fsync file and directory.
         fsync: bool,
+        /// What else it is to have.
+        beyond: Beyond,
     },
     /// All of it at once: `CreateTarget` (whose fields these are), one `Write` of `pieces` and
     /// `FinishTarget`. Nothing is left of it where it fails. For small files, each of which would
@@ -186,6 +204,10 @@ pub enum DiskRequest {
         preserve: bool,
         /// fsync file and directory.
         fsync: bool,
+        /// What else it is to have.
+        beyond: Beyond,
+        /// Blocks of zeros become holes.
+        sparse: bool,
     },
     /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
     Discard {
@@ -208,7 +230,8 @@ pub enum DiskReply {
         /// The file ended within `first` and is closed already.
         eof: bool,
     },
-    /// `Read` is done; a block shorter than asked for means the file ends there.
+    /// `Read` is done; a block shorter than asked for means that the file ends there, or that there is
+    /// a hole behind it (`sparse`): whoever asks for the rest is told.
     Read {
         /// For which job.
         job: JobId,
@@ -216,6 +239,16 @@ pub enum DiskReply {
         offset: u64,
         /// What.
         block: Block,
+    },
+    /// `Read` or `ReadPacked` is done: from there on the source has a hole, which may be shorter or
+    /// longer than what was asked for.
+    Hole {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
     },
     /// `ReadPacked` is done.
     Packed {
@@ -285,10 +318,21 @@ pub enum DiskReply {
         /// How many bytes.
         len: u64,
     },
+    /// `Skip` is done.
+    Skipped {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
     /// `FinishTarget` or `StoreTarget` is done: the file stands under its final name.
     Finished {
         /// For which job.
         job: JobId,
+        /// What of the rest could not be set, and why.
+        not_kept: Vec<(Parts, String)>,
     },
     /// `CloseSource`, `Discard` or `Leave` is done.
     Released {
@@ -315,6 +359,7 @@ impl DiskRequest {
             | Self::WritePacked { job, .. }
             | Self::Compare { job, .. }
             | Self::Search { job, .. }
+            | Self::Skip { job, .. }
             | Self::CloseSource { job }
             | Self::CreateTarget { job, .. }
             | Self::SyncTarget { job }
@@ -340,8 +385,10 @@ impl DiskReply {
             | Self::Adopted { job }
             | Self::Synced { job, .. }
             | Self::Joined { job }
+            | Self::Hole { job, .. }
             | Self::Written { job, .. }
-            | Self::Finished { job }
+            | Self::Skipped { job, .. }
+            | Self::Finished { job, .. }
             | Self::Released { job }
             | Self::Failed { job, .. } => *job,
         }

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use sftp::xattrs::Xattr;
+use sftp::{Link, MetadataFlags, Parts};
 
 use crate::Fault;
 
@@ -76,6 +78,36 @@ pub enum JobKind {
         attributes: Attributes,
         /// Follow a symlink.
         follow: bool,
+        /// What it is to have of these.
+        xattrs: Option<Box<Xattrs>>,
+    },
+    /// Makes another name of a file, replacing a file or symlink of that name by rename.
+    MakeHardLink {
+        /// The name.
+        path: RemotePath,
+        /// A name that it has.
+        of: RemotePath,
+    },
+    /// Asks for extended attributes and access control lists: [`LaneEvent::Xattrs`].
+    GetXattrs {
+        /// Of what.
+        path: RemotePath,
+        /// Which, and whether a symlink is followed.
+        flags: MetadataFlags,
+    },
+    /// Asks for the names of users and groups: [`LaneEvent::Names`].
+    Names {
+        /// Numbers of users.
+        users: Vec<u32>,
+        /// Numbers of groups.
+        groups: Vec<u32>,
+    },
+    /// Asks for the numbers of users and groups: [`LaneEvent::Ids`].
+    Ids {
+        /// Names of users.
+        users: Vec<Vec<u8>>,
+        /// Names of groups.
+        groups: Vec<Vec<u8>>,
     },
     /// Creates a symlink, replacing a symlink or file of that name by rename.
     MakeSymlink {
@@ -191,6 +223,8 @@ pub enum JobKind {
         known: Attributes,
         /// Which bytes.
         span: Span,
+        /// Ask for holes.
+        sparse: bool,
     },
 }
 
@@ -244,6 +278,48 @@ pub struct PutOptions {
     pub replace_link: bool,
     /// The copy is written down, so that it can be gone on with.
     pub keep: Option<Box<Keep>>,
+    /// Holes of the source are holes of the target.
+    pub sparse: bool,
+    /// What it is to have beside what `preserve` keeps.
+    pub beyond: Beyond,
+}
+
+/// What a file is to have that a copy does not keep by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beyond {
+    /// Owner and group, as the receiving end counts them.
+    pub owner: Option<(u32, u32)>,
+    /// Extended attributes and access control lists.
+    pub xattrs: Option<Box<Xattrs>>,
+}
+
+impl Beyond {
+    /// Whether there is nothing to set.
+    pub fn is_empty(&self) -> bool {
+        self.owner.is_none() && self.xattrs.is_none()
+    }
+}
+
+/// Extended attributes and access control lists of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Xattrs {
+    /// Which of both it is about: of those, what is not in the list is removed.
+    pub kinds: MetadataFlags,
+    /// Names and values.
+    pub list: Vec<Xattr>,
+}
+
+impl Xattrs {
+    /// What is lost where they cannot be set.
+    pub fn parts(&self) -> Parts {
+        let of = |kind| {
+            let is = |(name, _): &Xattr| sftp::xattrs::kind(name, true) == Some(kind);
+            self.list.iter().any(is)
+        };
+        Parts::default()
+            .with(Parts::XATTRS, of(MetadataFlags::XATTRS))
+            .with(Parts::ACLS, of(MetadataFlags::ACLS))
+    }
 }
 
 /// What the journal of a copy knows of a file.
@@ -322,6 +398,10 @@ pub struct Attributes {
     pub owner: Option<(u32, u32)>,
     /// Access and modification time, seconds since 1970 (SFTP v3 has no finer).
     pub times: Option<(u32, u32)>,
+    /// What the times have beyond that, where both ends can tell.
+    pub nanoseconds: Option<(u32, u32)>,
+    /// Which file it is, of a regular one that has several names.
+    pub link: Option<Link>,
 }
 
 /// The type of a directory entry, from its mode.
@@ -403,6 +483,14 @@ pub enum LaneEvent {
     Safe(JobId, u64, u64),
     /// Something to tell the user that does not fail the job.
     Warning(JobId, String),
+    /// The answer of a GetXattrs: names are those that were asked for.
+    Xattrs(JobId, Vec<Xattr>),
+    /// The answer of a Names: in the order of the numbers, empty where there is none.
+    Names(JobId, Vec<Vec<u8>>, Vec<Vec<u8>>),
+    /// The answer of an Ids: in the order of the names, `u32::MAX` where there is none.
+    Ids(JobId, Vec<u32>, Vec<u32>),
+    /// These parts of its metadata could not be kept, the first of them for this reason.
+    NotKept(JobId, Parts, String),
     /// The job is done; no event with its id follows.
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
@@ -455,6 +543,10 @@ impl LaneEvent {
             | Self::Kept(id, _)
             | Self::Safe(id, ..)
             | Self::Warning(id, _)
+            | Self::Xattrs(id, _)
+            | Self::Names(id, ..)
+            | Self::Ids(id, ..)
+            | Self::NotKept(id, ..)
             | Self::Done(id)
             | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,

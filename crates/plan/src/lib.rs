@@ -25,11 +25,11 @@ pub use growth::{
     Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried,
 };
 pub use job::{
-    Attributes, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left, PutOptions,
-    RemotePath, Span, Temp, TreeStep,
+    Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
+    PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs,
 };
 pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
-pub use sftp::{tagged_name, temp_name};
+pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
 };

@@ -58,6 +58,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Setstat { .. }
         | Request::Fsetstat { .. }
         | Request::Lsetstat { .. }
+        | Request::SetMetadata { .. }
         | Request::Remove { .. }
         | Request::Mkdir { .. }
         | Request::Rmdir { .. }
@@ -68,6 +69,8 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::GetFile { .. }
         | Request::ListTree { .. }
         | Request::ReadZstd { .. }
+        | Request::ReadSparse { .. }
+        | Request::GetXattrs { .. }
         | Request::Hash { .. }
         | Request::Opendir { .. }
         | Request::Readdir { .. }
@@ -84,6 +87,8 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::ExpandPath { .. }
         | Request::HomeDirectory { .. }
         | Request::UsersGroupsById { .. }
+        | Request::IdsByName { .. }
+        | Request::Attributes { .. }
         // Nobody carries them out.
         | Request::OtherExtension { .. }
         | Request::Other { .. } => (false, false),

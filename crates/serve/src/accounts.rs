@@ -46,6 +46,16 @@ fn known(names: &mut Names, id: u32, look: impl FnOnce() -> Option<String>) -> &
     name.as_str()
 }
 
+/// The number of a user.
+pub(crate) fn user_id(name: &str) -> Option<u32> {
+    Some(User::from_name(name).ok()??.uid.as_raw())
+}
+
+/// The number of a group.
+pub(crate) fn group_id(name: &str) -> Option<u32> {
+    Some(Group::from_name(name).ok()??.gid.as_raw())
+}
+
 /// Where the account of this process is at home, or `user` where one is named.
 pub(crate) fn home(user: &[u8]) -> Option<Vec<u8>> {
     let found = match user {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags};
-use sftp::{Limits, Request, RequestId, StatusCode};
+use sftp::{Limits, Request, RequestId, StatusCode, Told};
 
 use crate::Export;
 use crate::accounts::Accounts;
@@ -38,6 +38,8 @@ pub(crate) struct Session<'e> {
     pub(crate) parent: Option<Parent>,
     pub(crate) trees: Trees,
     pub(crate) packing: Packing,
+    /// What ATTRS tell beside the draft's fields.
+    pub(crate) told: Told,
 }
 
 /// What a client has moved so far.
@@ -63,6 +65,7 @@ impl<'e> Session<'e> {
             parent: None,
             trees: Trees::new(),
             packing: Packing::default(),
+            told: Told::default(),
         }
     }
 
@@ -111,7 +114,7 @@ impl<'e> Session<'e> {
                 data,
             } => self.write(handle, offset, [data]),
             R::Fstat { handle } => {
-                reply.attributes(&fs::fstat(self.handles.get(handle)?.fd())?);
+                reply.attributes(&fs::fstat(self.handles.get(handle)?.fd())?, self.told);
                 Ok(())
             }
             R::Fsetstat { handle, attrs } => Ok(set_open(self.handles.file(handle)?, &attrs)?),
@@ -204,6 +207,21 @@ impl<'e> Session<'e> {
                 };
                 self.hash(handle, &asked, reply)
             }
+            R::Attributes { told } => self.tell(told),
+            R::GetXattrs { path, flags } => self.get_xattrs(path, flags, reply),
+            R::SetMetadata {
+                of,
+                flags,
+                attrs,
+                xattrs,
+            } => self.set_metadata((of, flags), &attrs, xattrs, reply),
+            R::IdsByName { users, groups } => self.ids_by_name(users, groups, reply),
+            R::ReadSparse {
+                handle,
+                offset,
+                len,
+                pack,
+            } => self.read_sparse(handle, (offset, len), pack, reply),
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,
                 "this server does not know the request",

@@ -1,17 +1,40 @@
-use rustix::fs::Stat;
-use sftp::Attrs;
+use rustix::fs::{FileType, Stat};
+use sftp::{Attrs, Link, Told};
 
 /// What a client is told of a file.
-pub(crate) fn attributes(stat: &Stat) -> Attrs {
+pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
+    let nanoseconds = || {
+        (
+            nanoseconds(stat.st_atime_nsec),
+            nanoseconds(stat.st_mtime_nsec),
+        )
+    };
     Attrs {
         size: Some(stat.st_size.unsigned_abs()),
         owner: Some((stat.st_uid, stat.st_gid)),
         permissions: Some(stat.st_mode),
         times: Some((seconds(stat.st_atime), seconds(stat.st_mtime))),
+        nanoseconds: told.contains(Told::NANOSECONDS).then(nanoseconds),
+        link: told.contains(Told::LINKS).then(|| link(stat)).flatten(),
     }
+}
+
+/// Which file it is, of one with several names.
+fn link(stat: &Stat) -> Option<Link> {
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
+    (regular && names > 1).then_some(Link {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        names,
+    })
 }
 
 /// The protocol ends in 2106 and begins in 1970.
 fn seconds(time: i64) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)
+}
+
+fn nanoseconds(part: impl TryInto<u32>) -> u32 {
+    part.try_into().unwrap_or(0)
 }

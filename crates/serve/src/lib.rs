@@ -19,6 +19,7 @@ mod handles;
 mod hashes;
 pub mod listen;
 mod longname;
+mod metadata;
 mod names;
 mod packed;
 mod reply;

@@ -21,6 +21,9 @@ use crate::set::set_found;
 const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 128 * 1024;
 
+/// Names that ids-by-name@longhaul looks up: each may be a question to a directory server.
+const MOST_NAMES: usize = 1024;
+
 /// An entry of a listing: its name, its line for people, and what it is.
 type Entry = (Vec<u8>, Vec<u8>, Stat);
 
@@ -38,6 +41,7 @@ impl Session<'_> {
         let Open::Dir { dir, fd } = self.handles.get_mut(handle)? else {
             return Err(Errno::NOTDIR.into());
         };
+        let told = self.told;
         let beneath = matches!(self.export.place, Place::Beneath(_));
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
@@ -63,7 +67,7 @@ impl Session<'_> {
         let names = entries.iter().map(|(name, line, stat)| NameEntry {
             filename: name,
             longname: line,
-            attrs: attributes(stat),
+            attrs: attributes(stat, told),
         });
         reply.names(Names(names.collect()));
         Ok(())
@@ -76,7 +80,7 @@ impl Session<'_> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             self.must_be_own(path, &stat)?;
         }
-        reply.attributes(&stat);
+        reply.attributes(&stat, self.told);
         Ok(())
     }
 
@@ -216,6 +220,33 @@ impl Session<'_> {
         reply.extended(&(users.as_slice(), groups.as_slice()));
         Ok(())
     }
+
+    /// Numbers of users and groups: two strings of names in, two of numbers out.
+    pub(crate) fn ids_by_name(&self, users: &[u8], groups: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let users = ids(users, accounts::user_id)?;
+        let groups = ids(groups, accounts::group_id)?;
+        reply.extended(&(users.as_slice(), groups.as_slice()));
+        Ok(())
+    }
+}
+
+/// Numbers for the strings in `names`, `u32::MAX` where there is no such account.
+fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refused> {
+    let mut reader = Reader::new(names);
+    let mut ids = Vec::new();
+    while reader.left() > 0 {
+        let bad = |_| Refused::new(StatusCode::BAD_MESSAGE, "a name is cut short");
+        let name = reader.string().map_err(bad)?;
+        if ids.len() >= 4 * MOST_NAMES {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "so many names are not looked up at once",
+            ));
+        }
+        let id = std::str::from_utf8(name).ok().and_then(&find);
+        id.unwrap_or(u32::MAX).write(&mut ids);
+    }
+    Ok(ids)
 }
 
 /// Strings for the numbers in `ids`, empty where there is no such account.

@@ -1,7 +1,5 @@
 //! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul.
 
-use std::fs::File;
-
 use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
@@ -16,6 +14,7 @@ use crate::reply::Reply;
 pub(crate) struct Packing {
     packer: Option<Packer>,
     unpacker: Option<Unpacker>,
+    unpacked: Vec<u8>,
     raw: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -25,19 +24,6 @@ const LEAST_HOLE: usize = 64 << 10;
 
 fn is_hole(bytes: &[u8]) -> bool {
     bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
-}
-
-/// Makes a hole where the file system has any; false where it is to be written.
-#[cfg(target_os = "linux")]
-fn punch(file: &File, offset: u64, len: usize) -> bool {
-    use rustix::fs::{FallocateFlags, fallocate};
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, hole, offset, len as u64).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn punch(_: &File, _: u64, _: usize) -> bool {
-    false
 }
 
 fn no_memory() -> Refused {
@@ -60,23 +46,37 @@ impl Session<'_> {
         }
         // Whatever the handle is not good for is said before anything is unpacked.
         self.handles.file(handle)?;
-        let unpacker = &mut self.packing.unpacker;
+        let Packing {
+            unpacker, unpacked, ..
+        } = &mut self.packing;
         if unpacker.is_none() {
             *unpacker = Unpacker::new();
         }
         let unpacker = unpacker.as_mut().ok_or_else(no_memory)?;
-        let bytes = unpacker.unpack(data, len).ok_or_else(|| {
-            Refused::new(StatusCode::BAD_MESSAGE, "the block is not what it claims")
-        })?;
+        if !unpacker.unpack_to(data, len, unpacked) {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "the block is not what it claims",
+            ));
+        }
+        let bytes = std::mem::take(unpacked);
+        let written = self.write_unpacked(handle, offset, &bytes);
+        self.packing.unpacked = bytes;
+        written
+    }
+
+    fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
         let file = self.handles.file(handle)?;
         match bytes.split_last() {
             // The last byte gives the file its length; what others write to it at the same time
             // must not be cut off.
-            Some((0, zeros)) if is_hole(zeros) && punch(file, offset, bytes.len()) => {
+            Some((0, zeros))
+                if is_hole(zeros) && sys::punch_hole(file, offset, bytes.len() as u64) =>
+            {
                 let last = offset.saturating_add(zeros.len() as u64);
                 self.write(handle, last, [[0].as_slice()])
             }
-            _ => self.write(handle, offset, [&bytes[..]]),
+            _ => self.write(handle, offset, [bytes]),
         }
     }
 

@@ -1,7 +1,7 @@
 use std::io::IoSliceMut;
 
 use rustix::fs::Stat;
-use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText};
+use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
 use wire::{Field, Rest};
 
 use crate::answers::{Answers, DATA_HEADER};
@@ -85,8 +85,8 @@ impl<'o> Reply<'o> {
     }
 
     /// ATTRS.
-    pub(crate) fn attributes(&mut self, stat: &Stat) {
-        let attrs = attributes(stat);
+    pub(crate) fn attributes(&mut self, stat: &Stat, told: Told) {
+        let attrs = attributes(stat, told);
         Response::Attrs { attrs }.encode(self.id, self.out.bytes());
     }
 

@@ -12,13 +12,13 @@ use crate::beneath::proc_name;
 /// Bits of a mode that a client may set.
 const SETTABLE: u32 = 0o7777;
 
-/// Sets them on an open file, in sftp-server's order.
+/// Sets them on an open file. The owner before the mode: chown(2) takes setuid and setgid away.
 pub(crate) fn set_open(file: &File, attrs: &Attrs) -> Result<()> {
     last_failure([
         attrs.size.map(|size| fs::ftruncate(file, size)),
+        owner(attrs).map(|(user, group)| fs::fchown(file, Some(user), Some(group))),
         mode(attrs).map(|mode| fs::fchmod(file, mode)),
         times(attrs).map(|times| fs::futimens(file, &times)),
-        owner(attrs).map(|(user, group)| fs::fchown(file, Some(user), Some(group))),
     ])
 }
 
@@ -36,9 +36,9 @@ pub(crate) fn set_found(found: &OwnedFd, attrs: &Attrs) -> Result<()> {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             fs::ftruncate(fs::open(own_name()?, flags, Mode::empty())?, size)
         }),
+        owner(attrs).map(|(user, group)| fs::chownat(found, "", Some(user), Some(group), itself)),
         mode(attrs).map(|mode| fs::chmod(own_name()?, mode)),
         times(attrs).map(|times| fs::utimensat(found, "", &times, itself)),
-        owner(attrs).map(|(user, group)| fs::chownat(found, "", Some(user), Some(group), itself)),
     ])
 }
 
@@ -60,12 +60,13 @@ fn owner(attrs: &Attrs) -> Option<(Uid, Gid)> {
 
 fn times(attrs: &Attrs) -> Option<Timestamps> {
     let (access, modification) = attrs.times?;
-    let at = |seconds: u32| Timespec {
+    let at = |seconds: u32, nanoseconds: u32| Timespec {
         tv_sec: seconds.into(),
-        tv_nsec: 0,
+        tv_nsec: nanoseconds.into(),
     };
+    let (a, m) = attrs.nanoseconds.unwrap_or_default();
     Some(Timestamps {
-        last_access: at(access),
-        last_modification: at(modification),
+        last_access: at(access, a),
+        last_modification: at(modification, m),
     })
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sftp::{StatusCode, TreeFlags, TreeStep};
+use sftp::{StatusCode, Told, TreeFlags, TreeStep};
 use wire::{Field as _, Rest};
 
 use crate::answer::{Answer, Session};
@@ -58,7 +58,7 @@ impl Session<'_> {
             return Err(Refused::end_of_file());
         };
         let mut part = Vec::new();
-        walk.fill(&mut part);
+        walk.fill(self.told, &mut part);
         if walk.levels.is_empty() {
             self.trees.remove(&number);
         }
@@ -69,9 +69,9 @@ impl Session<'_> {
 
 impl Walk {
     /// Appends steps until there are enough for one answer, or no more.
-    fn fill(&mut self, part: &mut Vec<u8>) {
+    fn fill(&mut self, told: Told, part: &mut Vec<u8>) {
         while part.len() < PART && !self.levels.is_empty() {
-            match self.step(part) {
+            match self.step(told, part) {
                 Ok(true) => {}
                 Ok(false) => self.leave(part),
                 Err(errno) => {
@@ -88,7 +88,7 @@ impl Walk {
     }
 
     /// The next entry of the directory that is read; false at its end.
-    fn step(&mut self, part: &mut Vec<u8>) -> Result<bool, Errno> {
+    fn step(&mut self, told: Told, part: &mut Vec<u8>) -> Result<bool, Errno> {
         let depth = self.levels.len();
         let Some(dir) = self.levels.last_mut() else {
             return Ok(false);
@@ -107,7 +107,7 @@ impl Walk {
         };
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let enters = is_dir && depth < DEEPEST;
-        TreeStep::write_entry(name.to_bytes(), &attributes(&stat), enters, part);
+        TreeStep::write_entry(name.to_bytes(), &attributes(&stat, told), enters, part);
         if enters {
             // A symlink that took its place meanwhile leads nowhere.
             let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sftp::{Attrs, PutFlags, StatusCode, StatusText, tagged_name};
+use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText, tagged_name};
 use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -80,7 +80,7 @@ impl Session<'_> {
         }
         let mut data = [std::io::IoSlice::new(put.data)];
         write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
-        let warning = set_open(&file, &final_attrs(put, replaced)).err();
+        let warning = set(&file, put, replaced);
         if put.flags.contains(PutFlags::FSYNC) {
             fs::fsync(&file).map_err(|e| failed("make the data durable", e))?;
         }
@@ -88,8 +88,7 @@ impl Session<'_> {
         nix::unistd::close(OwnedFd::from(file))
             .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))?;
         self.name(temporary, name, put.path)?;
-        let text = |e| format!("mode or times could not be set: {}", words(e));
-        Ok(warning.map(text))
+        Ok(warning)
     }
 
     /// The permission bits of the file that is replaced, or nothing where none is. What takes more
@@ -141,7 +140,7 @@ impl Session<'_> {
         let len = u64::from(len.min(LONGEST_DATA));
         let size = stat.st_size.unsigned_abs();
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let attrs = attributes(&stat);
+        let attrs = attributes(&stat, self.told);
         if !regular || size > len {
             reply.file(&attrs, |_| Ok::<_, Errno>(false))?;
             return Ok(());
@@ -241,14 +240,23 @@ fn create<'d>(
     Err(last)
 }
 
-/// What is set on the open file: what the client keeps, or what the replaced file had.
-fn final_attrs(put: &Put<'_>, replaced: Option<u32>) -> Attrs {
-    Attrs {
-        size: None,
-        owner: None,
+/// Sets on the open file what the client keeps, or what the replaced file had; returns what it is to
+/// be told of that.
+fn set(file: &File, put: &Put<'_>, replaced: Option<u32>) -> Option<String> {
+    let owner = Attrs {
+        owner: put.attrs.owner,
+        ..Attrs::default()
+    };
+    let rest = Attrs {
         permissions: put.attrs.permissions.or(replaced),
         times: put.attrs.times,
-    }
+        nanoseconds: put.attrs.nanoseconds,
+        ..Attrs::default()
+    };
+    let owner = set_open(file, &owner).err();
+    let rest = set_open(file, &rest).err();
+    let rest = rest.map(|e| format!("mode or times could not be set: {}", words(e)));
+    rest.or_else(|| owner.map(|e| format!("{OWNER_NOT_SET}{}", words(e))))
 }
 
 /// Whether it names something in a directory.

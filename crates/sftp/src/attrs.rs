@@ -1,3 +1,4 @@
+use serde::{Deserialize, Serialize};
 use wire::{Field, Reader, WireError};
 
 const SIZE: u32 = 0x1;
@@ -6,8 +7,13 @@ const PERMISSIONS: u32 = 0x4;
 const ACMODTIME: u32 = 0x8;
 const EXTENDED: u32 = 0x8000_0000;
 
-/// ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`; extended ones are
-/// read and dropped, since no server here announces any.
+/// Extended pairs of ours: see attributes@longhaul.
+const NANOSECONDS: &[u8] = b"nanoseconds@longhaul";
+const LINK: &[u8] = b"link@longhaul";
+const SECOND: u32 = 1_000_000_000;
+
+/// ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`; extended pairs that
+/// are not ours are read and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attrs {
     /// Bytes.
@@ -18,6 +24,22 @@ pub struct Attrs {
     pub permissions: Option<u32>,
     /// Access and modification time, seconds since 1970.
     pub times: Option<(u32, u32)>,
+    /// What the times have beyond whole seconds, below 1,000,000,000: an extended pair, of peers
+    /// that have attributes@longhaul.
+    pub nanoseconds: Option<(u32, u32)>,
+    /// Which file it is, of one that has several names: an extended pair too.
+    pub link: Option<Link>,
+}
+
+/// Which file a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Link {
+    /// The file system.
+    pub device: u64,
+    /// The file there.
+    pub inode: u64,
+    /// How many names it has.
+    pub names: u32,
 }
 
 impl Attrs {
@@ -58,8 +80,7 @@ impl<'a> Field<'a> for Attrs {
         }
         if flags & EXTENDED != 0 {
             for _ in 0..r.u32()? {
-                r.string()?;
-                r.string()?;
+                attrs.take_pair(r.string()?, r.string()?);
             }
         }
         Ok(attrs)
@@ -70,7 +91,8 @@ impl<'a> Field<'a> for Attrs {
         let flags = flag(self.size.is_some(), SIZE)
             | flag(self.owner.is_some(), UIDGID)
             | flag(self.permissions.is_some(), PERMISSIONS)
-            | flag(self.times.is_some(), ACMODTIME);
+            | flag(self.times.is_some(), ACMODTIME)
+            | flag(self.pairs() > 0, EXTENDED);
         flags.write(out);
         if let Some(size) = self.size {
             size.write(out);
@@ -85,6 +107,58 @@ impl<'a> Field<'a> for Attrs {
         for (a, b) in self.times.iter() {
             a.write(out);
             b.write(out);
+        }
+        if self.pairs() > 0 {
+            self.pairs().write(out);
+        }
+        if let Some((accessed, modified)) = self.nanoseconds {
+            NANOSECONDS.write(out);
+            let both = [accessed, modified].map(u32::to_be_bytes).concat();
+            both.as_slice().write(out);
+        }
+        if let Some(link) = self.link {
+            LINK.write(out);
+            let Link {
+                device,
+                inode,
+                names,
+            } = link;
+            let (device, inode) = (device.to_be_bytes(), inode.to_be_bytes());
+            let whole = [&device[..], &inode, &names.to_be_bytes()].concat();
+            whole.as_slice().write(out);
+        }
+    }
+}
+
+impl Attrs {
+    /// Extended pairs that are written.
+    fn pairs(&self) -> u32 {
+        u32::from(self.nanoseconds.is_some()) + u32::from(self.link.is_some())
+    }
+
+    /// One that makes no sense says nothing.
+    fn take_pair(&mut self, name: &[u8], data: &[u8]) {
+        let mut r = Reader::new(data);
+        match name {
+            NANOSECONDS => {
+                let both = r.u32().and_then(|a| Ok((a, r.u32()?)));
+                let both = both.ok().filter(|_| r.left() == 0);
+                self.nanoseconds = both.filter(|(a, m)| a.max(m) < &SECOND);
+            }
+            LINK => {
+                let mut read = || {
+                    let (device, inode) = (r.u64()?, r.u64()?);
+                    let names = r.u32()?;
+                    Ok::<_, WireError>(Link {
+                        device,
+                        inode,
+                        names,
+                    })
+                };
+                let link = read().ok();
+                self.link = link.filter(|_| r.left() == 0);
+            }
+            _ => {}
         }
     }
 }
@@ -106,5 +180,37 @@ mod tests {
         assert_eq!(r.left(), 0);
         bytes[11] = 0xff;
         assert!(Attrs::read(&mut Reader::new(&bytes)).is_err());
+    }
+    #[test]
+    fn pairs_of_ours_are_read_as_they_were_written_and_false_ones_say_nothing() {
+        let attrs = Attrs {
+            times: Some((1, 2)),
+            nanoseconds: Some((3, SECOND - 1)),
+            link: Some(Link {
+                device: 1 << 40,
+                inode: u64::MAX,
+                names: 2,
+            }),
+            ..Attrs::default()
+        };
+        let mut bytes = Vec::new();
+        attrs.write(&mut bytes);
+        let mut r = Reader::new(&bytes);
+        assert_eq!((Attrs::read(&mut r), r.left()), (Ok(attrs), 0));
+        let false_ones: [(&[u8], Vec<u8>); 4] = [
+            (NANOSECONDS, vec![0; 7]),
+            (NANOSECONDS, vec![0xff; 8]),
+            (LINK, vec![0; 21]),
+            (LINK, Vec::new()),
+        ];
+        for (name, data) in false_ones {
+            let mut bytes = Vec::new();
+            EXTENDED.write(&mut bytes);
+            1u32.write(&mut bytes);
+            name.write(&mut bytes);
+            data.as_slice().write(&mut bytes);
+            let read = Attrs::read(&mut Reader::new(&bytes));
+            assert_eq!(read, Ok(Attrs::default()), "{data:?}");
+        }
     }
 }

@@ -118,7 +118,8 @@ impl Client {
         let len = match request {
             Request::Read { len, .. }
             | Request::GetFile { len, .. }
-            | Request::ReadZstd { len, .. } => *len,
+            | Request::ReadZstd { len, .. }
+            | Request::ReadSparse { len, .. } => *len,
             _ => 0,
         };
         let id = self.expect(request.name(), request.expects(), len);
@@ -343,7 +344,10 @@ impl Client {
 
     fn data(&mut self, id: u32, total: u32, at: u32, bytes: Bytes) -> Result<(), Error> {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
-        if !matches!(pending.expects, Expect::Data | Expect::Packed) {
+        if !matches!(
+            pending.expects,
+            Expect::Data | Expect::Packed | Expect::Sparse
+        ) {
             return Err(Error::WrongReply {
                 request: pending.name,
                 reply: 103,

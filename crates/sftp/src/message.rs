@@ -2,7 +2,9 @@
 
 use wire::{Field, Reader, Rest, WireError};
 
-use crate::{Attrs, OpenFlags, PutFlags, RequestId, StatusCode, StatusText, TreeFlags};
+use crate::{
+    Attrs, MetadataFlags, OpenFlags, PutFlags, RequestId, StatusCode, StatusText, Told, TreeFlags,
+};
 
 wire::message! {
     /// The client's first message (draft section 4); no request id.
@@ -256,6 +258,21 @@ requests! {
         Hash = "hash@longhaul" -> Sums {
             handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
         }
+        /// From here on ATTRS have these pairs as well.
+        Attributes = "attributes@longhaul" -> Status { told: Told }
+        /// Extended attributes and access control lists ([`crate::xattrs`]).
+        GetXattrs = "get-xattrs@longhaul" -> Xattrs { path: &'a [u8], flags: MetadataFlags }
+        /// Sets all of this, in the order in which nothing undoes what came before it. `of` is a
+        /// path or, by the flags, a handle; `xattrs` are as GetXattrs answers them.
+        SetMetadata = "set-metadata@longhaul" -> Set {
+            of: &'a [u8], flags: MetadataFlags, attrs: Attrs, xattrs: &'a [u8]
+        }
+        /// Numbers of users and groups by name: strings of strings.
+        IdsByName = "ids-by-name@longhaul" -> Ids { users: &'a [u8], groups: &'a [u8] }
+        /// READ that may be answered with how long a hole is, or, where `pack`, as ReadZstd is.
+        ReadSparse = "read-sparse@longhaul" -> Sparse {
+            handle: &'a [u8], offset: u64, len: u32, pack: bool
+        }
     }
 }
 
@@ -291,6 +308,10 @@ pub(crate) enum Expect {
     Tree,
     Sums,
     Packed,
+    Sparse,
+    Xattrs,
+    Set,
+    Ids,
 }
 
 macro_rules! responses {

@@ -55,12 +55,21 @@ impl Unpacker {
     /// [`LONGEST_UNPACKED`]. Never more than `len` bytes are allocated, nor is any window beside
     /// them: they are it.
     pub fn unpack(&mut self, packed: &[u8], len: u32) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.unpack_to(packed, len, &mut out).then_some(out)
+    }
+
+    /// The same into `out`, whose memory is used again; false if it is not what was packed, and `out`
+    /// is worth nothing then.
+    pub fn unpack_to(&mut self, packed: &[u8], len: u32, out: &mut Vec<u8>) -> bool {
         if len > LONGEST_UNPACKED {
-            return None;
+            return false;
         }
-        let mut out = vec![0; len as usize];
-        let n = self.0.decompress_to_buffer(packed, &mut out[..]).ok()?;
-        (n == out.len()).then_some(out)
+        out.clear();
+        out.reserve_exact(len as usize);
+        // What it becomes beyond that fits nowhere.
+        let unpacked = self.0.decompress_to_buffer(packed, out);
+        unpacked.is_ok_and(|n| n == len as usize)
     }
 }
 

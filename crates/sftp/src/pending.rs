@@ -2,9 +2,10 @@ use bytes::Bytes;
 use wire::{Field, Reader};
 
 use crate::message::Expect;
-use crate::reply::strings;
+use crate::reply::{numbers, strings};
 use crate::{
-    Attrs, Error, Handle, Limits, Name, Reply, Response, Status, Statvfs, WholeFile, printable,
+    Attrs, Error, HOLE, Handle, Limits, Name, Parts, Reply, Response, Status, Statvfs, WholeFile,
+    printable,
 };
 
 /// A request without an answer.
@@ -80,9 +81,14 @@ pub(crate) fn fit(
         (Expect::Tree, Response::ExtendedReply { body }) => {
             Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
         }
-        (Expect::Packed, Response::ExtendedReply { body }) => {
+        (Expect::Packed | Expect::Sparse, Response::ExtendedReply { body }) => {
             let mut r = Reader::new(body.0);
-            let len = r.u32().map_err(malformed)?;
+            let len = r.u32().map_err(&malformed)?;
+            if (pending.expects, len) == (Expect::Sparse, HOLE) {
+                let len = r.u64().map_err(&malformed)?;
+                r.finish().map_err(malformed)?;
+                return Ok(Reply::Hole { len });
+            }
             if len > pending.len {
                 return Err(Error::TooMuchData {
                     asked: pending.len,
@@ -93,6 +99,23 @@ pub(crate) fn fit(
                 len,
                 bytes: message.slice_ref(r.rest()),
             }
+        }
+        (Expect::Xattrs, Response::ExtendedReply { body }) => {
+            Reply::Xattrs(crate::xattrs::read(body.0).map_err(malformed)?)
+        }
+        (Expect::Set, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let not_kept = Parts(r.u32().map_err(&malformed)?);
+            let why = printable(r.string().map_err(&malformed)?, 256);
+            r.finish().map_err(malformed)?;
+            Reply::Set { not_kept, why }
+        }
+        (Expect::Ids, Response::ExtendedReply { body }) => {
+            let mut r = Reader::new(body.0);
+            let users = r.string().and_then(numbers).map_err(&malformed)?;
+            let groups = r.string().and_then(numbers).map_err(&malformed)?;
+            r.finish().map_err(malformed)?;
+            Reply::Ids { users, groups }
         }
         (Expect::Sums, Response::ExtendedReply { body }) => Reply::Sums(message.slice_ref(body.0)),
         _ => return Err(wrong(pending, number)),

@@ -3,7 +3,7 @@ use std::fmt;
 use bytes::Bytes;
 use wire::{Field, Reader, WireError};
 
-use crate::{Attrs, Limits, StatusCode, TreeStep};
+use crate::{Attrs, Limits, Parts, StatusCode, TreeStep};
 
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,28 @@ pub enum Reply {
         len: u32,
         /// As they came.
         bytes: Bytes,
+    },
+    /// read-sparse: there is nothing but zeros for so many bytes, which may be more than were asked
+    /// for.
+    Hole {
+        /// Bytes, unchecked.
+        len: u64,
+    },
+    /// get-xattrs: names and values, bounded; the names are unchecked.
+    Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
+    /// set-metadata.
+    Set {
+        /// What could not be set.
+        not_kept: Parts,
+        /// Why, of the first: the server's text, escaped.
+        why: String,
+    },
+    /// ids-by-name: in the order of the names, `u32::MAX` where there is none.
+    Ids {
+        /// Of the users.
+        users: Vec<u32>,
+        /// Of the groups.
+        groups: Vec<u32>,
     },
     /// hash@longhaul: the sums one behind the other, unchecked.
     Sums(Bytes),
@@ -205,6 +227,16 @@ pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
     let mut found = Vec::new();
     while r.left() > 0 {
         found.push(r.string()?.to_vec());
+    }
+    Ok(found)
+}
+
+/// A string that holds numbers, as ids-by-name answers.
+pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
+    let mut r = Reader::new(bytes);
+    let mut found = Vec::new();
+    while r.left() > 0 {
+        found.push(r.u32()?);
     }
     Ok(found)
 }

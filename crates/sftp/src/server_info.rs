@@ -43,13 +43,18 @@ pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
 const OPENSSH_SINCE_7_0: usize = 5;
 
 /// What `longhaul serve` announces behind OpenSSH's eleven (docs/PROTOCOL.md).
-pub const OUR_EXTENSIONS: [(&str, &str); 6] = [
+pub const OUR_EXTENSIONS: [(&str, &str); 11] = [
     ("put-file@longhaul", "1"),
     ("get-file@longhaul", "1"),
     ("list-tree@longhaul", "1"),
     ("hash@longhaul", "1"),
     ("write-zstd@longhaul", "1"),
     ("read-zstd@longhaul", "1"),
+    ("attributes@longhaul", "1"),
+    ("get-xattrs@longhaul", "1"),
+    ("set-metadata@longhaul", "1"),
+    ("ids-by-name@longhaul", "1"),
+    ("read-sparse@longhaul", "1"),
 ];
 /// How the names of all of them end, those of versions to come as well.
 const OURS: &[u8] = b"@longhaul";

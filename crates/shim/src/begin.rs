@@ -115,7 +115,7 @@ extern "C" fn begin() {
     let given = c::variable(c"LONGHAUL_WRAP").unwrap_or_default();
     let given = given.to_bytes();
     if given.len() >= LONGEST {
-        return tell("LONGHAUL_WRAP is too long", "");
+        return tell(&[" is too long"]);
     }
     // A copy: programs write over their environment.
     for (to, from) in kept.text.iter_mut().zip(given) {
@@ -123,13 +123,13 @@ extern "C" fn begin() {
     }
     let text = kept.text.get(..given.len()).unwrap_or_default();
     let Ok(text) = core::str::from_utf8(text) else {
-        return tell("LONGHAUL_WRAP is not valid UTF-8", "");
+        return tell(&[" is not valid UTF-8"]);
     };
     // SAFETY: the text is in a static, and is not written again.
     let text: &'static str = unsafe { &*core::ptr::from_ref(text) };
     let rules = match Rules::parse(text) {
         Ok(rules) => rules,
-        Err(error) => return tell(error.word, error.why),
+        Err(error) => return tell(&[": '", error.word, "' ", error.why]),
     };
     let mode = match rules.report {
         None => ON,
@@ -143,15 +143,13 @@ extern "C" fn begin() {
 }
 
 /// One line on standard error. The program runs as it is.
-fn tell(word: &str, why: &str) {
-    let parts = [
-        "longhaul wrap: LONGHAUL_WRAP: '",
-        word,
-        "' ",
-        why,
-        ": the program runs as it is\n",
+fn tell(what: &[&str]) {
+    let parts: [&[&str]; 3] = [
+        &["longhaul wrap: LONGHAUL_WRAP"],
+        what,
+        &[": the program runs as it is\n"],
     ];
-    for part in parts {
+    for part in parts.into_iter().flatten() {
         own::write_all(2, part.as_bytes());
     }
 }

@@ -287,7 +287,7 @@ mod tests {
             line.address(address);
             let said = core::str::from_utf8(line.bytes()).unwrap();
             let read: SocketAddr = said.trim_matches('"').parse().unwrap();
-            assert_eq!(read, address, "{}", said.to_string());
+            assert_eq!(read, address, "{}", said);
         }
     }
 

@@ -61,9 +61,10 @@ pub(crate) fn send(fd: c_int, bytes: &[u8]) -> bool {
 pub(crate) fn receive(fd: c_int, mut bytes: &mut [u8]) -> bool {
     type Poll = unsafe extern "C" fn(*mut PollFd, c_ulong, c_int) -> c_int;
     type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
-    // SAFETY: what was found under these names has these types.
-    let (poll, next): (Option<Poll>, Option<Recv>) =
-        unsafe { (transmute(POLL.get()), transmute(RECV.get())) };
+    // SAFETY: what was found under this name has this type.
+    let poll: Option<Poll> = unsafe { transmute(POLL.get()) };
+    // SAFETY: as above.
+    let next: Option<Recv> = unsafe { transmute(RECV.get()) };
     let (Some(poll), Some(next)) = (poll, next) else {
         return false;
     };

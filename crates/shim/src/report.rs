@@ -3,11 +3,11 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::line::Record;
+use crate::line::{Record, changed};
 use crate::socket::Fd;
 use crate::table::{Entry, NO_MARK, State, entries};
 use crate::waits::{For, LEAST_US};
-use crate::watch::is_same;
+use crate::watch::{Socket as _, is_same};
 use crate::{begin, c, own, table};
 
 /// Before a descriptor is closed, or becomes another: its connection ends here, unless the same
@@ -55,17 +55,24 @@ fn tell(fd: c_int, entry: &Entry) {
         return;
     };
     let socket = Fd(fd);
-    let mark = entry.mark.load(Relaxed);
+    let same = is_same(entry, &socket);
+    let changed = entry.changed.load(Relaxed);
+    let mark = match entry.mark.load(Relaxed) {
+        // Where it was not taken off, it is still there.
+        NO_MARK if same && changed & changed::DSCP == 0 => socket.mark().unwrap_or(0),
+        // The lower byte.
+        mark => mark as u8,
+    };
     let record = Record {
         program: begin::program(),
         pid: c::process(),
         peer: entry.peer(),
         via: entry.via(),
         lasted_us: c::now_us().saturating_sub(entry.begun_us.load(Relaxed)),
-        tcp: is_same(entry, &socket).then(|| socket.tcp()).flatten(),
-        dscp: (mark != NO_MARK).then_some((mark >> 2) as u8 & 63),
+        tcp: same.then(|| socket.tcp()).flatten(),
+        dscp: Some(mark >> 2).filter(|dscp| *dscp != 0),
         kept_off: entry.kept_off.load(Relaxed),
-        changed: entry.changed.load(Relaxed),
+        changed,
         reading: entry.reading.read(),
         writing: entry.writing.read(),
     };

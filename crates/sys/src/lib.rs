@@ -7,6 +7,7 @@ mod descriptors;
 pub mod far;
 #[cfg(target_os = "linux")]
 mod fork;
+mod holes;
 mod ignored;
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -23,12 +24,14 @@ mod umask;
 mod unix_socket;
 mod usage;
 mod workers;
+mod xattr;
 
 pub use allocator::give_back_memory;
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
 pub use fork::{Forked, forget_children, fork};
+pub use holes::{next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
@@ -48,3 +51,4 @@ pub use umask::umask;
 pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::Workers;
+pub use xattr::{XattrsOf, read_xattrs, replace_xattrs};

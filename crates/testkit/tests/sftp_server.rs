@@ -328,6 +328,7 @@ fn listing_links_and_attributes() {
             ..Attributes::default()
         },
         follow: true,
+        xattrs: None,
     });
     session.run().unwrap();
     session.all_done();

@@ -7,20 +7,13 @@ use std::env;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use plan::{Job, JobId, JobKind, RemotePath};
 
 use crate::cancel::Cancel;
 use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
 use crate::report::{Outcome, Progress};
-use crate::session::{ExecEvent, ExecId, Session, SessionEvent};
 
-/// How long the far end may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What it may say.
-const MOST: usize = 64 * 1024;
 /// Opens the line that counts, whatever startup files print before it.
 const LINE: &str = "longhaul-place ";
 
@@ -87,7 +80,7 @@ pub fn place(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<Pla
 pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<(), String> {
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; rm -rf \"$c/bin\" && \
                   echo && echo longhaul-removed";
-    let said = ask(&connect.connect(host, cancel)?, script)?;
+    let said = connect.connect(host, cancel)?.ask(0, script)?;
     match said.lines().any(|line| line == "longhaul-removed") {
         true => Ok(()),
         false => Err("the far end did not say that it was removed".to_owned()),
@@ -95,7 +88,7 @@ pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<()
 }
 
 fn look(host: HostId, connect: &dyn Connect, cancel: &Cancel, sum: &str) -> Result<Found, String> {
-    let said = ask(&connect.connect(host, cancel)?, &script(sum))?;
+    let said = connect.connect(host, cancel)?.ask(0, &script(sum))?;
     let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
     match found.state.as_str() {
         "ok" => {}
@@ -180,34 +173,6 @@ fn send(
         (_, Some(failure)) => Err(format!("it cannot be sent there: {}", failure.reason)),
         (_, None) => Err("interrupted".to_owned()),
     }
-}
-
-/// Runs a script there, and waits for what it says.
-fn ask(session: &Session, script: &str) -> Result<String, String> {
-    let path = RemotePath(b".".to_vec());
-    let kind = JobKind::RealPath { path };
-    // Commands run behind a lane.
-    session.submit(Job { id: JobId(0), kind }, None);
-    let command = format!("exec sh -c '{script}'");
-    session.exec(ExecId(0), command.into_bytes());
-    session.exec_end(ExecId(0));
-    let until = Instant::now() + PATIENCE;
-    let mut said = Vec::new();
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let event = session.events().recv_timeout(left);
-        match event.map_err(|_| "the far end did not answer in time")? {
-            SessionEvent::Exec(_, ExecEvent::Output(bytes)) if said.len() < MOST => {
-                said.extend_from_slice(&bytes);
-            }
-            SessionEvent::Exec(_, ExecEvent::Over(Err(why))) | SessionEvent::Lost(why) => {
-                return Err(why);
-            }
-            SessionEvent::Exec(_, ExecEvent::Over(Ok(_))) => break,
-            _ => {}
-        }
-    }
-    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 #[cfg(test)]

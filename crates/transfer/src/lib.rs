@@ -2,6 +2,7 @@
 //! trees, and the copy that is made of them; who the hosts and the user are.
 
 pub mod agent;
+pub mod bench;
 pub mod bootstrap;
 pub mod cancel;
 pub mod config;
@@ -14,8 +15,10 @@ mod journal;
 pub mod known_hosts;
 pub mod memory;
 pub mod operand;
+pub mod pace;
 pub mod prompt;
 pub mod report;
+pub mod sample;
 pub mod session;
 pub mod sums;
 pub mod walk;

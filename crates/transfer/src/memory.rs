@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use findings::Findings;
+use processor::Processors;
 
 /// Older knowledge is dropped.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -79,6 +80,13 @@ pub struct FarMemory {
     pub placed: Option<String>,
 }
 
+impl FarMemory {
+    /// How long ago it was found; `None` of the future.
+    pub fn age(&self, now: SystemTime) -> Option<Duration> {
+        seconds(now).checked_sub(self.at).map(Duration::from_secs)
+    }
+}
+
 impl HostMemory {
     /// What was learned of transfers this way.
     pub fn learned(&self, direction: Direction) -> Option<Learned> {
@@ -134,18 +142,33 @@ impl Memories {
         Self { folder }
     }
 
+    /// What is kept beside them of this machine's processor.
+    pub fn processors(&self) -> Processors {
+        let beside = self.folder.parent().unwrap_or(&self.folder);
+        Processors::at(beside.join("processors"))
+    }
+
     /// What is remembered. A file that is missing, too old, damaged or of another format is no
     /// memory; `now` decides its age.
     pub fn load(&self, host: &str, port: u16, user: &str, now: SystemTime) -> Option<HostMemory> {
+        let (memory, _) = self.load_aged((host, port, user), now)?;
+        Some(memory)
+    }
+
+    /// The same, with how long ago it was last written.
+    pub fn load_aged(
+        &self,
+        (host, port, user): (&str, u16, &str),
+        now: SystemTime,
+    ) -> Option<(HostMemory, Duration)> {
         let stored: Stored = read(&self.file(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
             && stored.user == user;
-        let age = seconds(now).checked_sub(stored.stored);
         // A time in the future says that the clock was wrong then or is now.
-        let fresh = age.is_some_and(|age| age <= LIFETIME.as_secs());
-        (ours && fresh).then_some(stored.memory)
+        let age = Duration::from_secs(seconds(now).checked_sub(stored.stored)?);
+        (ours && age <= LIFETIME).then_some((stored.memory, age))
     }
 
     /// Remembers; whoever reads at the same time sees the old file or the new one, whole.

@@ -1,6 +1,7 @@
 //! What a run tells while it goes and when it is over, as data: the command line turns it into
 //! bars, NDJSON and the closing line.
 
+mod decision;
 mod session;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use plan::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+pub use decision::{Choice, CipherOrder, Decision, Guessed, Origin, Sample, ZlibWhy};
 pub use session::{Depth, FarEnd, SessionReport};
 
 use crate::sums::Algorithm;
@@ -222,6 +224,9 @@ pub struct Summary {
     pub sessions: Vec<SessionReport>,
     /// What served at each far end.
     pub far_ends: Vec<FarEnd>,
+    /// What was decided on the way; told by itself.
+    #[serde(skip)]
+    pub decisions: Vec<Decision>,
 }
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -247,6 +252,7 @@ impl Default for Summary {
             elapsed: Duration::ZERO,
             sessions: Vec::new(),
             far_ends: Vec::new(),
+            decisions: Vec::new(),
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use crate::flags::low::{CopyArgs, Family};
+use crate::flags::low::{CopyArgs, Family, When};
 
 /// The user's options for ssh, or what stands in for it (`-S`), as scp passes them on (scp.c
 /// `main`); those that make it an SFTP session follow them.
@@ -8,7 +8,8 @@ pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     let mut args = Args(Vec::new());
     // scp forwards no agent unless told to, whatever ssh_config says.
     args.words(&[if flags.forward_agent { "-A" } else { "-a" }]);
-    args.word_if(flags.compress, "-C");
+    args.word_if(flags.compress == Some(When::Always), "-C");
+    args.word_if(flags.compress == Some(When::Never), "-oCompression=no");
     args.word_if(flags.quiet, "-q");
     args.word_if(flags.batch, "-oBatchMode=yes");
     args.word_if(flags.family == Family::V4, "-4");
@@ -72,7 +73,7 @@ mod tests {
     fn flags_are_passed_on() {
         let flags = CopyArgs {
             forward_agent: true,
-            compress: true,
+            compress: Some(When::Always),
             batch: true,
             quiet: true,
             verbose: 2,

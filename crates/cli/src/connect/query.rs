@@ -1,7 +1,7 @@
 use transfer::config::{AddressFamily, Query};
 use transfer::operand::Destination;
 
-use crate::flags::low::{CopyArgs, Family};
+use crate::flags::low::{CopyArgs, Family, When};
 
 /// What ssh_config is asked about a host: its operand, and the flags that go before the files.
 pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
@@ -14,7 +14,7 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
         identities: flags.identities.clone(),
         jump: flags.jump.clone(),
         cipher: flags.ciphers.clone(),
-        compression: flags.compress,
+        compression: flags.compress == Some(When::Always),
         family: match flags.family {
             Family::Any => AddressFamily::Any,
             Family::V4 => AddressFamily::Inet,

@@ -6,7 +6,8 @@ use clap::{Arg, ArgAction, Command};
 use crate::exit;
 use crate::flags::flag::{Flag, Scp, Takes};
 use crate::flags::table::{
-    bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
+    bench_rows, bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+    wrap_rows,
 };
 
 /// Under which clap keeps sources and destination.
@@ -37,6 +38,7 @@ pub(crate) fn command() -> Command {
         .subcommand(dial())
         .subcommand(ssh_config())
         .subcommand(relay())
+        .subcommand(bench())
         .subcommand(wrap())
         .subcommand(
             Command::new("completions")
@@ -231,6 +233,40 @@ fn relay() -> Command {
                 .value_parser(ValueParser::os_string()),
         );
     relay_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn bench() -> Command {
+    let command = Command::new("bench")
+        .about(
+            "Measures which cipher, and whether compression pays, between this machine and a host",
+        )
+        .long_about(
+            "Copies between this machine and HOST with every cipher and MAC that both know, with \
+             and without compression, for data of several kinds, over several connections and \
+             channels, from memory to memory and from disk to disk, and says what to use for \
+             which data, with lines for ssh_config. Ciphers that only the host has are named. What \
+             was found is kept for copies to and from HOST.\n\n\
+             Runs take turns, so that what slows the machine for a while slows all settings; a \
+             figure is a median with the interval in which it lies, whatever the distribution. A \
+             machine that is busy, throttled or noisy is named.\n\n\
+             bench --local measures this processor alone; bench compare A B sets two results of \
+             --json side by side.",
+        )
+        .override_usage(
+            "longhaul bench [flags] HOST\n       longhaul bench --local [flags]\n       \
+             longhaul bench compare A B",
+        )
+        .after_help("More: longhaul bench --help, or man longhaul-bench")
+        .after_long_help(codes("Exit codes:\n", exit::BENCH))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands(
+            "HOST",
+            "[user@]host, or scp://[user@]host[:port]",
+            clap::ValueHint::Hostname,
+        ));
+    let command = bench_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    bootstrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn serve_after_help() -> String {

@@ -14,7 +14,7 @@ use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
 use crate::flags::table::{
-    dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
+    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
 };
 
 /// The subcommands with a man page of their own.
@@ -23,6 +23,7 @@ const PAGES: &[&str] = &[
     "bootstrap",
     "lab",
     "relay",
+    "bench",
     "serve",
     "dial",
     "ssh-config",
@@ -87,6 +88,11 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 "longhaul(1), longhaul-relay.conf(5), tcp(7), socket(7), splice(2)",
             );
         }
+        Some("bench") => {
+            examples_section(&mut rest, BENCH_EXAMPLES);
+            codes_section(&mut rest, exit::BENCH);
+            see_also_section(&mut rest, "longhaul(1), longhaul-cp(1), ssh_config(5)");
+        }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
             codes_section(&mut rest, exit::SERVE);
@@ -135,9 +141,9 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
-                 longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), scp(1), ssh(1), \
-                 ssh_config(5)",
+                "longhaul-cp(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), \
+                 longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
+                 scp(1), ssh(1), ssh_config(5)",
             );
         }
     }
@@ -237,6 +243,21 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     (
         "longhaul ssh-config --write backup",
         "Append them to ~/.ssh/config, after asking.",
+    ),
+];
+
+const BENCH_EXAMPLES: Examples = &[
+    (
+        "longhaul bench backup",
+        "Three minutes, and what to use for which data.",
+    ),
+    (
+        "longhaul bench --time 20m --file dump.sql --html bench.html backup",
+        "More of it, with data of one's own and a page of plots.",
+    ),
+    (
+        "longhaul bench --local --json >before.json",
+        "This processor, to be compared with another one, or with itself after an update.",
     ),
 ];
 
@@ -459,6 +480,12 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str("\n# Flags of `longhaul relay`\n");
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);
+    text.push_str(
+        "\n# Flags of `longhaul bench`\n\nBeside these, of those of `longhaul cp`: -F, -i, -J, -o, -P, \
+         -4, -6, -B, -q and -v.\n",
+    );
+    groups_markdown(&mut text, bench_rows);
+    codes_markdown(&mut text, exit::BENCH);
     text.push_str("\n# Flags of `longhaul wrap`\n");
     groups_markdown(&mut text, wrap_rows);
     codes_markdown(&mut text, exit::WRAP);

@@ -88,6 +88,8 @@ pub(crate) enum Group {
     Sockets,
     /// How TLS is spoken.
     Tls,
+    /// What is measured.
+    Measuring,
     /// How a program is run.
     Wrapping,
     /// What facing relays are told.
@@ -186,7 +188,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -195,6 +197,7 @@ impl Group {
         Self::Relaying,
         Self::Sockets,
         Self::Tls,
+        Self::Measuring,
         Self::Wrapping,
         Self::Pair,
         Self::Operating,
@@ -217,6 +220,7 @@ impl Group {
             Self::Relaying => "Relaying",
             Self::Sockets => "Sockets",
             Self::Tls => "TLS",
+            Self::Measuring => "Measuring",
             Self::Wrapping => "Wrapping",
             Self::Pair => "Facing relays",
             Self::Operating => "Operating",

@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub(crate) no_color: bool,
     /// TERM=dumb.
     pub(crate) dumb: bool,
+    /// This process may do what root may.
+    pub(crate) is_root: bool,
 }
 
 /// Everything that a copy needs to know.
@@ -88,7 +90,7 @@ impl HighArgs {
             request: CopyRequest {
                 sources: places,
                 target,
-                options: options(&args),
+                options: options(&args, &hosts, world),
             },
             hosts,
             sources: args.sources.iter().map(name).collect(),
@@ -125,10 +127,11 @@ fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> P
     }
 }
 
-fn options(args: &CopyArgs) -> CopyOptions {
+fn options(args: &CopyArgs, hosts: &[Destination], world: &World) -> CopyOptions {
+    let by_name = args.archive && !args.numeric_ids && as_root(hosts, world);
     CopyOptions {
         recursive: args.recursive || args.archive,
-        preserve: args.preserve || args.archive,
+        preserve: args.preserve || args.archive || args.acls,
         archive: args.archive,
         inplace: args.inplace,
         fsync: args.fsync,
@@ -137,7 +140,19 @@ fn options(args: &CopyArgs) -> CopyOptions {
         delta: args.delta,
         verify: args.verify,
         manifest: args.manifest.clone(),
+        numeric_ids: args.numeric_ids,
+        xattrs: args.xattrs,
+        acls: args.acls,
+        hard_links: args.hard_links,
+        sparse: args.sparse,
+        settle: args.wants_longhaul() || by_name,
     }
+}
+
+/// Whether owners may be somebody else's at the receiving end, as far as can be known here.
+fn as_root(hosts: &[Destination], world: &World) -> bool {
+    let named = |host: &Destination| host.user.as_deref() == Some("root");
+    world.is_root || hosts.iter().any(named)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line as it was given: parsed, nothing looked up.
 
+mod benching;
 mod dialing;
 mod wrapping;
 
@@ -16,6 +17,7 @@ use transfer::connect::FarUse;
 use transfer::copy::Delta;
 use transfer::sums::Wants;
 
+pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
@@ -45,6 +47,8 @@ pub(crate) enum LowArgs {
     SshConfig(Box<SshConfigArgs>),
     /// `longhaul relay`.
     Relay(Box<RelayArgs>),
+    /// `longhaul bench`.
+    Bench(Box<BenchArgs>),
     /// `longhaul wrap`.
     Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
@@ -68,6 +72,11 @@ pub(crate) struct CopyArgs {
     pub(crate) archive: bool,
     pub(crate) inplace: bool,
     pub(crate) fsync: bool,
+    pub(crate) numeric_ids: bool,
+    pub(crate) xattrs: bool,
+    pub(crate) acls: bool,
+    pub(crate) hard_links: bool,
+    pub(crate) sparse: bool,
     pub(crate) no_resume: bool,
     pub(crate) delta: Delta,
     pub(crate) verify: bool,
@@ -79,7 +88,8 @@ pub(crate) struct CopyArgs {
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
-    pub(crate) compress: bool,
+    /// `None` where the flag was not given.
+    pub(crate) compress: Option<When>,
     pub(crate) limit_kbit: Option<u64>,
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
@@ -101,9 +111,17 @@ pub(crate) struct CopyArgs {
     pub(crate) verbose: u8,
     pub(crate) progress: When,
     pub(crate) json: bool,
+    pub(crate) explain: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
+}
+
+impl CopyArgs {
+    /// Whether more is to be kept than SFTP carries.
+    pub(crate) fn wants_longhaul(&self) -> bool {
+        self.xattrs || self.acls || self.hard_links || self.sparse
+    }
 }
 
 /// The flags of `longhaul lab`, and its command.
@@ -279,6 +297,7 @@ pub(crate) fn parse(
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),

@@ -1,9 +1,11 @@
 //! Every flag of each subcommand, one row each. The parser, both help texts, the man page, the
 //! completions and docs/flags.md come from these rows.
 
+mod bench;
 mod connection;
 mod copying;
 mod dial;
+mod keeping;
 mod lab;
 mod operating;
 mod output;
@@ -14,13 +16,21 @@ mod serve;
 mod wrap;
 
 use crate::flags::flag::Flag;
-use crate::flags::low::{DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs};
+use crate::flags::low::{
+    BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs,
+};
 
 /// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
-    [copying::ROWS, connection::ROWS, output::ROWS, refused::ROWS]
-        .into_iter()
-        .flatten()
+    [
+        copying::ROWS,
+        keeping::ROWS,
+        connection::ROWS,
+        output::ROWS,
+        refused::ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.
@@ -31,6 +41,11 @@ pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
         let letter = flag.short.map(String::from).unwrap_or_default();
         of_login.contains(&letter.as_str())
     })
+}
+
+/// The rows of `longhaul bench`, beside those of [`bootstrap_rows`].
+pub(crate) fn bench_rows() -> impl Iterator<Item = &'static Flag<BenchArgs>> {
+    bench::ROWS.iter()
 }
 
 /// The rows of `longhaul lab`.
@@ -91,6 +106,7 @@ mod tests {
         unique(dial_rows());
         unique(ssh_config_rows());
         unique(relay_rows());
+        unique(bench_rows());
         unique(wrap_rows());
     }
 
@@ -122,6 +138,7 @@ mod tests {
         documented(dial_rows());
         documented(ssh_config_rows());
         documented(relay_rows());
+        documented(bench_rows());
         documented(wrap_rows());
     }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use plan::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
-use transfer::report::{Event, Failure, FarEnd, Outcome, SessionReport, Verified};
+use transfer::report::{
+    Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,
+};
 
 use super::*;
 
@@ -176,6 +178,14 @@ fn examples() -> Vec<String> {
             cipher: Some("aes128-gcm@openssh.com".to_owned()),
             ..HostInfo::default()
         }),
+        RunEvent::Decision(Explained::new(&Decision::new(
+            Choice::Dscp(8),
+            Origin::Flag("--dscp"),
+        ))),
+        RunEvent::Decision(Explained::new(&Decision {
+            host: Some(name()),
+            ..Decision::new(Choice::Dscp(0), Origin::Memory(Duration::from_secs(5)))
+        })),
         RunEvent::progress(Snapshot::default()),
         RunEvent::progress(Snapshot {
             remaining: Some(Duration::from_secs(5)),

@@ -64,7 +64,11 @@ pub(crate) fn line(summary: &Summary) -> Option<String> {
     // Between two hosts one waits for the other, which looks like a slow disk from there.
     let rank = |r: &&SessionReport| (r.limiter != Limiter::LocalDisk, r.measured);
     let report = summary.sessions.iter().filter(known).max_by_key(rank)?;
-    let mut text = format!("limited by {} ({})", report.limiter, lanes(report));
+    let mut text = format!(
+        "limited by {} ({})",
+        report.limiter,
+        lanes(report.connections, report.channels)
+    );
     if summary.sessions.len() > 1 {
         text.insert_str(0, &format!("{}: ", report.host));
     }
@@ -79,8 +83,8 @@ pub(crate) fn line(summary: &Summary) -> Option<String> {
 }
 
 /// "5 connections, 2 channels each".
-fn lanes(r: &SessionReport) -> String {
-    match (r.connections, r.channels) {
+pub(crate) fn lanes(connections: u32, channels: u32) -> String {
+    match (connections, channels) {
         (0 | 1, 0 | 1) => "1 connection".to_owned(),
         (0 | 1, channels) => format!("1 connection, {channels} channels"),
         (connections, 0 | 1) => format!("{connections} connections"),

@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sftp::{Limits, ServerInfo, SymlinkOrder};
+use sftp::{Limits, ServerInfo, SymlinkOrder, Told};
 use wire::Pool;
 
 use crate::DepthLimits;
@@ -42,6 +42,8 @@ pub struct LaneConfig {
     pub symlink_order: SymlinkOrder,
     /// Make data smaller for the way, where the server can.
     pub pack: Pack,
+    /// What a server of ours tells of files beside what every one does.
+    pub told: Told,
     /// The path was slower than that takes the last time: it is begun with.
     pub slow: bool,
 }
@@ -86,6 +88,7 @@ impl LaneConfig {
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
             pack: Pack::default(),
+            told: Told::default(),
             slow: false,
         }
     }
@@ -128,6 +131,16 @@ pub(super) struct Server {
     pub(super) sums: bool,
     /// It packs and unpacks.
     pub(super) zstd: bool,
+    pub(super) hardlink: bool,
+    pub(super) names_by_id: bool,
+    pub(super) ids_by_name: bool,
+    /// It tells more of files, and takes nanoseconds.
+    pub(super) attributes: bool,
+    pub(super) xattrs: bool,
+    /// It sets all metadata in one request.
+    pub(super) metadata: bool,
+    /// It tells of holes.
+    pub(super) sparse: bool,
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
@@ -162,6 +175,13 @@ impl Server {
             list_tree: info.has("list-tree@longhaul"),
             get_file: info.has("get-file@longhaul"),
             zstd: info.has("write-zstd@longhaul") && info.has("read-zstd@longhaul"),
+            hardlink: info.has("hardlink@openssh.com"),
+            names_by_id: info.has("users-groups-by-id@openssh.com"),
+            ids_by_name: info.has("ids-by-name@longhaul"),
+            attributes: info.has("attributes@longhaul"),
+            xattrs: info.has("get-xattrs@longhaul"),
+            metadata: info.has("set-metadata@longhaul"),
+            sparse: info.has("read-sparse@longhaul"),
             sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,
             in_order: openssh,

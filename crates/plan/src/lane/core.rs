@@ -72,6 +72,8 @@ pub(super) struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Limits,
+    /// What ATTRS have.
+    Told,
     /// LSTAT or STAT of the path the job is about.
     Look,
     /// STAT through a symlink.
@@ -99,6 +101,11 @@ pub(super) enum What {
     /// All of a file from there.
     GetFile,
     Attributes,
+    Owner,
+    /// set-metadata@longhaul.
+    Metadata,
+    /// The length, of what must have it.
+    Size,
     Mode,
     Sync,
     Close,
@@ -108,10 +115,11 @@ pub(super) enum What {
     Readdir,
     /// A part of a tree.
     Tree,
-    /// hash@longhaul.
+    /// hash@longhaul, of the older form or of what was `rebuilt`.
     Sums {
         offset: u64,
         len: u64,
+        rebuilt: bool,
     },
     /// copy-data.
     Copied {
@@ -184,33 +192,47 @@ impl Core {
         self.sent(id, Some(job), what, 0);
     }
 
-    /// Sends a READ whose answer is expected to have `expected` bytes, and may come `packed`.
+    /// Asks for more of files than every server tells.
+    pub(super) fn send_told(&mut self) {
+        let told = self.config.told;
+        if self.server.attributes && !told.is_empty() {
+            let id = self.client.request(&Request::Attributes { told });
+            self.sent(id, None, What::Told, 0);
+        }
+    }
+
+    /// Sends a READ whose answer is expected to have `expected` bytes, and may come `packed`, or be
+    /// that there is a hole.
     pub(super) fn send_read(
         &mut self,
         job: JobId,
         handle: &Handle,
         (offset, len): (u64, u32),
         expected: u64,
-        packed: bool,
+        (pack, sparse): (bool, bool),
     ) {
         let handle = handle.as_bytes();
-        let (request, what) = match packed {
-            true => (
-                Request::ReadZstd {
-                    handle,
-                    offset,
-                    len,
-                },
-                What::ReadPacked { offset, len },
-            ),
-            false => (
-                Request::Read {
-                    handle,
-                    offset,
-                    len,
-                },
-                What::Read { offset, len },
-            ),
+        let request = match (sparse, pack) {
+            (true, pack) => Request::ReadSparse {
+                handle,
+                offset,
+                len,
+                pack,
+            },
+            (false, true) => Request::ReadZstd {
+                handle,
+                offset,
+                len,
+            },
+            (false, false) => Request::Read {
+                handle,
+                offset,
+                len,
+            },
+        };
+        let what = match pack {
+            true => What::ReadPacked { offset, len },
+            false => What::Read { offset, len },
         };
         let id = self.client.request(&request);
         self.sent(id, Some(job), what, expected);

@@ -108,8 +108,13 @@ struct Search {
     found: u64,
 }
 
+/// Whether what was rebuilt is the source.
 #[derive(Debug, Default)]
 struct Checked {
+    /// Bytes of each segment that were neither copied nor sent.
+    unsent: BTreeMap<u64, u64>,
+    /// Segments of which all was.
+    ready: VecDeque<u64>,
     asked: u64,
     in_flight: usize,
 }
@@ -183,7 +188,19 @@ impl Delta {
         match what {
             What::Look => self.on_look(reply),
             What::Step(step @ (OPEN_OLD | OPEN_NEW)) => self.on_open(core, step, reply),
-            What::Sums { offset, len } => self.on_sums(core, offset, len, reply),
+            What::Sums {
+                offset,
+                len,
+                rebuilt,
+            } => {
+                // Somebody who waits for it shall not take the lane for dead.
+                core.event(LaneEvent::Progress(self.id, 0));
+                core.stream(self.id);
+                match rebuilt {
+                    true => self.on_checked(core, offset, len, reply),
+                    false => self.on_sums(core, offset, len, reply),
+                }
+            }
             What::Copied { len } => {
                 self.on_moved(core, len, reply);
                 if words::status(reply).is_ok() {

@@ -48,6 +48,8 @@ pub(super) struct Get {
     pub(super) plain: bool,
     /// A part whose end was told; what the server still owes for it nobody waits for.
     pub(super) told: bool,
+    /// Holes are asked for.
+    pub(super) sparse: bool,
 }
 
 impl Get {
@@ -60,6 +62,7 @@ impl Get {
     ) -> Self {
         // A listing tells of a symlink itself, and only what it leads to counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
+        let sparse = options.sparse;
         Self {
             id,
             part: None,
@@ -87,6 +90,7 @@ impl Get {
             abandoned: false,
             plain: false,
             told: false,
+            sparse,
         }
     }
 
@@ -97,8 +101,10 @@ impl Get {
         source: Vec<u8>,
         known: Attributes,
         span: Span,
+        sparse: bool,
     ) -> Self {
         let mut get = Self::new(id, source, PathBuf::new(), None, PutOptions::default());
+        get.sparse = sparse;
         get.part = Some((file, span));
         get.attrs = Some(known);
         get.next = span.offset;
@@ -253,6 +259,7 @@ impl Get {
                             size: self.attrs.and_then(|a| a.size),
                             keep: self.options.keep.clone(),
                             stays: false,
+                            sparse: self.options.sparse,
                         },
                     };
                     self.ask_disk(core, request);
@@ -286,7 +293,14 @@ impl Get {
                 core.unwritten = core.unwritten.saturating_sub(len);
                 core.event(LaneEvent::Progress(self.id, len));
             }
-            DiskReply::Finished { .. } => {
+            DiskReply::Skipped { offset, len, .. } => {
+                if self.part.is_some() {
+                    core.event(LaneEvent::Written(self.id, offset, len));
+                }
+                core.event(LaneEvent::Progress(self.id, len));
+            }
+            DiskReply::Finished { not_kept, .. } => {
+                core.not_kept(self.id, not_kept);
                 self.finished = true;
                 self.stored(core);
                 core.event(LaneEvent::State(self.id, FileState::Written));
@@ -359,6 +373,7 @@ impl Get {
                 attributes,
                 preserve: self.options.preserve,
                 fsync: self.options.fsync,
+                beyond: self.options.beyond.clone(),
             },
         );
     }

@@ -4,7 +4,7 @@ use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::core::{Core, What};
 use super::get::Get;
-use super::words::refused;
+use super::words::{refused, remote};
 use crate::DiskRequest;
 
 impl Get {
@@ -43,8 +43,8 @@ impl Get {
         self.reads += 1;
         self.pending += 1;
         let expected = u64::from(len).min(self.size().saturating_sub(offset));
-        let packed = core.packs(expected);
-        core.send_read(self.id, handle, (offset, len), expected, packed);
+        let how = (core.packs(expected), self.sparse && core.server.sparse);
+        core.send_read(self.id, handle, (offset, len), expected, how);
     }
 
     pub(super) fn close(&mut self, core: &mut Core) {
@@ -91,6 +91,10 @@ impl Get {
                 }
                 self.arrived(core, offset, len, unpacked);
             }
+            Reply::Hole { len: hole } => {
+                self.reads -= 1;
+                self.on_hole(core, offset, len, hole);
+            }
             Reply::Status(status) => {
                 self.reads -= 1;
                 if status.code == StatusCode::EOF {
@@ -132,6 +136,36 @@ impl Get {
                 self.missing.push_back((end, len - got));
             }
         }
+    }
+
+    /// A READ of `len` at `offset` was answered with a hole of `hole` bytes.
+    fn on_hole(&mut self, core: &mut Core, offset: u64, len: u32, hole: u64) {
+        if self.given_up() {
+            return;
+        }
+        if hole == 0 {
+            return self.fail(remote("the server tells of a hole without a length"));
+        }
+        let (end, behind) = (offset + u64::from(len), offset.saturating_add(hole));
+        self.skip(core, offset, hole.min(len.into()));
+        if behind < end && self.size() > 0 && behind >= self.size() {
+            self.ends(behind);
+        } else if behind < end {
+            self.missing.push_back((behind, (end - behind) as u32));
+        }
+        // What lies beyond what was asked for need not be: up to where this part, or the file as
+        // far as is known, ends.
+        let known = self.limit().unwrap_or(u64::MAX).min(self.size());
+        let to = behind.min(known);
+        if to > self.next && self.end.is_none() {
+            let from = std::mem::replace(&mut self.next, to);
+            self.skip(core, from, to - from);
+        }
+    }
+
+    fn skip(&mut self, core: &mut Core, offset: u64, len: u64) {
+        let job = self.id;
+        self.ask_disk(core, DiskRequest::Skip { job, offset, len });
     }
 
     fn ends(&mut self, at: u64) {

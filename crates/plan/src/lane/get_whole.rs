@@ -69,6 +69,8 @@ impl Get {
             attributes: self.options.kept(attrs),
             preserve: self.options.preserve,
             fsync: self.options.fsync,
+            beyond: self.options.beyond.clone(),
+            sparse: self.options.sparse,
         };
         self.ask_disk(core, request);
     }

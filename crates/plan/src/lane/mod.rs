@@ -7,8 +7,10 @@ mod ending;
 mod get;
 mod get_data;
 mod get_whole;
+mod hard_link;
 mod list;
 mod list_tree;
+mod metadata;
 mod packing;
 mod pays;
 mod put;
@@ -346,6 +348,7 @@ impl Lane {
         if self.core.server.limits && info.limits.is_none() {
             self.core.send_limits();
         }
+        self.core.send_told();
     }
 
     fn replies(&mut self) -> Result<(), LaneError> {

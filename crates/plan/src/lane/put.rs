@@ -115,6 +115,8 @@ pub(super) struct Attempt {
     pub(super) reads: BTreeMap<u64, u64>,
     pub(super) end: Option<u64>,
     pub(super) written_to: u64,
+    /// Holes were left out.
+    pub(super) skipped: bool,
     pub(super) writes: usize,
     pub(super) closing: bool,
     pub(super) closed: bool,
@@ -177,6 +179,7 @@ impl Put {
                     true => self.whole_block(core, handle),
                     false => core.block(handle, FIRST),
                 },
+                sparse: self.may_skip(),
             },
             Part::Head { file, .. } | Part::Range { file, .. } => {
                 DiskRequest::Join { job, file: *file }
@@ -207,7 +210,13 @@ impl Put {
         }
         match what {
             What::Open => self.on_open(core, reply)?,
-            What::Write { .. } | What::Attributes | What::Sync | What::Close
+            What::Write { .. }
+            | What::Size
+            | What::Owner
+            | What::Metadata
+            | What::Attributes
+            | What::Sync
+            | What::Close
                 if self.attempt.refused => {}
             What::Write { offset, len } => self.on_write(core, offset, len, reply),
             What::Fstat => self.on_stat(core, reply),
@@ -216,6 +225,12 @@ impl Put {
                 if let Err(status) = words::status(reply) {
                     let text = format!("mode or times could not be set: {status}");
                     self.warn(core, &text);
+                }
+            }
+            What::Owner | What::Metadata => core.on_set(self.id, what, reply),
+            What::Size => {
+                if let Err(status) = words::status(reply) {
+                    self.fail(refused(words::WRITING, status));
                 }
             }
             What::Sync => match words::status(reply) {
@@ -310,6 +325,7 @@ impl Put {
                 core.packed(len, if smaller { block.len() as u64 } else { len });
                 self.on_read(core, offset, block, smaller.then_some(len));
             }
+            DiskReply::Hole { offset, len, .. } => self.on_hole(core, offset, len),
             DiskReply::Failed { fault, .. } => self.fail(fault),
             _ => {}
         }

@@ -5,7 +5,7 @@ use wire::Block;
 
 use super::core::{Core, What};
 use super::put::{FIRST, Part, Put, Target};
-use crate::DiskRequest;
+use crate::{DiskRequest, LaneEvent};
 
 impl Put {
     /// Its turn to open has come.
@@ -69,10 +69,7 @@ impl Put {
         let limit = self.limit();
         let range = matches!(self.part, Part::Range { .. });
         let a = &mut self.attempt;
-        let Some(handle) = &a.handle else {
-            return false;
-        };
-        if a.end.is_some() {
+        if a.handle.is_none() || a.end.is_some() {
             return false;
         }
         // Where OPEN may still be refused (the target turns out to be a directory, or not to be
@@ -93,16 +90,26 @@ impl Put {
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let most = if risky { FIRST as u64 } else { u64::MAX };
         let len = u64::from(core.server.write).min(left).min(most);
-        let packs = core.packs(len.min(size.saturating_sub(offset)));
-        let block = match packs {
-            true => core.block_to_pack(handle.as_bytes().len(), len as usize),
-            false => core.block(handle.as_bytes().len(), len as usize),
-        };
         a.next_read += len;
-        a.reads.insert(offset, len);
         if left == len {
             a.end = limit;
         }
+        self.read(core, offset, len);
+        true
+    }
+
+    fn read(&mut self, core: &mut Core, offset: u64, len: u64) {
+        let Some(handle) = &self.attempt.handle else {
+            return;
+        };
+        let handle = handle.as_bytes().len();
+        let size = self.attempt.meta.attributes.size.unwrap_or(0);
+        let packs = core.packs(len.min(size.saturating_sub(offset)));
+        let block = match packs {
+            true => core.block_to_pack(handle, len as usize),
+            false => core.block(handle, len as usize),
+        };
+        self.attempt.reads.insert(offset, len);
         core.reading += len;
         let (job, len) = (self.id, len as usize);
         let request = match packs {
@@ -120,7 +127,54 @@ impl Put {
             },
         };
         self.ask_disk(core, request);
-        true
+    }
+
+    /// Holes are left out: what nobody writes of a new file reads as zeros. Of what is no file that
+    /// is not so.
+    pub(super) fn may_skip(&self) -> bool {
+        let new = match self.target {
+            Target::Direct(flags) => flags.contains(OpenFlags::TRUNC),
+            Target::Unknown | Target::New | Target::Existing(_) => true,
+        };
+        self.options.sparse && new
+    }
+
+    /// The source has a hole of `len` bytes at `offset`.
+    pub(super) fn on_hole(&mut self, core: &mut Core, offset: u64, len: u64) {
+        let Some(asked) = self.attempt.reads.remove(&offset) else {
+            return;
+        };
+        core.reading = core.reading.saturating_sub(asked);
+        if self.given_up() {
+            return;
+        }
+        let behind = offset.saturating_add(len);
+        self.skip(core, offset, asked.min(len));
+        if behind < offset + asked {
+            self.read(core, behind, offset + asked - behind);
+        }
+        let limit = self.limit();
+        let to = behind.min(limit.unwrap_or(u64::MAX));
+        let a = &mut self.attempt;
+        if to > a.next_read && a.end.is_none() {
+            let from = std::mem::replace(&mut a.next_read, to);
+            if limit == Some(to) {
+                a.end = limit;
+            }
+            self.skip(core, from, to - from);
+        }
+        if self.attempt.end.is_none() {
+            core.stream(self.id);
+        }
+        self.finish_data(core);
+    }
+
+    fn skip(&mut self, core: &mut Core, offset: u64, len: u64) {
+        self.attempt.skipped = true;
+        if self.is_piece() {
+            core.event(LaneEvent::Written(self.id, offset, len));
+        }
+        core.event(LaneEvent::Progress(self.id, len));
     }
 
     /// `packed` is how many bytes `block` unpacks to.
@@ -154,14 +208,12 @@ impl Put {
         // pkg/sftp answers several requests at a time, and a WRITE that comes after the times
         // changes them again. OpenSSH takes one after the other.
         let in_order = core.server.in_order;
-        if !in_order && self.attempt.writes > 0 && (!attrs.is_empty() || self.options.fsync) {
+        let sets = !attrs.is_empty() || !self.options.beyond.is_empty();
+        if !in_order && self.attempt.writes > 0 && (sets || self.options.fsync) {
             return;
         }
         let handle = handle.as_bytes();
-        if !attrs.is_empty() {
-            self.attempt.mode_set = attrs.permissions.is_some();
-            self.send(core, What::Attributes, &Request::Fsetstat { handle, attrs });
-        }
+        self.set_metadata(core, handle, attrs);
         if self.options.fsync && core.server.fsync && !self.is_piece() {
             self.send(core, What::Sync, &Request::Fsync { handle });
         }
@@ -190,7 +242,8 @@ impl Put {
         let source = self.attempt.meta.attributes;
         let cut = match &self.part {
             Part::Finish { cut, .. } => *cut,
-            _ => (self.attempt.written_to > end).then_some(end),
+            // The last hole is behind all that was written.
+            _ => (self.attempt.written_to > end || self.attempt.skipped).then_some(end),
         };
         let mut attrs = Attrs {
             // What was read behind the end before the file shrank must not stay.
@@ -200,6 +253,7 @@ impl Put {
         if self.options.preserve {
             attrs.permissions = source.mode.map(|m| self.options.kept_mode(m));
             attrs.times = source.times;
+            attrs.nanoseconds = source.nanoseconds;
         } else if let Target::Existing(mode) = self.target {
             attrs.permissions = mode;
         }
@@ -240,7 +294,11 @@ impl Put {
             return;
         }
         let end = offset + len;
-        if len < asked {
+        let size = self.attempt.meta.attributes.size.unwrap_or(0);
+        if len < asked && len > 0 && end < size {
+            // There is a hole behind it, or it has shrunk.
+            self.read(core, end, asked - len);
+        } else if len < asked {
             self.attempt.end = Some(self.attempt.end.map_or(end, |e| e.min(end)));
         }
         if self.attempt.end.is_none_or(|e| offset < e) {

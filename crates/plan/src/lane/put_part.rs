@@ -110,6 +110,7 @@ impl Put {
         self.attempt.end = Some(end);
         let opens = cut.is_some()
             || (self.options.fsync && core.server.fsync)
+            || !self.options.beyond.is_empty()
             || (self.options.preserve && (attributes.mode, attributes.times) != (None, None));
         if opens {
             self.attempt.first = Some(Block::default());

@@ -1,6 +1,6 @@
 //! An upload in one request: put-file@longhaul.
 
-use sftp::{Attrs, Client, PutFlags, Reply, Request, StatusCode};
+use sftp::{Attrs, Client, OWNER_NOT_SET, Parts, PutFlags, Reply, Request, StatusCode};
 use wire::Block;
 
 use super::core::Core;
@@ -22,6 +22,7 @@ impl Put {
     pub(super) fn may_go_whole(&self, core: &Core) -> bool {
         core.server.put_file
             && !self.plain
+            && self.options.beyond.xattrs.is_none()
             && matches!(self.part, Part::Whole { .. })
             && matches!(self.target, Target::Unknown | Target::New)
             && self.hops == 0
@@ -32,9 +33,11 @@ impl Put {
     pub(super) fn whole_block(&self, core: &Core, handle: usize) -> Block {
         let largest = Attrs {
             size: None,
-            owner: None,
+            owner: Some((0, 0)),
             permissions: Some(0),
             times: Some((0, 0)),
+            nanoseconds: Some((0, 0)),
+            link: None,
         };
         let request = self.put_file(0, largest);
         let reserve = Client::reserve_for(&request).max(Client::write_reserve(handle));
@@ -88,14 +91,16 @@ impl Put {
             }
         };
         let source = self.attempt.meta.attributes;
-        let attrs = match self.options.preserve {
+        let mut attrs = match self.options.preserve {
             true => Attrs {
                 permissions: source.mode.map(|m| self.options.kept_mode(m)),
                 times: source.times,
+                nanoseconds: source.nanoseconds.filter(|_| core.server.attributes),
                 ..Attrs::default()
             },
             false => Attrs::default(),
         };
+        attrs.owner = self.options.beyond.owner.filter(|_| core.server.metadata);
         // The server renames it: only the answer tells whether it stands.
         self.attempt.renaming = true;
         self.pending += 1;
@@ -110,8 +115,11 @@ impl Put {
         };
         match status.code {
             StatusCode::OK => {
-                if !SUCCESS.contains(&status.message.as_str()) {
-                    self.warn(core, &status.message);
+                let message = status.message.as_str();
+                if let Some(why) = message.strip_prefix(OWNER_NOT_SET) {
+                    core.not_kept(self.id, vec![(Parts::OWNER, why.to_owned())]);
+                } else if !SUCCESS.contains(&message) {
+                    self.warn(core, message);
                 }
                 if len > 0 {
                     core.event(LaneEvent::Progress(self.id, len));

@@ -9,18 +9,18 @@ use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
 /// A job of one request, or of the few that a refusal leads to.
 #[derive(Debug)]
 pub(super) struct Single {
-    id: JobId,
-    kind: JobKind,
-    pending: usize,
+    pub(super) id: JobId,
+    pub(super) kind: JobKind,
+    pub(super) pending: usize,
     temp: Option<Vec<u8>>,
-    fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
     /// Of an adoption: the temporary, and what stands at its final name.
     seen: Option<Attributes>,
     replaces: Option<Option<Attributes>>,
 }
 
 /// The job itself.
-const ITSELF: u8 = 0;
+pub(super) const ITSELF: u8 = 0;
 /// What stands there, after a refusal.
 const LOOK: u8 = 1;
 /// The symlink under a temporary name.
@@ -28,6 +28,8 @@ const BESIDE: u8 = 2;
 const RENAME: u8 = 3;
 const CLEAN: u8 = 4;
 const CLEAR: u8 = 5;
+/// The owner, before the rest.
+pub(super) const OWNER: u8 = 6;
 
 impl Single {
     pub(super) fn new(id: JobId, kind: JobKind) -> Self {
@@ -59,7 +61,11 @@ impl Single {
                 path,
                 attributes,
                 follow,
-            } => return self.set_attributes(core, &path.0, &attributes, follow),
+                xattrs,
+            } => {
+                let of = (path.0.as_slice(), follow);
+                return self.set_attributes(core, of, &attributes, xattrs.as_deref());
+            }
             JobKind::MakeSymlink { path, points_to } => {
                 self.pending += 1;
                 core.send_symlink(self.id, ITSELF, &path.0, &points_to);
@@ -76,6 +82,9 @@ impl Single {
                 self.send(core, ITSELF, &request);
             }
             JobKind::RealPath { path } => return self.real_path(core, &path.0),
+            JobKind::GetXattrs { .. } | JobKind::Names { .. } | JobKind::Ids { .. } => {
+                return self.ask(core);
+            }
             JobKind::Remove { path } => {
                 self.send(core, ITSELF, &Request::Remove { path: &path.0 });
             }
@@ -89,38 +98,12 @@ impl Single {
             | JobKind::Get { .. }
             | JobKind::List { .. }
             | JobKind::ListTree { .. }
+            | JobKind::MakeHardLink { .. }
             | JobKind::CreateTemp { .. }
             | JobKind::PutRange { .. }
             | JobKind::FinishTemp { .. }
             | JobKind::SyncTemp { .. }
             | JobKind::GetRange { .. } => {}
-        }
-        Step::Goes
-    }
-
-    fn set_attributes(
-        &mut self,
-        core: &mut Core,
-        path: &[u8],
-        attributes: &Attributes,
-        follow: bool,
-    ) -> Step {
-        let attrs = Attrs {
-            size: None,
-            owner: attributes.owner,
-            permissions: attributes.mode.map(|m| m & 0o7777),
-            times: attributes.times,
-        };
-        if follow {
-            self.send(core, ITSELF, &Request::Setstat { path, attrs });
-        } else if core.server.lsetstat {
-            self.send(core, ITSELF, &Request::Lsetstat { path, attrs });
-        } else {
-            // SETSTAT would change what the link points to.
-            let text = "the server cannot set attributes of a symlink: left as they are";
-            core.event(LaneEvent::Warning(self.id, text.to_owned()));
-            core.event(LaneEvent::Done(self.id));
-            return Step::Over;
         }
         Step::Goes
     }
@@ -168,6 +151,15 @@ impl Single {
             };
         }
         match (step, reply) {
+            (OWNER, reply) => core.on_set(self.id, What::Owner, &reply),
+            (ITSELF, reply @ Reply::Set { .. }) => self.on_set(core, &reply),
+            (ITSELF, Reply::Xattrs(list)) => self.on_xattrs(core, list),
+            (ITSELF, Reply::UsersGroups { users, groups }) => {
+                core.event(LaneEvent::Names(self.id, users, groups));
+            }
+            (ITSELF, Reply::Ids { users, groups }) => {
+                core.event(LaneEvent::Ids(self.id, users, groups));
+            }
             (ITSELF, Reply::Attrs(attrs)) => {
                 core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
             }
@@ -322,7 +314,7 @@ impl Single {
         }
     }
 
-    fn end(&mut self, core: &mut Core) -> Step {
+    pub(super) fn end(&mut self, core: &mut Core) -> Step {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
@@ -330,7 +322,7 @@ impl Single {
         Step::Over
     }
 
-    fn fail(&mut self, fault: Fault) {
+    pub(super) fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
 
@@ -339,7 +331,7 @@ impl Single {
         self.temp.as_deref().map(|temp| (self.id, temp))
     }
 
-    fn send(&mut self, core: &mut Core, step: u8, request: &Request<'_>) {
+    pub(super) fn send(&mut self, core: &mut Core, step: u8, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, What::Step(step), request);
     }

@@ -3,6 +3,7 @@ use sftp::{Attrs, Reply};
 use super::core::{Core, What};
 use super::delta::Delta;
 use super::get::Get;
+use super::hard_link::HardLink;
 use super::list::List;
 use super::list_tree::ListTree;
 use super::put::{Part, Put};
@@ -23,7 +24,8 @@ enum Machine {
     Get(Box<Get>),
     List(List),
     Tree(ListTree),
-    Single(Single),
+    HardLink(HardLink),
+    Single(Box<Single>),
 }
 
 /// Whether a job goes on.
@@ -90,7 +92,11 @@ impl Task {
                 source,
                 known,
                 span,
-            } => Machine::Get(Box::new(Get::range(id, file, source.0, known, span))),
+                sparse,
+            } => {
+                let range = Get::range(id, file, source.0, known, span, sparse);
+                Machine::Get(Box::new(range))
+            }
             JobKind::Get {
                 source,
                 target,
@@ -99,7 +105,10 @@ impl Task {
             } => Machine::Get(Box::new(Get::new(id, source.0, target, known, options))),
             JobKind::List { path } => Machine::List(List::new(id, path.0)),
             JobKind::ListTree { path } => Machine::Tree(ListTree::new(id, path.0)),
-            kind => Machine::Single(Single::new(id, kind)),
+            JobKind::MakeHardLink { path, of } => {
+                Machine::HardLink(HardLink::new(id, path.0, of.0))
+            }
+            kind => Machine::Single(Box::new(Single::new(id, kind))),
         };
         Self { job, machine }
     }
@@ -112,6 +121,7 @@ impl Task {
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
             Machine::Tree(tree) => return tree.start(core),
+            Machine::HardLink(link) => return link.start(core),
             Machine::Single(single) => return single.start(core),
         }
         Step::Goes
@@ -123,7 +133,7 @@ impl Task {
             Machine::Delta(delta) => delta.open(core),
             Machine::Get(get) => get.open(core),
             Machine::List(list) => list.open(core),
-            Machine::Tree(_) | Machine::Single(_) => {}
+            Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {}
         }
     }
 
@@ -132,7 +142,11 @@ impl Task {
         match &mut self.machine {
             Machine::Put(put) => put.go_whole(core),
             Machine::Get(get) => get.go_whole(core),
-            Machine::Delta(_) | Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => {}
+            Machine::Delta(_)
+            | Machine::List(_)
+            | Machine::Tree(_)
+            | Machine::HardLink(_)
+            | Machine::Single(_) => {}
         }
     }
 
@@ -154,7 +168,9 @@ impl Task {
             Machine::Put(put) => put.stream(core),
             Machine::Delta(delta) => delta.stream(core),
             Machine::Get(get) => get.stream(core),
-            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => false,
+            Machine::List(_) | Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {
+                false
+            }
         }
     }
 
@@ -170,6 +186,7 @@ impl Task {
             Machine::Get(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
             Machine::Tree(tree) => Ok(tree.on_reply(core, reply)),
+            Machine::HardLink(link) => Ok(link.on_reply(core, what, &reply)),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
         }
     }
@@ -179,7 +196,9 @@ impl Task {
             Machine::Put(put) => put.on_disk(core, reply),
             Machine::Delta(delta) => delta.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
-            Machine::List(_) | Machine::Tree(_) | Machine::Single(_) => Step::Goes,
+            Machine::List(_) | Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {
+                Step::Goes
+            }
         }
     }
 
@@ -204,7 +223,7 @@ impl Task {
                 tree.settle(core)
             }
             // One round trip, and done.
-            Machine::Single(_) => Step::Goes,
+            Machine::HardLink(_) | Machine::Single(_) => Step::Goes,
         }
     }
 
@@ -228,6 +247,7 @@ impl Task {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
             Machine::Delta(delta) => delta.temporary(),
+            Machine::HardLink(link) => link.temporary(),
             Machine::Single(single) => single.temporary(),
             Machine::Get(_) | Machine::List(_) | Machine::Tree(_) => None,
         }
@@ -252,5 +272,7 @@ pub(super) fn attributes(attrs: &Attrs) -> Attributes {
         mode: attrs.permissions,
         owner: attrs.owner,
         times: attrs.times,
+        nanoseconds: attrs.nanoseconds,
+        link: attrs.link,
     }
 }

@@ -54,7 +54,8 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
         | JobKind::CreateTemp { target, .. } => Some(&target.0),
         JobKind::MakeDir { path, .. }
         | JobKind::SetAttributes { path, .. }
-        | JobKind::MakeSymlink { path, .. } => Some(&path.0),
+        | JobKind::MakeSymlink { path, .. }
+        | JobKind::MakeHardLink { path, .. } => Some(&path.0),
         _ => None,
     }
 }

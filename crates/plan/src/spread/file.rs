@@ -189,16 +189,18 @@ impl SplitFile {
                 source: source.clone(),
                 known: self.attributes,
                 span,
+                sparse: self.options().sparse,
             }),
             _ => None,
         }
     }
 
     pub(super) fn finish(&self) -> Option<JobKind> {
+        let mut options = self.options();
+        // The last hole is behind all that was written.
         let cut = self
             .end
-            .filter(|end| *end < self.size() || self.ends_differ);
-        let mut options = self.options();
+            .filter(|end| *end < self.size() || self.ends_differ || options.sparse);
         options.fsync |= self.sync_before_name();
         Some(JobKind::FinishTemp {
             temp: self.temp.clone()?,

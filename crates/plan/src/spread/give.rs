@@ -215,11 +215,18 @@ impl Spread {
         let Queued { job, hint, .. } = queued;
         let id = job.id;
         let (request, attributes) = match &job.kind {
-            JobKind::Put { source, .. } => {
+            JobKind::Put {
+                source, options, ..
+            } => {
                 let first = Block::default();
                 let path = source.clone();
                 let job = id;
-                let open = DiskRequest::OpenSource { job, path, first };
+                let open = DiskRequest::OpenSource {
+                    job,
+                    path,
+                    first,
+                    sparse: options.sparse,
+                };
                 (open, crate::Attributes::default())
             }
             JobKind::Get {
@@ -237,6 +244,7 @@ impl Spread {
                     size: known.size,
                     keep: options.keep.clone(),
                     stays: options.keep.is_some(),
+                    sparse: options.sparse,
                 };
                 (create, known)
             }

@@ -83,6 +83,10 @@ pub struct Hint {
 }
 
 /// What the owner of the lanes has to do.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most of them are jobs that are pushed"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// [`Lane::push`].
@@ -223,6 +227,7 @@ struct Queued {
 }
 
 /// What a lane's job is.
+#[allow(clippy::large_enum_variant, reason = "most of them are whole jobs")]
 #[derive(Clone, Debug)]
 enum Assigned {
     Whole(Queued),

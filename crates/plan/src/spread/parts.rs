@@ -23,8 +23,11 @@ impl Spread {
                 self.state(id, FileState::Created);
                 self.begin_moving(id);
             }
-            DiskReply::Finished { .. } => {
+            DiskReply::Finished { not_kept, .. } => {
                 file.held = false;
+                for (parts, why) in not_kept {
+                    self.tell(LaneEvent::NotKept(id, parts, why));
+                }
                 self.on_named(id);
             }
             DiskReply::Released { .. } => {
@@ -96,6 +99,7 @@ impl Spread {
                     file.attributes.size = seen.size.or(file.attributes.size);
                     file.attributes.mode = seen.mode.or(file.attributes.mode);
                     file.attributes.times = seen.times.or(file.attributes.times);
+                    file.attributes.nanoseconds = seen.nanoseconds.or(file.attributes.nanoseconds);
                 } else if !same && file.stage == Stage::Moving {
                     // Parts of two states of a file are no file. One lane that opens it once
                     // reads what is there.
@@ -237,6 +241,7 @@ impl Spread {
             attributes: options.kept(file.attributes),
             preserve: options.preserve,
             fsync: options.fsync || file.sync_before_name(),
+            beyond: options.beyond.clone(),
         });
     }
 
@@ -255,6 +260,7 @@ impl Spread {
         match event {
             LaneEvent::State(_, state) if state >= FileState::Synced => self.state(id, state),
             LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);

@@ -29,6 +29,10 @@ pub(crate) struct Disk {
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
     written: u64,
+    /// Bytes of holes that were told of.
+    pub(crate) skipped: u64,
+    /// Sources of which holes are told.
+    sparse: BTreeSet<PathBuf>,
     asked: usize,
     order: BTreeMap<JobId, Order>,
     replies: VecDeque<(Instant, DiskReply)>,
@@ -62,6 +66,7 @@ impl Source {
             mode: Some(0o100_664),
             owner: None,
             times: Some((1111, 2222)),
+            ..Attributes::default()
         };
         let stream = false;
         Self {
@@ -88,6 +93,8 @@ impl Default for Disk {
             open: BTreeMap::new(),
             targets: BTreeMap::new(),
             written: 0,
+            skipped: 0,
+            sparse: BTreeSet::new(),
             asked: 0,
             order: BTreeMap::new(),
             replies: VecDeque::new(),
@@ -172,13 +179,23 @@ impl Disk {
         at
     }
 
+    /// What a job reads.
+    fn source(&self, job: JobId) -> Option<(&PathBuf, &Source)> {
+        let path = self.open.get(&job)?;
+        Some((path, self.sources.get(path)?))
+    }
+
     fn serve(&mut self, request: DiskRequest) -> DiskReply {
         match request {
             DiskRequest::OpenSource {
                 job,
                 path,
                 mut first,
+                sparse,
             } => {
+                if sparse {
+                    self.sparse.insert(path.clone());
+                }
                 let Some(source) = self.sources.get(&path) else {
                     return failed(job, "no such file");
                 };
@@ -205,9 +222,18 @@ impl Disk {
                 if self.bad_from.is_some_and(|bad| offset >= bad) {
                     return failed(job, "input/output error");
                 }
-                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                let Some((path, source)) = self.source(job) else {
                     return failed(job, "read of a source that is not open");
                 };
+                let mut len = len;
+                if self.sparse.contains(path) {
+                    let hole = zeros(&source.data, offset as usize);
+                    if hole > 0 {
+                        let len = hole as u64;
+                        return DiskReply::Hole { job, offset, len };
+                    }
+                    len = before_zeros(&source.data, offset as usize, len);
+                }
                 let data = source.data.get(offset as usize..).unwrap_or_default();
                 let data = data.get(..len).unwrap_or(data);
                 let taken = block.append(data);
@@ -228,9 +254,18 @@ impl Disk {
                 if self.bad_from.is_some_and(|bad| offset >= bad) {
                     return failed(job, "input/output error");
                 }
-                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                let Some((path, source)) = self.source(job) else {
                     return failed(job, "read of a source that is not open");
                 };
+                let mut len = len;
+                if self.sparse.contains(path) {
+                    let hole = zeros(&source.data, offset as usize);
+                    if hole > 0 {
+                        let len = hole as u64;
+                        return DiskReply::Hole { job, offset, len };
+                    }
+                    len = before_zeros(&source.data, offset as usize, len);
+                }
                 let data = source.data.get(offset as usize..).unwrap_or_default();
                 let data = data.get(..len).unwrap_or(data);
                 let mut packed = Vec::new();
@@ -331,6 +366,16 @@ impl Disk {
                 offset,
                 pieces,
             } => self.write(job, offset, &pieces),
+            DiskRequest::Skip { job, offset, len } => {
+                self.skipped += len;
+                let file = self.joined.get(&job).copied().unwrap_or(job);
+                let Some(target) = self.targets.get_mut(&file) else {
+                    return failed(job, "hole without create");
+                };
+                let end = (offset + len) as usize;
+                target.data.resize(target.data.len().max(end), 0);
+                DiskReply::Skipped { job, offset, len }
+            }
             DiskRequest::FinishTarget {
                 job,
                 size,
@@ -348,7 +393,7 @@ impl Disk {
                 }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));
-                DiskReply::Finished { job }
+                finished(job)
             }
             DiskRequest::StoreTarget {
                 job,
@@ -366,7 +411,7 @@ impl Disk {
                 }
                 self.written += data.len() as u64;
                 self.files.insert(target, (data, attributes));
-                DiskReply::Finished { job }
+                finished(job)
             }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
@@ -398,6 +443,29 @@ impl Disk {
         let len = bytes.len() as u64;
         DiskReply::Written { job, offset, len }
     }
+}
+
+/// How many zeros there are at `offset`, in whole blocks.
+fn zeros(data: &[u8], offset: usize) -> usize {
+    let blocks = data.get(offset..).unwrap_or_default().chunks(BLOCK);
+    let zeros = blocks.take_while(|block| block.iter().all(|byte| *byte == 0));
+    zeros.map(<[u8]>::len).sum()
+}
+
+/// How much of `len` bytes at `offset` lies in front of a block of zeros.
+fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
+    let next = (offset / BLOCK + 1) * BLOCK;
+    let mut blocks = (next..offset + len).step_by(BLOCK);
+    let hole = blocks.find(|at| zeros(data, *at) > 0);
+    hole.map_or(len, |at| at - offset)
+}
+
+/// A page.
+const BLOCK: usize = 4096;
+
+fn finished(job: JobId) -> DiskReply {
+    let not_kept = Vec::new();
+    DiskReply::Finished { job, not_kept }
 }
 
 fn failed(job: JobId, what: &str) -> DiskReply {

@@ -266,6 +266,7 @@ fn directories_links_and_attributes() {
             path: remote("file"),
             attributes: times,
             follow: true,
+            xattrs: None,
         });
         let stat = w.job(JobKind::Stat {
             path: remote("file"),

@@ -3,6 +3,7 @@
 mod delta;
 mod disk;
 mod gets;
+mod holes;
 mod injected;
 mod lists;
 mod packing;

@@ -162,11 +162,20 @@ impl World {
     }
 
     pub(crate) fn get(&mut self, source: &str, known: Option<Attributes>) -> JobId {
+        self.get_with(source, known, PutOptions::default())
+    }
+
+    pub(crate) fn get_with(
+        &mut self,
+        source: &str,
+        known: Option<Attributes>,
+        options: PutOptions,
+    ) -> JobId {
         self.job(JobKind::Get {
             source: remote(source),
             target: PathBuf::from(format!("/dst/{source}")),
             known,
-            options: PutOptions::default(),
+            options,
         })
     }
 

@@ -18,6 +18,7 @@ fn set(w: &mut World, path: &str, mode: u32) -> JobId {
         path,
         attributes,
         follow: true,
+        xattrs: None,
     };
     w.job(kind, None)
 }

@@ -227,6 +227,7 @@ impl World {
             mode: Some(0o100_644),
             owner: None,
             times: Some((1, 2)),
+            ..Attributes::default()
         };
         let kind = JobKind::Get {
             source: remote(source),

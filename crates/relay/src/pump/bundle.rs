@@ -207,11 +207,13 @@ impl Bundle {
         }
         self.keep_legs(around)?;
         self.flush();
-        let readable = |member: &Box<Member>| member.open && member.leg.is_readable();
-        Ok(match self.members.iter().flatten().any(readable) {
-            true => Turn::More,
-            false => Turn::Still,
-        })
+        let mut members = self.members.iter().flatten();
+        Ok(
+            match members.any(|member| member.open && member.leg.is_readable()) {
+                true => Turn::More,
+                false => Turn::Still,
+            },
+        )
     }
 
     /// A leg is gone; whether that is the end of the pair.

@@ -51,7 +51,7 @@ impl At {
         let name = socket.local_addr()?;
         let path = name.as_pathname().map(Path::to_path_buf);
         let at = name.as_socket().map(Self::Tcp);
-        at.or(path.map(Self::Unix))
+        at.or_else(|| path.map(Self::Unix))
             .ok_or_else(|| io::Error::other("it is neither of TCP nor at a path"))
     }
 }

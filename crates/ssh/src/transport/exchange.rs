@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::keys::KeySet;
 use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
-use super::{Guess, Ident, Transport, TransportEvent};
+use super::{Guess, Ident, Offers, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerMisbehaved};
@@ -214,6 +214,11 @@ impl Transport {
         self.events.push_back(TransportEvent::Negotiated {
             chosen: chosen.clone(),
             favourites: (favourite(theirs.kex), favourite(theirs.host_key)),
+            offers: Offers {
+                ciphers: theirs.cipher_c2s.as_str().to_owned(),
+                macs: theirs.mac_c2s.as_str().to_owned(),
+                compression: theirs.compression_c2s.as_str().to_owned(),
+            },
         });
         let skip = theirs.first_kex_packet_follows && !chosen.guess_right;
         if !client {

@@ -94,6 +94,8 @@ pub enum TransportEvent {
         chosen: Negotiated,
         /// The first key exchange and host key name of the peer's list: what a guess must meet.
         favourites: (String, String),
+        /// What else the peer offers.
+        offers: Offers,
     },
     /// Client: the server proved to own this key; nothing more is sent until
     /// [`Transport::accept_host_key`].
@@ -109,6 +111,17 @@ pub enum TransportEvent {
     Debug(String),
     /// The answer to a PING.
     Pong,
+}
+
+/// What the peer's KEXINIT offers for what the client sends, each list as it came: joined by commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Ciphers.
+    pub ciphers: String,
+    /// MACs.
+    pub macs: String,
+    /// Compression.
+    pub compression: String,
 }
 
 /// What EXT_INFO said (RFC 8308).

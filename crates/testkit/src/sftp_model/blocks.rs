@@ -2,11 +2,14 @@
 
 use sftp::blocks::{BlockSum, SumKind, strong};
 use sftp::packed::{Packer, Unpacker};
-use sftp::{Request, RequestId, Response, StatusCode};
+use sftp::{HOLE, Request, RequestId, Response, StatusCode};
 use wire::{Field as _, Rest};
 
 use super::server::SftpModel;
 use super::{Errno, Kind};
+
+/// Shorter holes are not told.
+const PAGE: usize = 4096;
 
 impl SftpModel {
     /// hash@longhaul with rolling sums, and copy-data.
@@ -95,6 +98,37 @@ impl SftpModel {
                 (len, Rest(&packed)).write(&mut body);
                 self.say(id, &Response::ExtendedReply { body: Rest(&body) });
                 Ok(())
+            }
+            Request::ReadSparse {
+                handle,
+                offset,
+                len,
+                pack,
+            } => {
+                let rest = self.bytes_of(handle, offset, u64::MAX)?;
+                let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+                if zeros >= PAGE || zeros > 0 && zeros == rest.len() {
+                    let mut body = Vec::new();
+                    (HOLE, zeros as u64).write(&mut body);
+                    self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                    return Ok(());
+                }
+                if pack {
+                    let read = Request::ReadZstd {
+                        handle,
+                        offset,
+                        len,
+                    };
+                    return self.serve_blocks(id, read);
+                }
+                let most = len.min(self.personality.read) as usize;
+                match rest.get(..most).unwrap_or(&rest) {
+                    [] => Err(StatusCode::EOF),
+                    data => {
+                        self.say(id, &Response::Data { data });
+                        Ok(())
+                    }
+                }
             }
             _ => Err(StatusCode::OP_UNSUPPORTED),
         }

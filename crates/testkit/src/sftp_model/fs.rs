@@ -213,6 +213,7 @@ impl Fs {
             owner: Some(node.owner),
             permissions: Some(kind | node.mode),
             times: Some(node.times),
+            ..Attrs::default()
         })
     }
 
@@ -332,9 +333,24 @@ impl Fs {
             Some(Kind::Dir) => return Err(Errno::IsDir),
             _ => {}
         }
-        self.names.remove(&from);
-        self.names.insert(to, inode);
+        // rename(2) does nothing where both are names of one file.
+        if self.names.get(&to) != Some(&inode) {
+            self.names.remove(&from);
+            self.names.insert(to, inode);
+        }
         Ok(())
+    }
+
+    pub(super) fn hard_link(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        let inode = self.lookup(from, false)?;
+        let to = self.place_for(to, false)?;
+        match self.names.contains_key(&to) {
+            true => Err(Errno::Exist),
+            false => {
+                self.names.insert(to, inode);
+                Ok(())
+            }
+        }
     }
 
     /// Names in a directory.

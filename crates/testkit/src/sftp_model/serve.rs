@@ -104,9 +104,14 @@ impl SftpModel {
             | Request::CopyData { .. }
             | Request::WriteZstd { .. }
             | Request::ReadZstd { .. }
+            | Request::ReadSparse { .. }
                 if self.has(&request) =>
             {
                 self.serve_blocks(id, request)
+            }
+            Request::Attributes { .. } if self.has(&request) => Err(StatusCode::OK),
+            Request::Hardlink { from, to } if self.has(&request) => {
+                done(self.fs.hard_link(from, to))
             }
             Request::ListTree { tree, flags, path } if self.has(&request) => {
                 self.list_tree(id, tree, flags, path)

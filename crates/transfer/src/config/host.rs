@@ -7,6 +7,7 @@ use wire::{Field, Mpint, Reader};
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
 use crate::operand::Destination;
+use crate::report::Origin;
 
 /// The settings for one host. Each field is the option of ssh_config(5) of that name.
 #[derive(Clone, Debug)]
@@ -54,8 +55,13 @@ pub struct HostConfig {
     pub required_rsa_size: u32,
     /// RekeyLimit.
     pub rekey: RekeyLimit,
-    /// Compression.
-    pub compression: bool,
+    /// Compression; `None` where nobody asked for it. What says `no` in a file looks the same in
+    /// what ssh makes of it: see [`super::Query::refuses_compression`].
+    pub compression: Option<bool>,
+    /// Who has chosen [`HostConfig::ciphers`].
+    pub ciphers_from: Origin,
+    /// Who has chosen [`HostConfig::compression`].
+    pub compression_from: Origin,
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,

@@ -72,6 +72,18 @@ impl Query {
         unsupported::judge(&evaluated, &mut config)?;
         Ok(config)
     }
+
+    /// Whether a file may say `Compression no` for this host, which `ssh -G` prints of hosts that
+    /// no file says it of as well. In doubt it may: only OpenSSH evaluates Match, and does not tell.
+    pub fn refuses_compression(&self, user: &LocalUser) -> bool {
+        let Ok(evaluated) = fallback::evaluate(self, user) else {
+            return true;
+        };
+        let skipped = !evaluated.warnings.is_empty();
+        let says_no = |value: &str| value.eq_ignore_ascii_case("no");
+        let said = evaluated.values("compression").next().is_some_and(says_no);
+        skipped || said
+    }
 }
 
 /// Keyword and value lines, as `ssh -G` prints them.

@@ -8,6 +8,7 @@ use super::{
 use crate::agent::AgentSocket;
 use crate::escape;
 use crate::operand::Destination;
+use crate::report::Origin;
 
 /// Smaller RSA keys are refused whatever RequiredRSASize says (its default was 1024 until 9.x).
 const MIN_RSA_BITS: u32 = 2048;
@@ -43,7 +44,7 @@ const SETTINGS: &[Setting] = settings! {
     "serveralivecountmax" => |c, v| c.alive_count_max = number(one(v)?)?;
     "requiredrsasize" => |c, v| c.required_rsa_size = number(one(v)?)?.max(MIN_RSA_BITS);
     "rekeylimit" => |c, v| c.rekey = rekey(one(v)?)?;
-    "compression" => |c, v| c.compression = boolean(one(v)?)?;
+    "compression" => |c, v| if boolean(one(v)?)? { c.compression = Some(true) };
     "userknownhostsfile" => |c, v| c.user_known_hosts = all_paths(v);
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
@@ -133,6 +134,7 @@ pub(super) fn apply(
             }
         }
     }
+    note_origins(query, &mut config)?;
     let usual = !evaluated.is_chosen("identityfile");
     config
         .identity_files
@@ -140,6 +142,34 @@ pub(super) fn apply(
         .for_each(|f| f.explicit = !usual);
     expand(query, user, evaluated, &mut config)?;
     Ok(config)
+}
+
+/// Who has chosen what a copy would choose by itself.
+fn note_origins(query: &Query, config: &mut HostConfig) -> Result<(), ConfigError> {
+    let file = || Origin::Config(query.file.clone());
+    config.ciphers_from = match config.ciphers {
+        _ if query.cipher.is_some() => Origin::Flag("-c"),
+        _ if given::value_of(query, "ciphers").is_some() => Origin::Flag("-o Ciphers"),
+        Algorithms::Chosen(_) => file(),
+        Algorithms::Ours => Origin::Default,
+    };
+    let given = given::value_of(query, "compression");
+    if !query.compression
+        && let Some(value) = &given
+    {
+        let value = boolean(value).map_err(|why| {
+            let value = escape::name(value.as_bytes());
+            ConfigError::new(format!("compression {value} {why}"))
+        })?;
+        config.compression = Some(value);
+    }
+    config.compression_from = match config.compression {
+        _ if query.compression => Origin::Flag("-C"),
+        _ if given.is_some() => Origin::Flag("-o Compression"),
+        Some(_) => file(),
+        None => Origin::Default,
+    };
+    Ok(())
 }
 
 fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
@@ -172,7 +202,9 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         ca_algorithms: Algorithms::Ours,
         required_rsa_size: MIN_RSA_BITS,
         rekey: RekeyLimit::default(),
-        compression: query.compression,
+        compression: query.compression.then_some(true),
+        ciphers_from: Origin::Default,
+        compression_from: Origin::Default,
         user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
         global_known_hosts: ["", "2"]
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))

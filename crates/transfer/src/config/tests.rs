@@ -97,7 +97,8 @@ fn options_reach_their_fields() {
         assert_eq!(config.certificate_files, [Path::new("/home/me/c-cert.pub")]);
         assert_eq!(config.agent, AgentSocket::None);
         assert_eq!(config.strict, StrictHostKeyChecking::AcceptNew);
-        assert!(config.hash_known_hosts && config.compression && config.batch_mode);
+        assert!(config.hash_known_hosts && config.batch_mode);
+        assert_eq!(config.compression, Some(true));
         assert_eq!(config.host_key_name(), "al");
         assert_eq!(
             config.user_known_hosts,
@@ -239,7 +240,7 @@ fn the_command_line_wins_over_files() {
             config.ciphers.within(CIPHERS).unwrap(),
             ["aes256-gcm@openssh.com"]
         );
-        assert!(config.compression && config.batch_mode);
+        assert!(config.compression == Some(true) && config.batch_mode);
         assert_eq!(config.family, AddressFamily::Inet6);
         let Proxy::Jump(hops) = config.proxy else {
             panic!("a jump was asked for");

@@ -12,13 +12,16 @@ use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
 use super::far::{self, FarUse};
-use super::host::{Beside, Surroundings, connect_to, secured, start};
+use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::memory_name;
+use super::proposing::{cipher_order, secured};
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
 use crate::escape;
+use crate::memory::HostMemory;
 use crate::prompt::{Kind, Prompt, PromptError};
+use crate::report::Origin;
 use crate::session::{Link, NoMore, Reach, Straight};
 
 /// How long connecting again may take before it is tried anew: the SYN of a try that began while
@@ -67,7 +70,7 @@ fn direct(
     around: &Surroundings,
     first: &Arc<OnceLock<Facts>>,
 ) -> Option<Arc<Direct>> {
-    let wanted = matches!(around.far, FarUse::Auto | FarUse::Direct);
+    let wanted = matches!(around.far, FarUse::Auto | FarUse::Wanted | FarUse::Direct);
     let encrypts = around.renounced == Renounced::Nothing;
     if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
         return None;
@@ -78,13 +81,15 @@ fn direct(
         let memories = around.memories.as_ref()?;
         memories.load(host, port, user, SystemTime::now())
     };
-    if !insisted && known().is_some_and(|m| far::is_barred(&m, SystemTime::now())) {
+    let memory = known();
+    let barred = |m: &HostMemory| far::is_barred(m, SystemTime::now());
+    if !insisted && memory.as_ref().is_some_and(barred) {
         debug!("{host}: no direct connection could be made within the last day");
         return None;
     }
     let first = Arc::clone(first);
     // What is wrong with it the first connection says.
-    let secured = secured(config).ok()?;
+    let secured = secured(config, &cipher_order(config, around, memory.as_ref())).ok()?;
     let direct = DirectConfig {
         secured,
         rekey: config.rekey,
@@ -226,6 +231,18 @@ impl Reach for Again {
 
     fn asks(&self) -> bool {
         self.first.get().is_some() && self.open().is_none()
+    }
+
+    fn far_origin(&self) -> Origin {
+        let memories = self.around.memories.as_ref();
+        let now = SystemTime::now();
+        let (host, port, user) = memory_name(&self.config);
+        match self.around.far {
+            FarUse::Stock => Origin::Flag("--far-end"),
+            _ => memories
+                .and_then(|m| m.load(host, port, user, now)?.far?.age(now))
+                .map_or(Origin::Default, Origin::Memory),
+        }
     }
 
     fn learned(&self, direction: Direction) -> Option<Learned> {

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use self::gate::DirectGate;
 use super::far;
-use super::host::Secured;
+use super::proposing::Secured;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, DialError};

@@ -22,6 +22,8 @@ pub enum FarUse {
     Auto,
     /// Never.
     Stock,
+    /// The same, and asked for whatever is copied: the user wants what it alone can do.
+    Wanted,
     /// It is asked for whatever is copied, and whatever is remembered.
     Exec,
     /// The same, and all data wait until it is known whether they can go straight to it.
@@ -111,10 +113,12 @@ pub fn findings(config: &HostConfig, memories: &Memories) -> Option<(Findings, D
 
 /// What is known before anything was asked.
 pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime) -> Known {
-    let insists = matches!(wanted, FarUse::Exec | FarUse::Direct);
+    let insists = matches!(wanted, FarUse::Wanted | FarUse::Exec | FarUse::Direct);
     let far = match wanted {
         FarUse::Stock => return Known::Never("it was not to be asked for (--far-end=stock)"),
-        FarUse::Auto | FarUse::Exec | FarUse::Direct => memory.and_then(|m| m.far.as_ref()),
+        FarUse::Auto | FarUse::Wanted | FarUse::Exec | FarUse::Direct => {
+            memory.and_then(|m| m.far.as_ref())
+        }
     };
     match far {
         Some(far) if far.software.is_some() => Known::Serves(info(far)),

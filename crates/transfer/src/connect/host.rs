@@ -8,14 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sftp::ServerInfo;
 use socket2::SockRef;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::cipher::{MACS, preferred_order};
-use ssh::kex::KEX_METHODS;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
-use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
+use ssh::transport::{Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
@@ -23,14 +20,16 @@ use super::far::{self, FarUse};
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
+use super::proposing::{propose, remembered};
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
-use crate::memory::{HostMemory, Memories};
+use crate::memory::Memories;
 use crate::operand::Destination;
+use crate::report::{Sample, ZlibWhy};
 use crate::session::Known;
 
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
@@ -38,6 +37,9 @@ const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
 pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+
+/// Takes a quick look at the data that are to be sent to a host; why not, where it cannot.
+pub type Look = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// What all hosts of a run share.
 #[derive(Clone)]
@@ -66,6 +68,9 @@ pub struct Surroundings {
     pub hop: Arc<Resolve>,
     /// Whether a longhaul at the far end is used.
     pub far: FarUse,
+    /// Where zlib may be asked for by itself: with what is to be sent looked at first. Not with
+    /// hosts that are only passed through.
+    pub look: Option<Arc<Look>>,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -129,11 +134,15 @@ pub(super) fn start(
     for warning in known.warnings.iter().filter(|_| !again) {
         warn_user(&config, around, warning);
     }
-    let memory = around.memories.as_ref().and_then(|m| {
-        let (host, port, user) = memory_name(&config);
-        m.load(host, port, user, SystemTime::now())
-    });
-    let (mut proposal, guess) = propose(&config, &known, memory.as_ref())?;
+    let aged = around
+        .memories
+        .as_ref()
+        .and_then(|m| m.load_aged(memory_name(&config), SystemTime::now()));
+    let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
+    let look = around.look.as_ref().filter(|_| hops == 0);
+    let (mut proposal, reasons) = propose(&config, &known, aged, around, look)?;
+    let guess = reasons.guess;
+    let memory = aged.map(|(memory, _)| memory.clone());
     if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
         && let Ok(key) = PublicKey::from_blob(&beside.host_key)
     {
@@ -182,7 +191,7 @@ pub(super) fn start(
             ForwardAgent::Yes => Some(config.agent.clone()),
             ForwardAgent::Socket(socket) => Some(socket.clone()),
         },
-        opened: (hops == 0).then(|| Arc::clone(&around.opened)),
+        opened: (hops == 0).then(|| reasons.told_to(&around.opened)),
     };
     let open = opener(&config, around, hops)?;
     let beside = around.beside.as_ref().filter(|_| hops == 0);
@@ -205,111 +214,6 @@ fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
     {
         prompt.show(&format!("Warning: {text}"));
     }
-}
-
-/// What to offer, and whether to guess the server's choice.
-fn propose(
-    config: &HostConfig,
-    known: &KnownHosts,
-    memory: Option<&HostMemory>,
-) -> Result<(Proposal, Guess), String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
-    let Secured {
-        mut kex,
-        ciphers,
-        macs,
-    } = secured(config)?;
-    let host_keys: Vec<&str> = HOST_KEY_ALGORITHMS
-        .iter()
-        .map(|a| a.name)
-        .filter(|name| !name.starts_with("sk-"))
-        .collect();
-    let offered = config
-        .host_key_algorithms
-        .within(&host_keys)
-        .map_err(text)?;
-    let mut host_key = known.prefer(&HostGate::name(config), &offered);
-    // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
-    // good enough, so the server's favourite may as well stand first, and of host keys any whose
-    // type is known already.
-    let equal = known.equally_preferred(&HostGate::name(config), &offered);
-    let guess = match memory {
-        Some(m) => {
-            let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
-            match to_front(&mut kex, &m.kex, |_| true) && key {
-                true => Guess::Remembered,
-                false => Guess::Never,
-            }
-        }
-        None => Guess::ByVersion,
-    };
-    let info = memory.and_then(remembered);
-    let is_ours = info.is_some_and(|(_, info)| info.is_ours());
-    let proposal = Proposal {
-        kex,
-        host_key,
-        ciphers,
-        macs,
-        // Its data come packed, and once is enough.
-        compress: config.compression && !is_ours,
-    };
-    Ok((proposal, guess))
-}
-
-/// What may protect a connection to a host, in order.
-#[derive(Clone, Debug)]
-pub(super) struct Secured {
-    pub(super) kex: Vec<String>,
-    pub(super) ciphers: Vec<String>,
-    pub(super) macs: Vec<String>,
-}
-
-/// As the user has it: KexAlgorithms, Ciphers and MACs.
-pub(super) fn secured(config: &HostConfig) -> Result<Secured, String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
-    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
-    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    let ciphers = preferred_order(has_aes());
-    Ok(Secured {
-        kex: config.kex.within(&kex).map_err(text)?,
-        ciphers: config.ciphers.within(&ciphers).map_err(text)?,
-        macs: config.macs.within(&macs).map_err(text)?,
-    })
-}
-
-/// Moves `name` to the front if it is there and may stand there; whether it now does.
-fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {
-    match names.iter().position(|n| n == name) {
-        Some(0) => true,
-        Some(at) if may(&names[at]) => {
-            let name = names.remove(at);
-            names.insert(0, name);
-            true
-        }
-        _ => false,
-    }
-}
-
-/// Whether the processor has AES instructions, without which chacha20 is faster.
-fn has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("aes");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    false
-}
-
-fn remembered(memory: &HostMemory) -> Option<(String, ServerInfo)> {
-    let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
-    (!memory.sftp_extensions.is_empty()).then(|| {
-        let info = ServerInfo {
-            version: 3,
-            extensions: memory.sftp_extensions.iter().map(bytes).collect(),
-            limits: None,
-        };
-        (memory.banner.clone(), info)
-    })
 }
 
 fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -2,6 +2,7 @@
 
 mod again;
 mod agent_channels;
+mod choices;
 mod direct;
 mod far;
 mod gate;
@@ -9,6 +10,7 @@ mod host;
 mod host_gate;
 mod jump;
 mod passing;
+mod proposing;
 mod ssh_link;
 mod stream;
 mod tcp;
@@ -16,7 +18,7 @@ mod tcp;
 pub use again::{Again, connect};
 pub use far::{FarUse, findings, remember_findings, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
-pub use host::{Beside, Resolve, Surroundings};
+pub use host::{Beside, Look, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};

@@ -70,6 +70,14 @@ impl Engine<'_> {
             }
             LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
+            LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
+            LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
+                Some((_, Purpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
+                Some((_, Purpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
+                _ => {}
+            },
+            LaneEvent::Names(_, users, groups) => self.on_owner_names((users, groups)),
+            LaneEvent::Ids(_, users, groups) => self.on_owner_ids((users, groups)),
         }
     }
 
@@ -167,16 +175,22 @@ impl Engine<'_> {
                 Err(what) => self.symlink_over(&held, Err(what), End::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::Owner(path, special) => match (said, special) {
-                (Err(what), _) => self.on_owner_refused(path, &what),
-                (Ok(()), Some(special)) => self.on_owner_kept(path, special),
-                (Ok(()), None) => {}
-            },
-            Purpose::SpecialBits(path) => {
-                if let Err(what) = said {
-                    self.warn(Some(path), format!("the mode could not be kept: {what}"));
+            Purpose::MakeHardLink(item) => self.hard_link_over(item, said),
+            Purpose::FileXattrs(file) => {
+                if let Err(why) = said {
+                    self.on_no_xattrs(&why);
                 }
+                self.start_kept(file);
             }
+            Purpose::DirXattrs(dir) => {
+                if let Err(why) = said {
+                    self.on_no_xattrs(&why);
+                }
+                self.item_over(Some(dir));
+            }
+            // Without an answer numbers stay as they are.
+            Purpose::OwnerNames => self.on_names_over(),
+            Purpose::OwnerIds => self.on_ids_over(),
             Purpose::Taken(file) => self.on_taken_over(file),
             Purpose::Boot(file) => self.on_boot(&file),
             Purpose::BootAgain(file) => self.on_boot_again(&file),
@@ -189,7 +203,6 @@ impl Engine<'_> {
             Some((_, Purpose::File(file, _))) => {
                 self.files.get(file).map(|t| t.source_name.clone())
             }
-            Some((_, Purpose::Owner(path, _) | Purpose::SpecialBits(path))) => Some(path.clone()),
             _ => None,
         };
         self.warn(path, message);

@@ -5,16 +5,21 @@ use std::time::Duration;
 use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
+use super::exact::{Can, NotKept};
 use super::file::{FileId, FileTask, Role};
+use super::hard_links::HardLinks;
 use super::keep::Keeper;
 use super::links::Links;
-use super::owner::SpecialBits;
+use super::owner::Owners;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
-use super::{Connect, CopyOptions};
+use super::{Connect, CopyOptions, Delta};
 use crate::cancel::Cancel;
-use crate::report::{Event, FAILURES_KEPT, Failure, FarEnd, Name, Outcome, Progress, Summary};
+use crate::report::{
+    Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
+    Summary,
+};
 use crate::session::{Ended, Session, SessionEvent};
 use crate::walk::DirId;
 
@@ -22,6 +27,10 @@ use crate::walk::DirId;
 /// holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name. With
 /// 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second.
 const WINDOW: usize = 8192;
+/// With so many jobs under way what happens may wait a little for company.
+const MANY: usize = 256;
+/// So long.
+const GATHERS: Duration = Duration::from_micros(500);
 /// Events taken before the others get their turn.
 const BATCH: usize = 1024;
 /// How long jobs may take to clean up after a cancel before the run ends without them.
@@ -73,12 +82,15 @@ pub(super) enum Purpose {
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
-    /// May be refused without failing anything.
-    Owner(Name, Option<SpecialBits>),
+    MakeHardLink(Held),
+    /// What a file has of extended attributes, or a directory.
+    FileXattrs(FileId),
+    DirXattrs(DirKey),
+    /// What owners are called at the source, and which numbers those have at the target.
+    OwnerNames,
+    OwnerIds,
     /// A file is read back to be compared.
     Check(FileId),
-    /// The bits that a change of owner takes away.
-    SpecialBits(Name),
     /// What names the start of the target's kernel, into this file.
     Boot(std::path::PathBuf),
     /// The same after it was connected to again.
@@ -125,13 +137,18 @@ pub(super) struct Engine<'a> {
     /// Bytes that relays may hold for the files under way.
     pub(super) relayed: u64,
     pub(super) keeper: Keeper,
-    /// Owners were refused once: not tried again.
-    pub(super) owners_refused: bool,
+    pub(super) owners: Owners,
+    pub(super) hard_links: HardLinks,
+    /// What the far ends can do that stock servers cannot.
+    pub(super) can: Can,
+    pub(super) not_kept: NotKept,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
+    /// Something had happened when that was last looked at.
+    heard: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -162,11 +179,15 @@ impl<'a> Engine<'a> {
             roots: VecDeque::new(),
             relayed: 0,
             keeper: Keeper::default(),
-            owners_refused: false,
+            owners: Owners::default(),
+            hard_links: HardLinks::default(),
+            can: Can::default(),
+            not_kept: NotKept::default(),
             summary: Summary::default(),
             verify: Verify::new(options, connect.ledger()),
             lost: None,
             cancelled: false,
+            heard: false,
         }
     }
 
@@ -197,10 +218,12 @@ impl<'a> Engine<'a> {
         self.end(End::Source);
         self.end(End::Target);
         self.end_manifest();
+        self.tell_not_kept();
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
         self.summary.synced = self.options.fsync && self.summary.files > 0;
+        self.explain();
         self.summary.outcome = match self.lost {
             _ if self.cancel.is_cancelled() => Outcome::Interrupted,
             Some(why) => Outcome::NoConnection(why),
@@ -208,6 +231,26 @@ impl<'a> Engine<'a> {
             None => Outcome::Complete,
         };
         self.summary
+    }
+
+    /// What the copy itself decided.
+    fn explain(&mut self) {
+        let mode = self.options.delta;
+        let delta = Choice::Delta {
+            mode,
+            reused: self.summary.reused,
+        };
+        let origin = match mode {
+            Delta::Auto => Origin::Default,
+            Delta::Always => Origin::Flag("--delta"),
+            Delta::Never => Origin::Flag("--no-delta"),
+        };
+        let mut decided = vec![Decision::new(delta, origin)];
+        if self.options.verify {
+            let verify = Choice::Verify(self.summary.verified.clone());
+            decided.push(Decision::new(verify, Origin::Flag("--verify")));
+        }
+        self.summary.decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
@@ -221,7 +264,17 @@ impl<'a> Engine<'a> {
         };
         self.verify.end();
         let host = Name(name.into_bytes());
-        let Ended { report, far } = session.finish();
+        let Ended {
+            report,
+            far,
+            decisions,
+        } = session.finish();
+        let of_host = |decision: Decision| Decision {
+            host: Some(host.clone()),
+            ..decision
+        };
+        let decisions = decisions.into_iter().map(of_host);
+        self.summary.decisions.extend(decisions);
         if let Some(mut report) = report {
             report.host = host.clone();
             self.summary.sessions.push(report);
@@ -230,7 +283,8 @@ impl<'a> Engine<'a> {
     }
 
     fn has_room(&self) -> bool {
-        let busy = self.jobs.len() + self.tree.held() + self.keeper.waiting();
+        let waiting = self.keeper.waiting() + self.hard_links.waiting();
+        let busy = self.jobs.len() + self.tree.held() + waiting;
         busy < WINDOW && self.relay_has_room() && self.verify.has_room()
     }
 
@@ -339,7 +393,7 @@ impl<'a> Engine<'a> {
         self.tell(Event::Warning { path, message });
     }
 
-    fn check_cancel(&mut self) {
+    pub(super) fn check_cancel(&mut self) {
         if !self.cancel.is_cancelled() || self.cancelled {
             return;
         }
@@ -358,6 +412,8 @@ impl<'a> Engine<'a> {
         self.walks.clear();
         self.tree.drop_held();
         self.places.clear();
+        self.owners.drop_waiting();
+        self.hard_links.forget();
         self.keeper.drop_waiting();
         self.stop_verifying();
     }
@@ -371,6 +427,15 @@ impl<'a> Engine<'a> {
     fn wait(&mut self) -> bool {
         let mut batch = self.take_events();
         self.write_out();
+        if std::mem::replace(&mut self.heard, !batch.is_empty())
+            && batch.is_empty()
+            && self.jobs.len() >= MANY
+        {
+            // Of many small files some are over at any time: to be woken for each costs more than
+            // the files do.
+            std::thread::sleep(GATHERS);
+            return true;
+        }
         if batch.is_empty() {
             if self.is_quiet() || !self.wait_ready() {
                 return false;
@@ -378,12 +443,19 @@ impl<'a> Engine<'a> {
             self.start_written();
             batch = self.take_events();
         }
+        self.handle(batch);
+        true
+    }
+
+    pub(super) fn handle(&mut self, batch: Vec<(End, Option<SessionEvent>)>) {
         for (end, event) in batch {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
                 Some(SessionEvent::Rejoined) => self.on_rejoined(end),
+                // Whoever waits for it looks by itself.
+                Some(SessionEvent::Settled) => {}
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
@@ -393,10 +465,9 @@ impl<'a> Engine<'a> {
                 None => self.on_lost(end, "the session ended unexpectedly".to_owned()),
             }
         }
-        true
     }
 
-    fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
+    pub(super) fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
         let mut batch = Vec::new();
         for end in [End::Source, End::Target] {
             let Some(side) = self.side(end).filter(|side| !side.lost) else {

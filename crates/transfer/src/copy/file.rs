@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plan::journal::Seen;
-use plan::{Attributes, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
+use plan::journal::{Seen, SourceId};
+use plan::{Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
+use sftp::Link;
 
 use super::Delta;
 use super::engine::{End, Engine, Purpose};
@@ -39,6 +40,8 @@ pub(super) struct FileTask {
     pub(super) source_name: Name,
     dir: Option<DirKey>,
     pub(super) attributes: Option<Attributes>,
+    /// What the walk saw of it, where it is on this machine.
+    pub(super) identity: Option<SourceId>,
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
@@ -64,6 +67,11 @@ pub(super) struct FileTask {
     pub(super) sums: Option<Arc<FileSums>>,
     /// Times that it was copied, after the first.
     pub(super) repeats: u8,
+    /// What it is to have beside mode and times, and whether it was asked what it has.
+    pub(super) beyond: Beyond,
+    pub(super) xattrs_asked: bool,
+    /// Other names of it are made of this one.
+    link: Option<Link>,
 }
 
 /// Where a file is looked for that an earlier run may have left whole.
@@ -146,10 +154,12 @@ impl Engine<'_> {
     fn begin_file_with(&mut self, item: Held, guess: Option<Guessing>) {
         let id = FileId(self.next_file);
         self.next_file += 1;
+        let link = self.link_of(&item);
         let attributes = item.entry.attributes;
         // A root that was not looked at has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
+            identity: item.entry.identity,
             source_name: self.shown(End::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
@@ -170,6 +180,12 @@ impl Engine<'_> {
             guess,
             sums: None,
             repeats: 0,
+            beyond: Beyond {
+                owner: attributes.owner.filter(|_| self.options.archive),
+                xattrs: None,
+            },
+            xattrs_asked: false,
+            link,
         };
         self.progress.add_file(task.size);
         let started = Event::FileStarted {
@@ -205,9 +221,15 @@ impl Engine<'_> {
 
     /// What was to be written down of it is.
     pub(super) fn start_kept(&mut self, id: FileId) {
+        if self.ask_file_xattrs(id) {
+            return;
+        }
         let Some(task) = self.files.get(&id) else {
             return;
         };
+        let mut beyond = task.beyond.clone();
+        beyond.owner = beyond.owner.filter(|_| !self.owners.refused);
+        let one_end = self.source.is_none() || self.target.is_none();
         let options = PutOptions {
             keep: task.keep.clone(),
             preserve: self.options.preserve || self.options.archive,
@@ -217,6 +239,9 @@ impl Engine<'_> {
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive
                 && (task.dir.is_some() || self.has_linked(&task.target)),
+            // What goes from host to host comes in order.
+            sparse: self.options.sparse && one_end,
+            beyond,
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         match (self.source.is_some(), self.target.is_some()) {
@@ -255,6 +280,7 @@ impl Engine<'_> {
         };
         let (source, target) = (local_path(&task.source), local_path(&task.target));
         let progress = self.progress;
+        let beyond = task.beyond.clone();
         progress.set_current(&task.source_name);
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
@@ -262,14 +288,18 @@ impl Engine<'_> {
             options: self.options,
             cancel: self.cancel,
             sums: sums.as_ref(),
+            beyond: &beyond,
         };
         let result = local::copy_file(&source, &target, &here, &mut |n| {
             task.confirmed += n;
             progress.add_bytes(n);
         });
         match result {
-            Ok((_, state)) => {
+            Ok((state, not_kept)) => {
                 task.state = Some(state);
+                for (parts, why) in not_kept {
+                    self.on_not_kept(parts, &why);
+                }
                 self.file_done(id);
             }
             Err((reading, what)) => {
@@ -396,6 +426,7 @@ impl Engine<'_> {
     pub(super) fn file_dropped(&mut self, id: FileId) {
         if let Some(task) = self.files.remove(&id) {
             self.progress.file_done();
+            self.link_failed(task.link);
             self.free_place(&task.target);
             self.item_over(task.dir);
         }
@@ -427,6 +458,7 @@ impl Engine<'_> {
             End::Target => self.shown(End::Target, &task.target),
         };
         self.fail(Some(id.0), name, what);
+        self.link_failed(task.link);
         self.free_place(&task.target);
         self.item_over(task.dir);
     }
@@ -453,9 +485,6 @@ impl Engine<'_> {
         self.summary.reused += task.reused;
         self.note_done(&task);
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
-        if let Some(attributes) = task.attributes {
-            self.keep_owner(&task.target, attributes);
-        }
         self.tell(Event::FileDone {
             id: id.0,
             source: task.source_name,
@@ -465,6 +494,7 @@ impl Engine<'_> {
             synced: self.options.fsync,
             verified: self.options.verify,
         });
+        self.link_others(task.link, &task.target);
         self.free_place(&task.target);
         self.item_over(task.dir);
     }
@@ -481,6 +511,7 @@ impl FileTask {
         self.sums = None;
         // The source may be another by now.
         self.attributes = None;
+        self.identity = None;
     }
 }
 
@@ -496,7 +527,9 @@ fn put(
         .keep
         .as_ref()
         .is_some_and(|keep| keep.left.is_some());
-    let whole = options.inplace || options.fresh || left || size < plan::delta::LEAST;
+    // What is rebuilt has no holes.
+    let holes = || options.sparse && crate::disk::has_holes(&source);
+    let whole = options.inplace || options.fresh || left || size < plan::delta::LEAST || holes();
     match delta {
         Delta::Auto | Delta::Always if !whole => JobKind::PutDelta {
             source,

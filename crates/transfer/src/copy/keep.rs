@@ -187,6 +187,16 @@ impl Engine<'_> {
         ] {
             identity.push(b'0' + u8::from(flag));
         }
+        // What is done without them is not done with them.
+        for (flag, letter) in [
+            (self.options.xattrs, b'X'),
+            (self.options.acls, b'A'),
+            (self.options.hard_links, b'H'),
+            (self.options.sparse, b'S'),
+            (self.options.numeric_ids, b'n'),
+        ] {
+            identity.extend(flag.then_some(letter));
+        }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);
             identity.extend_from_slice(&self.place_name(place).0);

@@ -9,13 +9,17 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use plan::{Attributes, FileState};
-use rustix::fs::{AtFlags, CWD, chownat, utimensat};
+use plan::{Attributes, Beyond, FileState, MetadataFlags, Parts};
+use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat, utimensat};
+use rustix::io::Errno;
+use sys::XattrsOf;
 use wire::{Block, Pool};
 
 use super::CopyOptions;
 use crate::cancel::Cancel;
-use crate::disk::{Finish, create_target, open_source, os_words, temp_name, timestamps};
+use crate::disk::{
+    Finish, NotKept, create_target, open_source, os_words, set_xattrs, temp_name, timestamps,
+};
 use crate::sums::FileSums;
 
 /// What the owner needs to fill a directory.
@@ -50,8 +54,21 @@ pub(super) fn finish_directory(
     attributes: &Attributes,
     created: bool,
     options: &CopyOptions,
-) -> Result<(), String> {
+    beyond: &Beyond,
+) -> Result<NotKept, String> {
     let failed = |e: io::Error| os_words(&e);
+    let mut not_kept = NotKept::new();
+    if let Some((user, group)) = beyond.owner
+        && let Err(e) = set_owner(path, user, group, AtFlags::empty())
+    {
+        not_kept.push((Parts::OWNER, e));
+    }
+    let mut set = |kinds| {
+        if let Some(xattrs) = &beyond.xattrs {
+            set_xattrs(XattrsOf::Path(path), xattrs, kinds, &mut not_kept);
+        }
+    };
+    set(MetadataFlags::XATTRS);
     let preserve = options.preserve || options.archive;
     if let Some(mode) = attributes.mode {
         let wanted = match (preserve, created) {
@@ -64,18 +81,28 @@ pub(super) fn finish_directory(
             fs::set_permissions(path, fs::Permissions::from_mode(wanted)).map_err(failed)?;
         }
     }
-    if let Some((accessed, modified)) = attributes.times.filter(|_| preserve) {
-        let times = timestamps(accessed, modified);
+    set(MetadataFlags::ACLS);
+    if let Some(times) = timestamps(attributes).filter(|_| preserve) {
         utimensat(CWD, path, &times, AtFlags::empty()).map_err(|e| failed(e.into()))?;
     }
-    Ok(())
+    Ok(not_kept)
+}
+
+fn set_owner(path: &Path, user: u32, group: u32, flags: AtFlags) -> Result<(), String> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    let done = chownat(CWD, path, Some(user), Some(group), flags);
+    if done == Err(Errno::PERM) {
+        // A group that one is in may be kept all the same.
+        let _ = chownat(CWD, path, None, Some(group), flags);
+    }
+    done.map_err(|e| os_words(&e.into()))
 }
 
 /// Makes a symlink, replacing a file or symlink of that name by rename.
 pub(super) fn make_symlink(
     path: &Path,
     points_to: &[u8],
-    times: Option<(u32, u32)>,
+    attributes: &Attributes,
 ) -> Result<(), String> {
     let failed = |e: io::Error| os_words(&e);
     let points_to = OsStr::from_bytes(points_to);
@@ -93,35 +120,30 @@ pub(super) fn make_symlink(
         }
         Err(_) => symlink(points_to, path).map_err(failed)?,
     }
-    if let Some((accessed, modified)) = times {
-        let times = timestamps(accessed, modified);
+    if let Some((user, group)) = attributes.owner {
+        let _ = set_owner(path, user, group, AtFlags::SYMLINK_NOFOLLOW);
+    }
+    if let Some(times) = timestamps(attributes) {
         let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
     }
     Ok(())
 }
 
-/// Gives a file its owner, and back the bits that this takes away.
-pub(super) fn set_owner(path: &Path, attributes: &Attributes) -> io::Result<()> {
-    let Some((user, group)) = attributes.owner else {
-        return Ok(());
-    };
-    let (user, group) = (
-        rustix::fs::Uid::from_raw(user),
-        rustix::fs::Gid::from_raw(group),
-    );
-    chownat(
-        CWD,
-        path,
-        Some(user),
-        Some(group),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?;
-    match attributes.mode {
-        // chmod(2) would follow a symlink that has been put there since.
-        Some(mode) if mode & 0o6000 != 0 && !path.is_symlink() => {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))
+/// Makes `path` another name of the file at `of`, replacing a file or symlink there by rename.
+pub(super) fn make_hard_link(path: &Path, of: &Path) -> Result<(), String> {
+    let failed = |e: io::Error| os_words(&e);
+    match fs::hard_link(of, path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            let name = path.file_name().unwrap_or_default();
+            let temp = temp_name(name.as_bytes());
+            let temp = path.with_file_name(OsStr::from_bytes(&temp));
+            fs::hard_link(of, &temp).map_err(failed)?;
+            let renamed = fs::rename(&temp, path);
+            // rename(2) does nothing where both are names of one file.
+            let _ = fs::remove_file(&temp);
+            renamed.map_err(failed)
         }
-        _ => Ok(()),
+        made => made.map_err(failed),
     }
 }
 
@@ -130,32 +152,46 @@ pub(super) struct Here<'a> {
     pub(super) options: &'a CopyOptions,
     pub(super) cancel: &'a Cancel,
     pub(super) sums: Option<&'a Arc<FileSums>>,
+    pub(super) beyond: &'a Beyond,
 }
 
-/// Copies a file from here to here; `progress` is told of each part. Returns bytes and state.
+/// Copies a file from here to here; `progress` is told of each part. Returns its state, and what
+/// could not be kept.
 pub(super) fn copy_file(
     source: &Path,
     target: &Path,
     here: &Here<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(u64, FileState), (bool, String)> {
+) -> Result<(FileState, NotKept), (bool, String)> {
     let Here {
         options,
         cancel,
         sums,
+        beyond,
     } = *here;
     let reading = |e: io::Error| (true, os_words(&e));
     let writing = |e: io::Error| (false, os_words(&e));
     if same_file(source, target) {
         return Err((false, "source and target are the same file".to_owned()));
     }
-    let (from, meta) = open_source(source).map_err(reading)?;
-    let to = create_target(target, options.inplace, false, None).map_err(writing)?;
+    let (mut from, meta) = open_source(source).map_err(reading)?;
+    let mut to = create_target(target, options.inplace, false, None).map_err(writing)?;
+    if options.sparse {
+        from.tell_holes();
+        to.keep_sparse();
+    }
     let pool = Pool::new(COPY, 1);
     let mut offset = 0;
     loop {
         if cancel.is_cancelled() {
             return Err((true, "interrupted".to_owned()));
+        }
+        // What is not read is summed when it is missed.
+        if let Some(len) = from.hole(offset).map_err(reading)? {
+            to.skip(offset, len).map_err(writing)?;
+            offset += len;
+            progress(len);
+            continue;
         }
         let mut block = Block::new(&pool, COPY, 0, COPY);
         let end = from.read(offset, COPY, &mut block).map_err(reading)?;
@@ -175,14 +211,15 @@ pub(super) fn copy_file(
     if !options.archive {
         attributes.mode = attributes.mode.map(|m| m & 0o777);
     }
-    to.finish(Finish {
+    let finish = Finish {
         size: offset,
         attributes,
         preserve: options.preserve || options.archive,
         fsync: options.fsync,
-    })
-    .map_err(writing)?;
-    Ok((offset, FileState::Renamed))
+        beyond: beyond.clone(),
+    };
+    let not_kept = to.finish(finish).map_err(writing)?;
+    Ok((FileState::Renamed, not_kept))
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {

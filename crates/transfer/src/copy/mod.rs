@@ -4,8 +4,10 @@
 mod ahead;
 mod answers;
 mod engine;
+mod exact;
 mod file;
 mod guess;
+mod hard_links;
 mod itself;
 mod keep;
 mod links;
@@ -20,6 +22,7 @@ mod source;
 mod symlink;
 mod tree;
 mod verify;
+mod xattrs;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,6 +76,18 @@ pub struct CopyOptions {
     pub verify: bool,
     /// Write the sums of all files here; needs [`Connect::ledger`].
     pub manifest: Option<PathBuf>,
+    /// Owners are the same numbers, whatever they are called (`archive`).
+    pub numeric_ids: bool,
+    /// Keep extended attributes.
+    pub xattrs: bool,
+    /// Keep access control lists.
+    pub acls: bool,
+    /// Files that have several names among what is copied are one file there as well.
+    pub hard_links: bool,
+    /// Holes stay holes, and blocks of zeros become some.
+    pub sparse: bool,
+    /// Wait until it is known what serves at the far end: what is to be kept takes a longhaul.
+    pub settle: bool,
 }
 
 /// Whether what a server of ours has in an older form of a file is copied there instead of sent.

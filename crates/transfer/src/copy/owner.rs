@@ -1,64 +1,235 @@
-//! Owners, which `-a` keeps where that is permitted.
+//! Owners, which `-a` keeps where that is permitted: by name where both ends can tell names, as
+//! rsync does, else by number.
+//!
+//! The numbers of what a walk finds are put into the target's before anything else sees them. A
+//! walk stands still until those that are new have been asked for, which are few.
 
-use plan::{Attributes, JobKind, RemotePath};
+use std::collections::{BTreeMap, VecDeque};
+
+use nix::unistd::{Gid, Group, Uid, User};
+use plan::{Attributes, JobKind};
 
 use super::engine::{End, Engine, Purpose};
-use super::local;
-use crate::report::Name;
-use crate::walk::local_path;
+use super::source::{Root, WalkId};
+use crate::walk::Found;
 
-/// chown(2) takes setuid and setgid away: the mode to set once the owner stands.
+/// Numbers of the source's users and groups, in the target's.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    users: BTreeMap<u32, u32>,
+    groups: BTreeMap<u32, u32>,
+    waiting: VecDeque<Waiting>,
+    asked: Option<Asked>,
+    /// They were refused once: not tried again.
+    pub(super) refused: bool,
+}
+
+/// What waits until its owner is known.
 #[derive(Debug)]
-pub(super) struct SpecialBits {
-    pub(super) path: Vec<u8>,
-    pub(super) mode: u32,
+pub(super) enum Waiting {
+    Found(WalkId, Found, Vec<u8>),
+    Root(Root, Attributes),
+}
+
+/// The question under way: numbers at the source, and what they are called there.
+#[derive(Debug, Default)]
+struct Asked {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+    names: (Vec<Vec<u8>>, Vec<Vec<u8>>),
+    ids: (Vec<u32>, Vec<u32>),
+}
+
+impl Owners {
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Whether something waits.
+    pub(super) fn holds(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn of(&self, (user, group): (u32, u32)) -> Option<(u32, u32)> {
+        Some((of(&self.users, user)?, of(&self.groups, group)?))
+    }
+}
+
+/// Root is root everywhere.
+fn of(known: &BTreeMap<u32, u32>, id: u32) -> Option<u32> {
+    match id {
+        0 => Some(0),
+        id => known.get(&id).copied(),
+    }
+}
+
+impl Waiting {
+    fn attributes(&mut self) -> Option<&mut Attributes> {
+        match self {
+            Self::Found(_, Found::Directory { at, .. }, _)
+            | Self::Found(_, Found::File(at) | Found::Symlink(at), _) => Some(&mut at.attributes),
+            Self::Found(..) => None,
+            Self::Root(_, attributes) => Some(attributes),
+        }
+    }
 }
 
 impl Engine<'_> {
-    /// With `-a`, gives the owner at the target, where that is permitted.
-    pub(super) fn keep_owner(&mut self, target: &[u8], attributes: Attributes) {
-        if !self.options.archive || self.owners_refused || attributes.owner.is_none() {
-            return;
+    /// Takes up what waited for its owner; false if nothing does. `None` while it still has to.
+    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
+        if self.owners.asked.is_some() {
+            return None;
         }
-        let name = self.shown(End::Target, target);
-        if self.target.is_none() {
-            if let Err(e) = local::set_owner(&local_path(target), &attributes) {
-                self.on_owner_refused(name, &crate::disk::os_words(&e));
+        match self.owners.waiting.pop_front() {
+            Some(next) => {
+                self.begin_owned(next);
+                Some(true)
             }
+            None => Some(false),
+        }
+    }
+
+    /// Begins what was found, once the owner of it is known in the target's numbers.
+    pub(super) fn begin_owned(&mut self, mut next: Waiting) {
+        let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
+        let here = self.source.is_none() && self.target.is_none();
+        if maps
+            && !here
+            && let Some(attributes) = next.attributes()
+            && let Some(owner) = attributes.owner
+        {
+            let Some(mapped) = self
+                .owners
+                .of(owner)
+                .filter(|_| self.owners.asked.is_none())
+            else {
+                // In its place: what is in a directory comes behind it.
+                match self.owners.asked {
+                    None => self.owners.waiting.push_front(next),
+                    Some(_) => self.owners.waiting.push_back(next),
+                }
+                return self.ask_owner(owner);
+            };
+            attributes.owner = Some(mapped);
+        }
+        match next {
+            Waiting::Found(walk, found, root) => self.on_found(walk, found, &root),
+            Waiting::Root(root, attributes) => self.begin_root_item(root, attributes),
+        }
+    }
+
+    fn ask_owner(&mut self, (user, group): (u32, u32)) {
+        if self.owners.asked.is_some() {
             return;
         }
-        let kind = JobKind::SetAttributes {
-            path: RemotePath(target.to_vec()),
-            attributes: Attributes {
-                owner: attributes.owner,
-                ..Attributes::default()
-            },
-            follow: true,
+        let asked = Asked {
+            users: vec![user],
+            groups: vec![group],
+            ..Asked::default()
         };
-        let special = attributes.mode.filter(|mode| mode & 0o6000 != 0);
-        let special = special.map(|mode| SpecialBits {
-            path: target.to_vec(),
-            mode,
-        });
-        self.submit(End::Target, kind, Purpose::Owner(name, special));
-    }
-
-    pub(super) fn on_owner_kept(&mut self, name: Name, special: SpecialBits) {
-        let kind = JobKind::SetAttributes {
-            path: RemotePath(special.path),
-            attributes: Attributes {
-                mode: Some(special.mode),
-                ..Attributes::default()
-            },
-            follow: true,
-        };
-        self.submit(End::Target, kind, Purpose::SpecialBits(name));
-    }
-
-    pub(super) fn on_owner_refused(&mut self, path: Name, what: &str) {
-        if !std::mem::replace(&mut self.owners_refused, true) {
-            let message = format!("the owner could not be kept ({what}); not tried for the rest");
-            self.warn(Some(path), message);
+        let (users, groups) = (asked.users.clone(), asked.groups.clone());
+        self.owners.asked = Some(asked);
+        if self.source.is_some() {
+            let kind = JobKind::Names { users, groups };
+            self.submit(End::Source, kind, Purpose::OwnerNames);
+            return;
         }
+        let user = User::from_uid(Uid::from_raw(user)).ok().flatten();
+        let group = Group::from_gid(Gid::from_raw(group)).ok().flatten();
+        let name = |name: Option<String>| vec![name.unwrap_or_default().into_bytes()];
+        let names = (name(user.map(|u| u.name)), name(group.map(|g| g.name)));
+        self.on_owner_names(names);
+        self.on_names_over();
+    }
+
+    /// What owners are called at the source.
+    pub(super) fn on_owner_names(&mut self, names: (Vec<Vec<u8>>, Vec<Vec<u8>>)) {
+        if let Some(asked) = &mut self.owners.asked {
+            asked.names = names;
+        }
+    }
+
+    pub(super) fn on_names_over(&mut self) {
+        let Some(asked) = &self.owners.asked else {
+            return;
+        };
+        let (users, groups) = asked.names.clone();
+        if self.target.is_some() {
+            let kind = JobKind::Ids { users, groups };
+            self.submit(End::Target, kind, Purpose::OwnerIds);
+            return;
+        }
+        let user = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());
+        let group = |name: &str| Some(Group::from_name(name).ok()??.gid.as_raw());
+        let ids = (ids(&users, user), ids(&groups, group));
+        self.on_owner_ids(ids);
+        self.on_ids_over();
+    }
+
+    /// The numbers that the names have at the target.
+    pub(super) fn on_owner_ids(&mut self, ids: (Vec<u32>, Vec<u32>)) {
+        if let Some(asked) = &mut self.owners.asked {
+            asked.ids = ids;
+        }
+    }
+
+    /// An owner without a name, or whose name is not known at the target, keeps its number.
+    pub(super) fn on_ids_over(&mut self) {
+        let Some(asked) = self.owners.asked.take() else {
+            return;
+        };
+        let owners = &mut self.owners;
+        learn(
+            &mut owners.users,
+            &asked.users,
+            &asked.names.0,
+            &asked.ids.0,
+        );
+        learn(
+            &mut owners.groups,
+            &asked.groups,
+            &asked.names.1,
+            &asked.ids.1,
+        );
+    }
+}
+
+fn learn(known: &mut BTreeMap<u32, u32>, asked: &[u32], names: &[Vec<u8>], ids: &[u32]) {
+    for (at, id) in asked.iter().enumerate() {
+        let named = names.get(at).is_some_and(|name| !name.is_empty());
+        let found = ids.get(at).filter(|found| named && **found != u32::MAX);
+        known.insert(*id, found.copied().unwrap_or(*id));
+    }
+}
+
+fn ids(names: &[Vec<u8>], find: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
+    let id = |name: &Vec<u8>| std::str::from_utf8(name).ok().and_then(&find);
+    names
+        .iter()
+        .map(|name| id(name).unwrap_or(u32::MAX))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_who_has_the_name_there_or_else_the_number() {
+        let mut known = BTreeMap::new();
+        let names = [b"ann".to_vec(), b"bob".to_vec(), Vec::new()];
+        learn(
+            &mut known,
+            &[1000, 1001, 1002],
+            &names,
+            &[2000, u32::MAX, 7],
+        );
+        assert_eq!(of(&known, 1000), Some(2000));
+        assert_eq!(of(&known, 1001), Some(1001));
+        assert_eq!(of(&known, 1002), Some(1002));
+        assert_eq!((of(&known, 0), of(&known, 5)), (Some(0), None));
+        // A source that does not answer leaves the numbers as they are.
+        learn(&mut known, &[5, 6], &[], &[]);
+        assert_eq!(of(&known, 6), Some(6));
     }
 }

@@ -94,7 +94,9 @@ impl Engine<'_> {
             };
             let Some(resolved) = resolved else { return };
             self.avoid_target(&resolved, group.host, target_host);
+            self.settle_far();
             self.copy_group(group, &resolved);
+            self.hard_links.forget();
             self.end(End::Source);
             target = Some(resolved);
         }

@@ -6,6 +6,7 @@ use plan::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::local::identity;
+use super::owner::Waiting;
 use super::source::{Onto, Remote, Root, WalkId};
 use super::tree::Held;
 use crate::disk::os_words;
@@ -39,7 +40,7 @@ impl Engine<'_> {
             }
             self.walks.local = Some((id, walk, target));
         } else if meta.is_file() {
-            self.begin_root_file(root, attributes);
+            self.begin_owned(Waiting::Root(root, attributes));
         } else {
             let name = self.shown(End::Source, &root.path);
             self.fail(None, name, NOT_REGULAR.to_owned());
@@ -66,7 +67,7 @@ impl Engine<'_> {
         may
     }
 
-    fn begin_root_file(&mut self, root: Root, attributes: Attributes) {
+    pub(super) fn begin_root_item(&mut self, root: Root, attributes: Attributes) {
         let item = Held {
             target: root.onto.target(&root.path),
             entry: Entry {
@@ -74,6 +75,7 @@ impl Engine<'_> {
                 name: Vec::new(),
                 path: root.path,
                 attributes,
+                identity: None,
             },
             dir: None,
             symlink: false,
@@ -90,7 +92,7 @@ impl Engine<'_> {
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
             // No need to look: the download says if it is no file.
-            return self.begin_root_file(root, Attributes::default());
+            return self.begin_owned(Waiting::Root(root, Attributes::default()));
         }
         let id = self.walks.next_id();
         let stat = JobKind::Stat {
@@ -175,10 +177,10 @@ impl Engine<'_> {
                 self.walks.begin_walk(id, walk, target, trees);
             }
             EntryKind::Directory => {}
-            EntryKind::File => self.begin_root_file(root, attributes),
+            EntryKind::File => self.begin_owned(Waiting::Root(root, attributes)),
             // Without a type the download itself tells.
             EntryKind::Other if attributes.mode.is_none() => {
-                self.begin_root_file(root, attributes);
+                self.begin_owned(Waiting::Root(root, attributes));
             }
             _ => self.fail(None, name, NOT_REGULAR.to_owned()),
         }

@@ -4,6 +4,7 @@ use plan::Attributes;
 
 use super::engine::{End, Engine, Purpose};
 use super::names::name_in_target;
+use super::owner::Waiting;
 use super::tree::{DirKey, Held};
 use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join};
 
@@ -188,13 +189,18 @@ impl Walks {
 impl Engine<'_> {
     /// Whether there is anything left to find.
     pub(super) fn has_more(&self) -> bool {
-        !self.roots.is_empty() || !self.walks.is_empty()
+        !self.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
     }
 
     /// Takes one more thing from the sources and begins it; false when there is none now.
     pub(super) fn feed(&mut self) -> bool {
+        match self.feed_waiting() {
+            Some(false) => {}
+            None => return false,
+            Some(true) => return true,
+        }
         if let Some((id, found, target)) = self.next_found() {
-            self.on_found(id, found, &target);
+            self.begin_owned(Waiting::Found(id, found, target));
             return true;
         }
         if self.walks.local.is_some() || self.walks.remote.len() >= WALKS {
@@ -267,7 +273,7 @@ impl Engine<'_> {
         }
     }
 
-    fn on_found(&mut self, id: WalkId, found: Found, root: &[u8]) {
+    pub(super) fn on_found(&mut self, id: WalkId, found: Found, root: &[u8]) {
         match found {
             Found::Directory { id: dir, at } => {
                 let key = DirKey { walk: id, dir };
@@ -277,6 +283,9 @@ impl Engine<'_> {
                     Some(target) => self.begin_dir(key, parent, target, at.attributes),
                     None => false,
                 };
+                if begun {
+                    self.ask_dir_xattrs(key, &at.path);
+                }
                 if !begun {
                     self.skip(id, dir);
                     self.listed(key);

@@ -38,7 +38,7 @@ impl Engine<'_> {
             return self.symlink_over(&held, Err(what), End::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
-        let times = held.entry.attributes.times;
+        let attributes = self.symlink_attributes(&held);
         if self.target.is_some() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
@@ -46,21 +46,30 @@ impl Engine<'_> {
             return;
         }
         let path = local_path(&held.target);
-        let made = local::make_symlink(&path, &points_to, times);
+        let made = local::make_symlink(&path, &points_to, &attributes);
         self.symlink_over(&held, made, End::Target);
+    }
+
+    /// What is kept of a symlink.
+    fn symlink_attributes(&self, held: &Held) -> Attributes {
+        let source = held.entry.attributes;
+        Attributes {
+            times: source.times,
+            nanoseconds: source.nanoseconds,
+            owner: source.owner.filter(|_| !self.owners.refused),
+            ..Attributes::default()
+        }
     }
 
     /// At the far end; here that was done with the symlink.
     fn keep_symlink_times(&mut self, held: &Held) {
-        let times = held.entry.attributes.times;
-        if self.target.is_some() && times.is_some() {
+        let attributes = self.symlink_attributes(held);
+        if self.target.is_some() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(held.target.clone()),
-                attributes: Attributes {
-                    times,
-                    ..Attributes::default()
-                },
+                attributes,
                 follow: false,
+                xattrs: None,
             };
             self.submit(End::Target, kind, Purpose::SymlinkTimes);
         }

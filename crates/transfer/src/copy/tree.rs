@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plan::{Attributes, JobKind, RemotePath};
+use plan::{Attributes, Beyond, JobKind, RemotePath, Xattrs};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::FileId;
@@ -35,6 +35,8 @@ struct Dir {
     parent: Option<DirKey>,
     target: Vec<u8>,
     attributes: Attributes,
+    /// Extended attributes and access control lists that it is to have.
+    xattrs: Option<Box<Xattrs>>,
     state: DirState,
     existed: bool,
     /// Its mode was set when it was made.
@@ -114,6 +116,20 @@ impl Tree {
     pub(super) fn existed(&mut self, dir: DirKey) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.existed = true;
+        }
+    }
+
+    /// It is not finished before something that was asked about it is answered.
+    pub(super) fn waits_for_more(&mut self, dir: DirKey) {
+        if let Some(dir) = self.dirs.get_mut(&dir) {
+            dir.open += 1;
+        }
+    }
+
+    /// What it is to have of extended attributes.
+    pub(super) fn has_xattrs(&mut self, dir: DirKey, xattrs: Option<Box<Xattrs>>) {
+        if let Some(dir) = self.dirs.get_mut(&dir) {
+            dir.xattrs = xattrs;
         }
     }
 
@@ -206,6 +222,7 @@ impl Engine<'_> {
                 parent,
                 target,
                 attributes,
+                xattrs: None,
                 state,
                 existed: false,
                 has_mode: false,
@@ -353,6 +370,7 @@ impl Engine<'_> {
                 ..Attributes::default()
             },
             follow: true,
+            xattrs: None,
         };
         let target = dir.target.clone();
         let name = self.shown(End::Target, &target);
@@ -377,7 +395,7 @@ impl Engine<'_> {
     fn begin_placed(&mut self, item: Held) {
         if item.symlink {
             self.begin_symlink(item);
-        } else {
+        } else if let Some(item) = self.link_or_copy(item) {
             self.begin_file(item);
         }
     }
@@ -429,39 +447,45 @@ impl Engine<'_> {
 
     fn finish_dir(&mut self, key: DirKey) {
         let preserve = self.options.preserve || self.options.archive;
-        let Some(dir) = self.tree.dirs.get(&key) else {
+        let owns = self.options.archive && !self.owners.refused;
+        let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
+        let owner = dir.attributes.owner.filter(|_| owns);
+        let xattrs = dir.xattrs.take();
         if self.target.is_none() {
             let path = local_path(&dir.target);
-            let result =
-                local::finish_directory(&path, &dir.attributes, !dir.existed, self.options);
-            let (attributes, target) = (dir.attributes, dir.target.clone());
-            self.keep_owner(&target, attributes);
+            let beyond = Beyond { owner, xattrs };
+            let (attributes, created) = (dir.attributes, !dir.existed);
+            let done = local::finish_directory(&path, &attributes, created, self.options, &beyond);
+            let result = done.map(|not_kept| {
+                for (parts, why) in not_kept {
+                    self.on_not_kept(parts, &why);
+                }
+            });
             self.on_finished(key, result);
             return;
         }
         let bits = if self.options.archive { 0o7777 } else { 0o1777 };
+        let same = dir.has_mode || dir.existed && !preserve;
         // As scp: a new directory has its source's bits whatever the server's umask says.
         let attributes = Attributes {
-            size: None,
-            mode: dir.attributes.mode.map(|m| m & bits),
-            owner: None,
+            mode: dir.attributes.mode.map(|m| m & bits).filter(|_| !same),
+            owner,
             times: dir.attributes.times.filter(|_| preserve),
+            nanoseconds: dir.attributes.nanoseconds.filter(|_| preserve),
+            ..Attributes::default()
         };
-        let (full, target) = (dir.attributes, dir.target.clone());
-        if (dir.existed && !preserve)
-            || dir.has_mode
-            || (attributes.mode, attributes.times) == (None, None)
-        {
+        let nothing = (attributes.mode, attributes.times, owner) == (None, None, None);
+        if nothing && xattrs.is_none() {
             self.on_finished(key, Ok(()));
             return;
         }
-        self.keep_owner(&target, full);
         let kind = JobKind::SetAttributes {
-            path: RemotePath(target),
+            path: RemotePath(dir.target.clone()),
             attributes,
             follow: true,
+            xattrs,
         };
         self.submit(End::Target, kind, Purpose::FinishDir(key));
         // Carried out in order, the directory above may follow at once: a round trip for each

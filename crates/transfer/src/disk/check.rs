@@ -44,6 +44,10 @@ impl Check {
 
     pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
         let job = request.job();
+        let finished = || {
+            let not_kept = Vec::new();
+            DiskReply::Finished { job, not_kept }
+        };
         match request {
             DiskRequest::CreateTarget { .. } => DiskReply::Created {
                 job,
@@ -54,10 +58,10 @@ impl Check {
                 Err(fault) => DiskReply::Failed { job, fault },
             },
             DiskRequest::StoreTarget { pieces, .. } => match self.write(0, pieces) {
-                Ok(_) => DiskReply::Finished { job },
+                Ok(_) => finished(),
                 Err(fault) => DiskReply::Failed { job, fault },
             },
-            DiskRequest::FinishTarget { .. } => DiskReply::Finished { job },
+            DiskRequest::FinishTarget { .. } => finished(),
             _ => DiskReply::Released { job },
         }
     }

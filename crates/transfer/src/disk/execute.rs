@@ -7,7 +7,9 @@ use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
-use super::{Finish, adopt_target, create_target, delta, local_fault, open_source, packed};
+use super::{
+    Finish, adopt_target, create_target, create_target_as, delta, local_fault, open_source, packed,
+};
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
@@ -26,10 +28,14 @@ pub(super) fn execute_on_files(
                 job,
                 path,
                 mut first,
+                sparse,
             },
             _,
         ) => {
             let (mut source, meta) = open_source(&path).map_err(failed)?;
+            if sparse {
+                source.tell_holes();
+            }
             source.sums = ledger.map(|ledger| ledger.open(job));
             let eof = source.read_first(&mut first).map_err(failed)?;
             if let Some(sums) = &source.sums {
@@ -57,15 +63,18 @@ pub(super) fn execute_on_files(
                 mut block,
             },
             Some(JobFile::Source(source)),
-        ) => match source.read(offset, len, &mut block) {
-            Ok(_) => {
-                if let Some(ticket) = ticket {
-                    ticket.keep(payloads(&block));
-                }
-                Ok((DiskReply::Read { job, offset, block }, None))
+        ) => {
+            // What does not pass is summed when it is missed: the ticket is given back.
+            if let Some(len) = source.hole(offset).map_err(failed)? {
+                return Ok((DiskReply::Hole { job, offset, len }, None));
             }
-            Err(e) => Err(failed(e)),
-        },
+            let len = source.before_hole(offset, len).map_err(failed)?;
+            source.read(offset, len, &mut block).map_err(failed)?;
+            if let Some(ticket) = ticket {
+                ticket.keep(payloads(&block));
+            }
+            Ok((DiskReply::Read { job, offset, block }, None))
+        }
         (
             DiskRequest::ReadPacked {
                 job,
@@ -91,11 +100,15 @@ pub(super) fn execute_on_files(
                 size: _,
                 keep,
                 stays,
+                sparse,
             },
             _,
         ) => {
             if let Some(mut target) = adopt_target(&target, replace_link, keep.as_deref()) {
                 target.sums = ledger.map(|ledger| ledger.open(job));
+                if sparse {
+                    target.keep_sparse();
+                }
                 let kept = JobFile::Target(Arc::new(target));
                 return Ok((DiskReply::Adopted { job }, Some(kept)));
             }
@@ -104,6 +117,9 @@ pub(super) fn execute_on_files(
             let kept = keep.map(|keep| (*keep, stays));
             let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
+            if sparse {
+                target.keep_sparse();
+            }
             let seekable = target.is_seekable();
             let kept = JobFile::Target(Arc::new(target));
             Ok((DiskReply::Created { job, seekable }, Some(kept)))
@@ -119,6 +135,10 @@ pub(super) fn execute_on_files(
             Ok(len) => Ok((DiskReply::Written { job, offset, len }, None)),
             Err(e) => Err(failed(e)),
         },
+        (DiskRequest::Skip { job, offset, len }, Some(JobFile::Target(target))) => {
+            target.skip(offset, len).map_err(failed)?;
+            Ok((DiskReply::Skipped { job, offset, len }, None))
+        }
         (
             DiskRequest::FinishTarget {
                 job,
@@ -126,6 +146,7 @@ pub(super) fn execute_on_files(
                 attributes,
                 preserve,
                 fsync,
+                beyond,
             },
             Some(JobFile::Target(target)),
         ) => {
@@ -136,9 +157,10 @@ pub(super) fn execute_on_files(
                 attributes,
                 preserve,
                 fsync,
+                beyond,
             };
-            target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job }, None))
+            let not_kept = target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job, not_kept }, None))
         }
         (
             DiskRequest::StoreTarget {
@@ -151,21 +173,34 @@ pub(super) fn execute_on_files(
                 attributes,
                 preserve,
                 fsync,
+                beyond,
+                sparse,
             },
             _,
         ) => {
             let kept = keep.map(|keep| (*keep, false));
-            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            // All of it is here: it has its permissions at once, unless extended attributes are to
+            // be set, which they may forbid, or it is to become somebody else's.
+            let mode = match beyond.is_empty() {
+                true => attributes.mode.unwrap_or(0o666) & 0o777,
+                false => 0o600,
+            };
+            let created = create_target_as(&target, inplace, replace_link, kept, mode);
+            let mut target = created.map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
+            if sparse {
+                target.keep_sparse();
+            }
             let size = target.write(0, pieces).map_err(failed)?;
             let finish = Finish {
                 size,
                 attributes,
                 preserve,
                 fsync,
+                beyond,
             };
-            target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job }, None))
+            let not_kept = target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job, not_kept }, None))
         }
         (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
             let mtime = target.sync().map_err(failed)?;

@@ -32,6 +32,10 @@ pub(super) fn read(
     mut block: Block,
     ticket: Option<Ticket>,
 ) -> io::Result<DiskReply> {
+    if let Some(len) = source.hole(offset)? {
+        return Ok(DiskReply::Hole { job, offset, len });
+    }
+    let len = source.before_hole(offset, len)?;
     BENCH.with_borrow_mut(|bench| {
         let Bench {
             packer,

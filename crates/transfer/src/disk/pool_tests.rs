@@ -36,6 +36,7 @@ fn finish(job: JobId, size: u64) -> DiskRequest {
         attributes: Attributes::default(),
         preserve: false,
         fsync: true,
+        beyond: Beyond::default(),
     }
 }
 
@@ -48,6 +49,7 @@ fn create(job: JobId, target: &Path) -> DiskRequest {
         size: None,
         keep: None,
         stays: false,
+        sparse: false,
     }
 }
 
@@ -99,7 +101,12 @@ fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
     let (pool, told) = pool();
     let job = JobId(1);
     let first = block(70_000);
-    pool.submit(DiskRequest::OpenSource { job, path, first });
+    pool.submit(DiskRequest::OpenSource {
+        job,
+        path,
+        first,
+        sparse: false,
+    });
     let DiskReply::Opened {
         first, eof, meta, ..
     } = wait(&pool, &told)
@@ -142,7 +149,12 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     };
     assert!(pool.at_once(read(70_000)).is_err(), "it is not open");
     let first = block(70_000);
-    pool.submit(DiskRequest::OpenSource { job, path, first });
+    pool.submit(DiskRequest::OpenSource {
+        job,
+        path,
+        first,
+        sparse: false,
+    });
     wait(&pool, &told);
     let Ok(DiskReply::Read { block, .. }) = pool.at_once(read(70_000)) else {
         panic!("it was written a moment ago");

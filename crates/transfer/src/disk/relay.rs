@@ -130,6 +130,7 @@ impl Relay {
             // Nobody rebuilds what is passed on.
             DiskRequest::Compare { job, .. }
             | DiskRequest::Search { job, .. }
+            | DiskRequest::Skip { job, .. }
             | DiskRequest::WritePacked { job, .. } => {
                 shared.reply(DiskReply::Released { job });
             }
@@ -153,14 +154,16 @@ impl Relay {
                 state.write(shared, written, job, offset, pieces);
             }
             DiskRequest::StoreTarget { job, pieces, .. } => {
-                let finished = DiskReply::Finished { job };
+                let not_kept = Vec::new();
+                let finished = DiskReply::Finished { job, not_kept };
                 state.end = Some(pieces.iter().map(|p| p.len() as u64).sum());
                 state.write(shared, finished, job, 0, pieces);
             }
             DiskRequest::FinishTarget { job, size, .. } => {
                 state.end = Some(size);
                 state.settle();
-                shared.reply(DiskReply::Finished { job });
+                let not_kept = Vec::new();
+                shared.reply(DiskReply::Finished { job, not_kept });
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {

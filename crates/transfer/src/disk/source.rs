@@ -5,14 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plan::journal::SourceId;
 use plan::{Attributes, FileMeta};
 #[cfg(target_os = "linux")]
 use rustix::fs::fstatfs;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
+use sftp::Link;
 use wire::Block;
 
+use super::target::mtime;
 use crate::sums::FileSums;
 
 /// Slices that one preadv or pwritev takes (IOV_MAX of Linux and the BSDs).
@@ -22,6 +25,8 @@ pub(super) const IOV_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
+    /// When it was opened.
+    size: u64,
     /// Of what is read, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
     /// All of it is summed as it is compared: what is read of it once more is not.
@@ -30,6 +35,8 @@ pub(crate) struct Source {
     cold: AtomicBool,
     /// It is known to be on a file system that is memory.
     in_memory: bool,
+    /// It has holes, which are told.
+    sparse: bool,
 }
 
 /// TMPFS_MAGIC of linux/magic.h, the type of a tmpfs for statfs(2). It has no RWF_NOWAIT and
@@ -52,11 +59,13 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
         stream: meta.len() == 0,
     };
     let source = Source {
+        size: meta.attributes.size.unwrap_or(0),
         file,
         sums: None,
         summed: AtomicBool::new(false),
         cold: AtomicBool::new(false),
         in_memory: false,
+        sparse: false,
     };
     Ok((source, meta))
 }
@@ -64,15 +73,25 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
 impl Source {
     /// Fills the room of `block`, or what of it the file has; true if the file ended within.
     pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {
-        self.read(0, usize::MAX, block)
+        self.fill(0, usize::MAX, block, Some(self.size))
     }
 
     /// Reads `len` bytes at `offset` into `block`; true if the file ended before.
     pub(crate) fn read(&self, offset: u64, len: usize, block: &mut Block) -> io::Result<bool> {
+        self.fill(offset, len, block, None)
+    }
+
+    fn fill(
+        &self,
+        offset: u64,
+        len: usize,
+        block: &mut Block,
+        ends: Option<u64>,
+    ) -> io::Result<bool> {
         let mut slices: Vec<IoSliceMut<'_>> =
             block.grow(len).into_iter().map(IoSliceMut::new).collect();
         let asked: usize = slices.iter().map(|s| s.len()).sum();
-        let read = read_full(&self.file, &mut slices, offset)?;
+        let read = read_full(&self.file, &mut slices, offset, ends)?;
         drop(slices);
         if read < asked {
             block.truncate(read);
@@ -83,7 +102,7 @@ impl Source {
     /// The same where all of it is in memory: fills `block` with `len` bytes, or leaves it as it
     /// was and says false.
     pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut Block) -> bool {
-        if self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
+        if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }
         let slices = block.grow(len).into_iter();
@@ -122,6 +141,33 @@ impl Source {
     /// Whether it is compared as a whole.
     pub(super) fn is_summed(&self) -> bool {
         self.summed.load(Ordering::Relaxed)
+    }
+
+    /// Holes are told, if there are any.
+    pub(crate) fn tell_holes(&mut self) {
+        self.sparse = self.file.metadata().is_ok_and(|meta| is_sparse(&meta));
+    }
+
+    /// How long the hole at `offset` is.
+    pub(crate) fn hole(&self, offset: u64) -> io::Result<Option<u64>> {
+        if !self.sparse {
+            return Ok(None);
+        }
+        let size = self.file.metadata()?.len();
+        let data = sys::next_data(&self.file, offset)?.unwrap_or(size);
+        Ok(data.checked_sub(offset).filter(|len| *len > 0))
+    }
+
+    /// How much of the `len` bytes at `offset`, where there are data, lies in front of a hole.
+    pub(crate) fn before_hole(&self, offset: u64, len: usize) -> io::Result<usize> {
+        match self.sparse {
+            false => Ok(len),
+            true => {
+                let hole = sys::next_hole(&self.file, offset)?;
+                let data = hole.map_or(u64::MAX, |hole| hole.saturating_sub(offset));
+                Ok(len.min(usize::try_from(data).unwrap_or(len)))
+            }
+        }
     }
 
     /// There is more to read than the first block: lets the kernel read further ahead, and looks
@@ -163,7 +209,14 @@ fn is_in_memory(_: &File) -> bool {
     false
 }
 
-fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+/// Fills `slices`, or what of them the file has: a read that has ended early at `ends`, where the
+/// file was seen to end, need not be asked again.
+fn read_full(
+    file: &File,
+    mut slices: &mut [IoSliceMut<'_>],
+    offset: u64,
+    ends: Option<u64>,
+) -> io::Result<usize> {
     let mut done = 0;
     while !slices.is_empty() {
         let some = slices.len().min(IOV_MAX);
@@ -172,6 +225,9 @@ fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io:
             Ok(n) => {
                 done += n;
                 IoSliceMut::advance_slices(&mut slices, n);
+                if ends == Some(offset + done as u64) {
+                    break;
+                }
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -180,13 +236,43 @@ fn read_full(file: &File, mut slices: &mut [IoSliceMut<'_>], offset: u64) -> io:
     Ok(done)
 }
 
-/// What SFTP can carry of a file's metadata. Times outside of its 32 bits are cut to them.
+/// What st_blocks of stat(2) counts.
+const STAT_BLOCK: u64 = 512;
+
+fn is_sparse(meta: &Metadata) -> bool {
+    meta.blocks() * STAT_BLOCK < meta.len()
+}
+
+/// Whether the file at `path` has holes.
+pub(crate) fn has_holes(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| is_sparse(&meta))
+}
+
+/// What makes it the same file as before.
+pub(crate) fn identity(meta: &Metadata) -> SourceId {
+    SourceId {
+        size: meta.len(),
+        mtime: mtime(meta),
+        inode: meta.ino(),
+        device: meta.dev(),
+    }
+}
+
+/// What SFTP, and the extensions of ours, can carry of a file's metadata. Times outside
+/// of its 32 bits are cut to them.
 pub(crate) fn attributes(meta: &Metadata) -> Attributes {
+    let part = |t: i64| u32::try_from(t).unwrap_or(0);
     let seconds = |t: i64| u32::try_from(t.max(0)).unwrap_or(u32::MAX);
     Attributes {
         size: Some(meta.len()),
         mode: Some(meta.mode()),
         owner: Some((meta.uid(), meta.gid())),
         times: Some((seconds(meta.atime()), seconds(meta.mtime()))),
+        nanoseconds: Some((part(meta.atime_nsec()), part(meta.mtime_nsec()))),
+        link: (meta.is_file() && meta.nlink() > 1).then(|| Link {
+            device: meta.dev(),
+            inode: meta.ino(),
+            names: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+        }),
     }
 }

@@ -9,16 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, Keep};
+use plan::{Attributes, Beyond, Keep};
 use rustix::fs::{
     Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
 
+use super::metadata::{self, NotKept};
 use super::source::IOV_MAX;
-use super::temp_name;
+use super::{holes, temp_name};
 use crate::sums::FileSums;
 
+/// Permissions of what is not all there yet.
+const PRIVATE: u32 = 0o600;
 /// Symlinks followed before a target counts as a loop (Linux's own bound).
 const MAX_SYMLINKS: usize = 40;
 
@@ -33,6 +36,10 @@ pub(crate) struct Target {
     incomplete: AtomicBool,
     /// Of what is written, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// Blocks of zeros become holes.
+    sparse: bool,
+    /// What is not written of it reads as zeros.
+    fresh: bool,
 }
 
 #[derive(Debug)]
@@ -51,6 +58,8 @@ struct Temporary {
     target: PathBuf,
     // Permission bits of the file that the rename replaces.
     replaced_mode: Option<u32>,
+    // Its own bits, where they are known.
+    mode: Option<u32>,
     renamed: bool,
     // It is written down: whoever goes on with it finds it, or removes it.
     stays: AtomicBool,
@@ -72,12 +81,13 @@ struct Stream {
 }
 
 /// How a target is finished; as [`plan::DiskRequest::FinishTarget`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) size: u64,
     pub(crate) attributes: Attributes,
     pub(crate) preserve: bool,
     pub(crate) fsync: bool,
+    pub(crate) beyond: Beyond,
 }
 
 /// Creates the temporary for `target`, or opens it in place; as
@@ -89,11 +99,22 @@ pub(crate) fn create_target(
     replace_link: bool,
     keep: Option<(Keep, bool)>,
 ) -> io::Result<Target> {
-    let target = match replace_link {
-        true => target.to_path_buf(),
-        false => follow_symlinks(target)?,
+    create_target_as(target, inplace, replace_link, keep, PRIVATE)
+}
+
+/// The same; a temporary has these permission bits from the beginning, but for the umask.
+pub(crate) fn create_target_as(
+    target: &Path,
+    inplace: bool,
+    replace_link: bool,
+    keep: Option<(Keep, bool)>,
+    mode: u32,
+) -> io::Result<Target> {
+    let (target, found) = match replace_link {
+        true => (target.to_path_buf(), fs::symlink_metadata(target)),
+        false => follow(target)?,
     };
-    let existing = match fs::symlink_metadata(&target) {
+    let existing = match found {
         // The rename puts the file in its place.
         Ok(meta) if meta.is_symlink() => None,
         Ok(meta) => Some(meta),
@@ -113,13 +134,17 @@ pub(crate) fn create_target(
                 // The rename would not ask: a read-only file stays one, as with open(2).
                 access(&target, Access::WRITE_OK)?;
             }
-            create_temporary(target, existing.map(|m| m.mode() & 0o7777), keep)
+            let replaced = existing.map(|m| m.mode() & 0o7777);
+            // The one that is replaced may be nobody else's to read.
+            let mode = replaced.map_or(mode, |_| PRIVATE);
+            create_temporary(target, replaced, keep, mode)
         }
     }
 }
 
-/// `path` with every symlink at its end followed, whether or not the last one leads anywhere.
-pub(crate) fn follow_symlinks(path: &Path) -> io::Result<PathBuf> {
+/// `path` with every symlink at its end followed, whether or not the last one leads anywhere, and
+/// what is there.
+fn follow(path: &Path) -> io::Result<(PathBuf, io::Result<fs::Metadata>)> {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_SYMLINKS {
         match fs::symlink_metadata(&path) {
@@ -130,7 +155,7 @@ pub(crate) fn follow_symlinks(path: &Path) -> io::Result<PathBuf> {
                     None => points_to,
                 };
             }
-            _ => return Ok(path),
+            found => return Ok((path, found)),
         }
     }
     Err(Errno::LOOP.into())
@@ -158,7 +183,7 @@ fn open_in_place(target: &Path) -> io::Result<Target> {
 }
 
 fn create_in_place(target: &Path) -> io::Result<Target> {
-    let file = create_new(target)?;
+    let file = create_new(target, PRIVATE)?;
     Ok(Target::new(file, Form::InPlace { created: true }))
 }
 
@@ -166,6 +191,7 @@ fn create_temporary(
     target: PathBuf,
     replaced_mode: Option<u32>,
     keep: Option<(Keep, bool)>,
+    mode: u32,
 ) -> io::Result<Target> {
     let name = target
         .file_name()
@@ -176,12 +202,13 @@ fn create_temporary(
             _ => temp_name(name.as_bytes()),
         };
         let path = target.with_file_name(OsStr::from_bytes(&temp));
-        match create_new(&path) {
+        match create_new(&path, mode) {
             Ok(file) => {
                 let temporary = Temporary {
                     path,
                     target,
                     replaced_mode,
+                    mode: Some(mode & !sys::umask()),
                     renamed: false,
                     stays: AtomicBool::new(keep.as_ref().is_some_and(|(_, stays)| *stays)),
                 };
@@ -198,19 +225,22 @@ fn create_temporary(
     Err(Errno::EXIST.into())
 }
 
-fn create_new(path: &Path) -> io::Result<File> {
+fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::from_raw_mode(0o600))?.into())
+    Ok(openat(CWD, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
 impl Target {
     fn new(file: File, form: Form) -> Self {
+        let fresh = matches!(form, Form::Temporary(_) | Form::InPlace { created: true });
         Self {
             file,
             form,
             end: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),
             sums: None,
+            sparse: false,
+            fresh,
         }
     }
 
@@ -221,10 +251,12 @@ impl Target {
             path,
             target,
             replaced_mode: mode,
+            mode: None,
             renamed: false,
             stays: AtomicBool::new(true),
         };
-        let adopted = Self::new(file, Form::Temporary(temporary));
+        let mut adopted = Self::new(file, Form::Temporary(temporary));
+        adopted.fresh = false;
         adopted.end.store(end, Ordering::Relaxed);
         adopted
     }
@@ -262,10 +294,18 @@ impl Target {
         if let Form::Stream(_) = &self.form {
             return (&self.file).write_all(bytes);
         }
+        if self.sparse {
+            return self.write_sparse(offset, &[Bytes::copy_from_slice(bytes)]);
+        }
         write_full(&self.file, &mut [IoSlice::new(bytes)], offset)?;
         self.end
             .fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Blocks of zeros become holes from now on.
+    pub(crate) fn keep_sparse(&mut self) {
+        self.sparse = true;
     }
 
     /// Writes `pieces` at `offset`; returns the bytes written.
@@ -291,6 +331,8 @@ impl Target {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             stream.early.insert(offset, pieces);
             stream.drain(&self.file)?;
+        } else if self.sparse {
+            self.write_sparse(offset, &pieces)?;
         } else {
             let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
             write_full(&self.file, &mut slices, offset)?;
@@ -299,21 +341,65 @@ impl Target {
         Ok(len)
     }
 
-    /// Sets size, mode and times, syncs when asked, closes, renames to the final name.
-    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<()> {
-        if let Form::Stream(_) = self.form {
+    /// Writes what is not zeros.
+    fn write_sparse(&self, offset: u64, pieces: &[Bytes]) -> io::Result<()> {
+        let whole = match pieces {
+            [piece] => piece.clone(),
+            pieces => Bytes::from(pieces.concat()),
+        };
+        for (at, len, zeros) in holes::runs(offset, &whole) {
+            let place = offset + at as u64;
+            if zeros {
+                self.skip(place, len as u64)?;
+            } else {
+                write_full(&self.file, &mut [IoSlice::new(&whole[at..at + len])], place)?;
+                self.end.fetch_max(place + len as u64, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// There are `len` zeros at `offset`, the next bytes in order where that matters.
+    pub(crate) fn skip(&self, offset: u64, len: u64) -> io::Result<()> {
+        let seekable = self.is_seekable();
+        if seekable && (self.fresh || sys::punch_hole(&self.file, offset, len)) {
             return Ok(());
+        }
+        let written = match seekable {
+            true => {
+                let zeros = holes::zeros(len);
+                let mut slices: Vec<IoSlice<'_>> = zeros.iter().map(|p| IoSlice::new(p)).collect();
+                let written = write_full(&self.file, &mut slices, offset);
+                self.end.fetch_max(offset + len, Ordering::Relaxed);
+                written
+            }
+            false => self.write_pieces(offset, holes::zeros(len)).map(drop),
+        };
+        if written.is_err() {
+            self.spoil();
+        }
+        written
+    }
+
+    /// Sets size, owner, extended attributes, mode, access control lists and times, syncs when
+    /// asked, closes, renames to the final name. Returns what could not be kept.
+    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<NotKept> {
+        let mut not_kept = NotKept::new();
+        if let Form::Stream(_) = self.form {
+            return Ok(not_kept);
         }
         // The finish may have been asked for before the write was known to fail.
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other("not all of it could be written"));
         }
         self.set_size(finish.size)?;
+        metadata::before_mode(&self.file, &finish.beyond, &mut not_kept);
         self.set_mode(&finish)?;
+        metadata::behind_mode(&self.file, &finish.beyond, &mut not_kept);
         if finish.preserve
-            && let Some((accessed, modified)) = finish.attributes.times
+            && let Some(times) = timestamps(&finish.attributes)
         {
-            futimens(&self.file, &timestamps(accessed, modified))?;
+            futimens(&self.file, &times)?;
         }
         if finish.fsync {
             self.file.sync_all()?;
@@ -325,7 +411,7 @@ impl Target {
                 sync_parent(&temporary.target)?;
             }
         }
-        Ok(())
+        Ok(not_kept)
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
@@ -349,7 +435,11 @@ impl Target {
             (Form::InPlace { created: true }, _) => Some(as_created()),
             _ => None,
         };
-        if let Some(mode) = mode {
+        let has = match &self.form {
+            Form::Temporary(temporary) => temporary.mode,
+            _ => None,
+        };
+        if let Some(mode) = mode.filter(|_| mode != has) {
             fchmod(&self.file, Mode::from_raw_mode(mode))?;
         }
         Ok(())
@@ -387,16 +477,18 @@ fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::R
     Ok(())
 }
 
-/// Access and modification time for futimens and utimensat.
-pub(crate) fn timestamps(accessed: u32, modified: u32) -> Timestamps {
-    let time = |seconds: u32| Timespec {
+/// Access and modification time for futimens and utimensat, if they are known.
+pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
+    let (accessed, modified) = attributes.times?;
+    let (accessed_part, modified_part) = attributes.nanoseconds.unwrap_or_default();
+    let time = |seconds: u32, part: u32| Timespec {
         tv_sec: i64::from(seconds),
-        tv_nsec: 0,
+        tv_nsec: part.into(),
     };
-    Timestamps {
-        last_access: time(accessed),
-        last_modification: time(modified),
-    }
+    Some(Timestamps {
+        last_access: time(accessed, accessed_part),
+        last_modification: time(modified, modified_part),
+    })
 }
 
 /// Modification time in nanoseconds since 1970.

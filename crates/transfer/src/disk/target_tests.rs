@@ -13,6 +13,7 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
         },
         preserve,
         fsync: false,
+        beyond: Beyond::default(),
     }
 }
 
@@ -149,5 +150,40 @@ fn a_symlink_is_replaced_and_not_followed_where_that_is_asked() -> io::Result<()
         assert_eq!(outside.exists(), there);
     }
     assert_eq!(fs::read(&outside)?, b"mine");
+    Ok(())
+}
+
+#[test]
+fn one_that_is_here_as_a_whole_has_its_bits_from_the_beginning() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    let temporary = |dir: &Path| -> io::Result<u32> {
+        let names = names(dir)?;
+        let temp = names.iter().find(|name| name.ends_with(".longhaul"));
+        let temp = temp.ok_or(io::ErrorKind::NotFound)?;
+        Ok(fs::metadata(dir.join(temp))?.mode() & 0o7777)
+    };
+    for (replaces, mode, while_written, preserve, then) in [
+        (
+            None,
+            0o444,
+            0o444 & !sys::umask(),
+            false,
+            0o444 & !sys::umask(),
+        ),
+        (None, 0o666, 0o666 & !sys::umask(), true, 0o666),
+        (None, 0o4755, 0o755 & !sys::umask(), true, 0o4755),
+        (Some(0o600), 0o644, 0o600, false, 0o600),
+    ] {
+        let _ = fs::remove_file(&path);
+        if let Some(mode) = replaces {
+            fs::write(&path, "mine")?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        }
+        let target = create_target_as(&path, false, false, None, mode & 0o777)?;
+        assert_eq!(temporary(dir.path())?, while_written, "{mode:o}");
+        target.finish(finish(0, mode, preserve))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, then, "{mode:o}");
+    }
     Ok(())
 }

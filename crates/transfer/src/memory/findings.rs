@@ -125,6 +125,14 @@ impl Findings {
         rates.max()
     }
 
+    /// The most that went that way without compression, in bytes a second.
+    pub fn plain(&self, direction: Direction) -> Option<u64> {
+        let rows = self.compression.iter();
+        rows.filter(|row| row.direction == direction)
+            .map(|row| row.plain)
+            .max()
+    }
+
     /// What `method` brought that way for data that became as small as `left` of a thousand, where
     /// data of about that kind were measured.
     pub fn compressed(

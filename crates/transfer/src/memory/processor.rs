@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, cache, file_name, read, replace, seconds};
+use super::{FORMAT, file_name, read, replace, seconds};
 
 /// Measured anew after this: a program or a system that is newer may be faster.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -34,7 +34,8 @@ struct Stored {
     processor: Processor,
 }
 
-/// The folder of what is known of processors.
+/// The folder of what is known of processors: `$XDG_CACHE_HOME/longhaul/processors`, beside the
+/// memories of hosts ([`super::Memories::processors`]).
 #[derive(Clone, Debug)]
 pub struct Processors {
     folder: PathBuf,
@@ -49,11 +50,6 @@ impl Processor {
 }
 
 impl Processors {
-    /// `$XDG_CACHE_HOME/longhaul/processors`, or under `~/.cache`. `None` without a home.
-    pub fn of_user(home: Option<&Path>) -> Option<Self> {
-        Some(Self::at(cache(home)?.join("processors")))
-    }
-
     /// In `folder`, which is created when first needed.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }

@@ -211,6 +211,7 @@ impl Driver {
         };
         while let Some(at) = self.lanes.iter().position(|on| free(on, &self.spread)) {
             let on = self.lanes.remove(at);
+            self.gone.add(&on.lane.stats());
             let (id, channel) = (on.id, on.channel);
             self.spread.lane_lost(now, id, Vec::new(), "given back");
             if let Some(on) = self.connection(id.connection) {

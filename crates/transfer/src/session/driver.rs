@@ -10,6 +10,7 @@ use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::exec::Execs;
+use super::explain::Gone;
 use super::far::FarSide;
 use super::flight::Flying;
 use super::growing::Growing;
@@ -21,7 +22,7 @@ use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
 use super::yielding::Yielding;
-use super::{Bell, ChannelId, Command, Ended, LinkEvent, SessionEvent, SessionOptions};
+use super::{Bell, ChannelId, Command, Ended, FarKnown, LinkEvent, SessionEvent, SessionOptions};
 use crate::disk::DiskPool;
 
 /// Why a lane is closed at this end.
@@ -43,6 +44,7 @@ pub(super) struct Ends {
     pub(super) events: Sender<SessionEvent>,
     pub(super) bell: Arc<Bell>,
     pub(super) server: Arc<OnceLock<ServerInfo>>,
+    pub(super) far: Arc<FarKnown>,
 }
 
 /// The loop of a session: moves bytes between links and lanes, requests between lanes and disk,
@@ -90,6 +92,8 @@ pub(super) struct Driver {
     pub(super) leaving: bool,
     /// Nothing more is asked for of trees.
     pub(super) lists_held: bool,
+    /// What lanes that are gone have done.
+    pub(super) gone: Gone,
 }
 
 impl Driver {
@@ -137,6 +141,7 @@ impl Driver {
             heard: now,
             leaving: false,
             lists_held: false,
+            gone: Gone::default(),
             options,
         })
     }
@@ -172,13 +177,13 @@ impl Driver {
             }
         }
         self.learn();
+        let mut far = self.far.account();
+        self.straight.account(&mut far);
+        let report = self.account();
         let account = Ended {
-            report: self.account(),
-            far: {
-                let mut far = self.far.account();
-                self.straight.account(&mut far);
-                far
-            },
+            decisions: self.explain(&far, report.as_ref()),
+            report,
+            far,
         };
         drop(self.lanes);
         // The first one ends what the others lead to.
@@ -251,6 +256,7 @@ impl Driver {
         self.drain_lanes(now);
         self.take_over(now);
         self.drain_asked(now);
+        self.tell_settled();
         // What is given out now is begun in the next turn, which nothing else may announce.
         more |= self.obey(now);
         self.close_what_is_free(now);

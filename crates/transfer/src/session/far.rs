@@ -4,6 +4,7 @@
 //! channel beside it; when it answers, lanes move there. Where one answered the last time, lanes
 //! begin there. Whatever fails, the stock server goes on. docs/design/0008-both-ends.md.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use tracing::{debug, info};
 
 use super::driver::Driver;
 use super::lanes::LaneOnChannel;
-use super::{ChannelId, Known, Seen};
+use super::{ChannelId, Known, Seen, SessionEvent};
 use crate::report::{Depth, FarEnd};
 
 /// Where relative paths begin: a question of the session's own. The copy's ids count from 0 on, the
@@ -62,6 +63,8 @@ pub(super) struct FarSide {
     stock: Option<ServerInfo>,
     /// More was to be expected than came of it.
     less: bool,
+    /// It was asked for in this run.
+    was_asked: bool,
 }
 
 /// A lane to it that has not answered yet, and of which the spreader does not know.
@@ -92,6 +95,7 @@ impl Default for FarSide {
             stock_starts: None,
             stock: None,
             less: false,
+            was_asked: false,
         }
     }
 }
@@ -108,6 +112,11 @@ impl FarSide {
     /// Whether it has answered in this session.
     pub(super) fn answered(&self) -> bool {
         matches!(self.state, State::Serves(_))
+    }
+
+    /// Whether it was asked for in this run.
+    pub(super) fn was_asked(&self) -> bool {
+        self.was_asked
     }
 
     /// What the stock server announced.
@@ -233,6 +242,7 @@ impl Driver {
             return;
         }
         self.far.state = State::Asking;
+        self.far.was_asked = true;
         let question = starts();
         self.lanes[at].lane.push(now, question.clone());
         if let Some(asked) = self.far.asked.last_mut() {
@@ -367,7 +377,27 @@ impl Driver {
             info: info.clone(),
         });
         let _ = self.ends.server.set(info.clone());
+        let _ = self.ends.far.ours.set(info.clone());
         self.far.state = State::Serves(info);
+    }
+
+    /// Tells, once, that it is known what serves there.
+    pub(super) fn tell_settled(&self) {
+        let far = &self.ends.far;
+        if far.settled.load(Ordering::Relaxed) {
+            return;
+        }
+        let state = &self.far.state;
+        let stays = matches!(
+            state,
+            State::Stock(_) | State::Server | State::Unknown(false)
+        );
+        // Lanes of the stock server whose places are being taken get jobs until they are.
+        let moved = far.ours.get().is_some() && self.far.asked.is_empty();
+        if moved || stays && self.ends.server.get().is_some() {
+            far.settled.store(true, Ordering::Release);
+            let _ = self.ends.events.send(SessionEvent::Settled);
+        }
     }
 
     fn see_far(&mut self, seen: &Seen) {
@@ -438,6 +468,7 @@ impl Driver {
             // Nothing of it is remembered as the stock server's.
             if let Some(info) = info {
                 let _ = self.ends.server.set(info.clone());
+                let _ = self.ends.far.ours.set(info.clone());
             }
             return;
         }

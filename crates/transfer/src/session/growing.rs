@@ -19,6 +19,9 @@ use crate::report::{Name, SessionReport};
 /// So many jobs are under way only where there are more: the copy sends no more than 8,192.
 const JOBS: usize = 6144;
 
+/// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
+const SLOW: u64 = 150_000_000;
+
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
@@ -35,6 +38,8 @@ pub(super) struct Growing {
     ticks: Option<(u64, u64)>,
     /// Packets are lost, and the connections were given a congestion control that bears it.
     bears_losses: bool,
+    /// The path was slow the last time, once that was looked up.
+    was_slow: Option<bool>,
 }
 
 impl Growing {
@@ -46,6 +51,17 @@ impl Growing {
             _ => return,
         };
         self.direction.get_or_insert(direction);
+    }
+
+    /// Packets are lost, and that is borne.
+    pub(super) fn bears_losses(&self) -> bool {
+        self.bears_losses
+    }
+
+    /// What an earlier run has left, with its age.
+    pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
+        let learned = self.learned?;
+        Some((learned, learned.age(seconds())?))
     }
 
     /// More files were announced than there are jobs.
@@ -225,6 +241,18 @@ impl Driver {
             learned: learned.map(|l| (l, seconds())),
             ..usual
         }
+    }
+
+    /// Whether the path was slower the last time than data are made smaller.
+    pub(super) fn was_slow(&mut self) -> bool {
+        let (Some(direction), Some(reach)) = (self.growing.direction, &self.options.reach) else {
+            return false;
+        };
+        *self.growing.was_slow.get_or_insert_with(|| {
+            let learned = reach.learned(direction);
+            let young = |l: &Learned| l.age(seconds()).is_some();
+            learned.filter(young).is_some_and(|l| l.rate < SLOW)
+        })
     }
 
     /// Bytes that are left at least.

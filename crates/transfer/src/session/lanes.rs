@@ -179,6 +179,7 @@ impl Driver {
         listing: bool,
         served: bool,
     ) -> Option<LaneOnChannel> {
+        let slow = self.was_slow();
         let on = self.connection(connection)?;
         let straight = on.straight;
         let peer = on.link.peer()?;
@@ -199,6 +200,8 @@ impl Driver {
         config.openssh = peer.openssh;
         config.ours = served || straight;
         config.pack = self.options.pack;
+        config.told = self.options.told;
+        config.slow = slow;
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();

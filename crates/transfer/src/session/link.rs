@@ -10,6 +10,7 @@ use sftp::{Output, ServerInfo};
 use wire::Pool;
 
 use super::straight::{Heard, Outlet};
+use crate::report::Origin;
 
 /// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,6 +199,11 @@ pub trait Reach: Send + Sync {
     /// them from the time on that their server listens.
     fn straight(&self) -> Option<Arc<dyn Straight>> {
         None
+    }
+
+    /// What is known of a longhaul there comes from this, where it was not asked for.
+    fn far_origin(&self) -> Origin {
+        Origin::Default
     }
 
     /// What an earlier run learned of this host, for a transfer this way.

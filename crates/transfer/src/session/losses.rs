@@ -91,6 +91,7 @@ impl Driver {
     pub(super) fn lane_gone(&mut self, now: Instant, at: usize, error: LaneError) {
         self.drain_events(now, at);
         let mut on = self.lanes.remove(at);
+        self.gone.add(&on.lane.stats());
         while let Some(request) = on.lane.poll_disk() {
             self.owed.asked(&request, Some(on.id));
             self.disk.submit(request);

@@ -3,10 +3,12 @@
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
 //! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
 
+mod ask;
 mod connections;
 mod decisions;
 mod driver;
 mod exec;
+mod explain;
 mod far;
 mod flight;
 mod growing;
@@ -31,12 +33,12 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack};
+use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack, Told};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
 use crate::disk::{Check, Relay};
-use crate::report::{FarEnd, SessionReport};
+use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
@@ -74,6 +76,8 @@ pub struct SessionOptions {
     pub pack: Pack,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
+    /// What a longhaul at the far end is to tell of files beside what SFTP does.
+    pub told: Told,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -100,6 +104,7 @@ impl Default for SessionOptions {
             background: false,
             pack: Pack::default(),
             ledger: None,
+            told: Told::default(),
         }
     }
 }
@@ -116,6 +121,8 @@ pub enum SessionEvent {
     /// Connected again after all connections were lost or had fallen silent: what comes now comes
     /// over another one, perhaps from a machine that has started anew.
     Rejoined,
+    /// It is known what serves at the far end ([`Session::far_info`]).
+    Settled,
     /// A line from the other side for the user, not escaped.
     Says(String),
     /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
@@ -131,8 +138,11 @@ pub struct Ended {
     pub report: Option<SessionReport>,
     /// What served at the far end.
     pub far: FarEnd,
+    /// What was decided on the way.
+    pub decisions: Vec<Decision>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
 enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
@@ -161,7 +171,16 @@ pub struct Session {
     events: Receiver<SessionEvent>,
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
+    far: Arc<FarKnown>,
     thread: Option<JoinHandle<Ended>>,
+}
+
+/// What serves at the far end, once that is known.
+#[derive(Debug, Default)]
+pub(super) struct FarKnown {
+    /// A longhaul.
+    pub(super) ours: OnceLock<ServerInfo>,
+    pub(super) settled: AtomicBool,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
@@ -193,7 +212,9 @@ impl Session {
         let (commands, orders) = unbounded();
         let (tell, events) = unbounded();
         let server = Arc::new(OnceLock::new());
+        let far = Arc::new(FarKnown::default());
         let ends = driver::Ends {
+            far: Arc::clone(&far),
             commands: orders,
             orders: commands.clone(),
             events: tell,
@@ -210,6 +231,7 @@ impl Session {
             events,
             bell,
             server,
+            far,
             thread: Some(thread),
         })
     }
@@ -299,6 +321,17 @@ impl Session {
     /// What the SFTP server said of itself, once it has; worth remembering for the next time.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.server.get()
+    }
+
+    /// What the server said on which new lanes are opened, a longhaul at the far end where there is
+    /// one. Does not change once [`Session::is_settled`], unless a longhaul is asked for later.
+    pub(crate) fn far_info(&self) -> Option<&ServerInfo> {
+        self.far.ours.get().or_else(|| self.server.get())
+    }
+
+    /// Whether it is known what serves at the far end; [`SessionEvent::Settled`] tells.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.far.settled.load(Ordering::Acquire)
     }
 
     /// Ends it, as dropping does, and tells how it went. The host's name is left to the caller.

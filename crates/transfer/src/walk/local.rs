@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{DirId, Entry, Found, NOT_REGULAR};
-use crate::disk::{attributes, os_words};
+use crate::disk::{attributes, identity, os_words};
 use crate::report::Name;
 
 /// Directories kept open at once. Those above are read to their end into memory, so that a deep
@@ -105,6 +105,7 @@ impl LocalWalk {
             name,
             path: path.as_os_str().as_bytes().to_vec(),
             attributes: attributes(meta),
+            identity: meta.is_file().then(|| identity(meta)),
         };
         if meta.is_dir() {
             match self.enter(&path, meta) {

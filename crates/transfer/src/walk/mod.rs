@@ -6,6 +6,7 @@ mod remote;
 mod tree;
 
 use plan::Attributes;
+use plan::journal::SourceId;
 
 pub use local::LocalWalk;
 pub(crate) use local::local_path;
@@ -51,6 +52,8 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Of what it is, or points to where symlinks are followed.
     pub attributes: Attributes,
+    /// What makes it the same file as before, of one on this machine.
+    pub identity: Option<SourceId>,
 }
 
 /// What [`Found::Problem`] says of sockets, FIFOs and devices, in scp's words.

@@ -277,6 +277,7 @@ impl RemoteWalk {
             name,
             path,
             attributes,
+            identity: None,
         };
         let found = match attributes.kind() {
             EntryKind::File => Found::File(entry(name, path)),
@@ -337,6 +338,7 @@ impl RemoteWalk {
                     name,
                     path,
                     attributes: old,
+                    identity: None,
                 }));
             }
             (Look::Real, Answer::Path(real)) => {
@@ -409,6 +411,7 @@ impl RemoteWalk {
             name,
             path,
             attributes,
+            identity: None,
         };
         self.found.push_back(Found::Directory { id, at });
         Some(dir)

@@ -6,11 +6,14 @@ use ssh::transport::Renounced;
 use transfer::connect::FarUse;
 
 use crate::flags::flag::{Flag, Group, Scp, Takes};
-use crate::flags::low::Family;
+use crate::flags::low::{Family, When};
 use crate::flags::rate::Rate;
 
 /// The largest limit scp takes: 100 Gbit/s in kbit/s.
 const MAX_LIMIT: u64 = 100 * 1024 * 1024;
+
+/// The first is what the flag means alone.
+const COMPRESS: &[&str] = &["always", "auto", "never"];
 
 fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
     let number = text.parse::<u32>().ok().filter(|n| range.contains(n));
@@ -114,18 +117,23 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('C'),
         long: Some("compress"),
-        takes: Takes::Nothing,
-        help: "Compress on the wire (zlib)",
-        doc: "Compress on the wire with zlib. It helps on slow links and with data that compress \
-              well; on fast links it slows the copy down. Where the far end is longhaul, data are \
-              packed with zstd, block by block and only where they become smaller: with this flag \
-              over any path, without it where the path is slow. On a host that is known to be \
-              longhaul that takes zlib's place.",
+        takes: Takes::OptionalChoice("WHEN", COMPRESS),
+        help: "Compress on the wire: always (-C), auto or never",
+        doc: "Compress on the wire. always, or no value, does so with zlib. It helps on slow links \
+              and with data that compress well; on fast links it slows the copy down. Where the far \
+              end is longhaul, data are packed with zstd, block by block and only where they become \
+              smaller, and that takes zlib's place on a host that is known to be longhaul. auto, \
+              the default, does so where it pays: zstd over long paths, and where trying shows \
+              that more gets through; zlib for the upload of a file to a host to which the path was \
+              seen to be slow, where a quick look at the file says that it becomes small enough. \
+              With the flag it does so for several files too, whose lengths on the wire then tell \
+              of one what another holds, and whatever Compression in ssh_config says. never does \
+              neither.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
-        set: |args, _| {
-            args.compress = true;
+        set: |args, given| {
+            args.compress = Some(When::of(&given.text()?));
             Ok(())
         },
     },

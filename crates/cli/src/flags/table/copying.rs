@@ -29,8 +29,9 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Keep modification and access times and modes",
         doc: "Keep modification times, access times and permissions of files and directories, as \
               scp does: without the setuid, setgid and sticky bits of files, which --archive \
-              keeps. SFTP carries times in whole seconds. Without it a new file has the mode of its \
-              source less the umask, and the time of the copy.",
+              keeps. SFTP carries times in whole seconds; where the far end is longhaul they have \
+              nanoseconds. Without it a new file has the mode of its source less the umask, and the \
+              time of the copy.",
         scp: Scp::Same,
         group: Group::Copying,
         overrides: &[],
@@ -46,8 +47,10 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Copy trees as they are: -r and -p, and symbolic links stay links",
         doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
               links, and whatever else SFTP can carry is kept: all mode bits, owners where \
-              permitted. Hard links, access control lists \
-              and extended attributes are not carried by SFTP.",
+              permitted. Where this is root, or logs in as root, owners are who has the same name at \
+              the other end, as far as both ends can tell names, and else the same number; \
+              --numeric-ids makes it the number always. --hard-links, --xattrs, --acls and --sparse \
+              keep more.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],

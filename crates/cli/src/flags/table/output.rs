@@ -66,6 +66,21 @@ pub(super) const ROWS: &[Flag] = &[
             Ok(())
         },
     },
+    Flag::ours(
+        Group::Output,
+        ("explain", Takes::Nothing),
+        "Say at the end what was chosen, and why",
+        "Say at the end what was chosen and why, a line each on standard error: cipher, key \
+         exchange, compression, what served at the far end, connections and channels, marks on \
+         packets, congestion control, how files were cut or gathered, delta, how files were \
+         verified. Each line says what it rests on and where it came from: a flag, ssh_config, \
+         what is remembered of the host and for how long, what was seen in this run. With --json \
+         they are events.",
+        |args, _| {
+            args.explain = true;
+            Ok(())
+        },
+    ),
     Flag {
         short: None,
         long: Some("color"),

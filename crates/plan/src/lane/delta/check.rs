@@ -13,25 +13,48 @@ use crate::lane::task::Step;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
 
 impl Delta {
-    /// Asks for the sums of the next segment of the temporary.
-    pub(super) fn ask_next(&mut self, core: &mut Core) -> bool {
-        let size = self.size();
-        let (Some(handle), true) = (
-            self.handles.new.clone(),
-            self.checked.asked < size && self.checked.in_flight < ASKED,
-        ) else {
+    /// These bytes have left, or their copies were asked for.
+    pub(super) fn note_sent(&mut self, mut at: u64, len: u64) {
+        let end = at + len;
+        while at < end {
+            let segment = at / SEGMENT * SEGMENT;
+            let size = SEGMENT.min(self.size() - segment);
+            let to = end.min(segment + SEGMENT);
+            let unsent = self.checked.unsent.entry(segment).or_insert(size);
+            *unsent = unsent.saturating_sub(to - at);
+            if *unsent == 0 {
+                self.checked.ready.push_back(segment);
+            }
+            at = to;
+        }
+    }
+
+    /// Asks for the sums of a segment of the temporary that is all there; false if there is none.
+    pub(super) fn ask_ready(&mut self, core: &mut Core) -> bool {
+        let Some(handle) = self.handles.new.clone() else {
             return false;
         };
-        let offset = self.checked.asked;
-        let len = SEGMENT.min(size - offset);
+        if self.checked.in_flight >= ASKED {
+            return false;
+        }
+        let Some(offset) = self.checked.ready.pop_front() else {
+            return false;
+        };
+        let len = SEGMENT.min(self.size() - offset);
         self.checked.asked += len;
         self.checked.in_flight += 1;
         self.ask_sums(core, SumKind::Strong, handle.as_bytes(), (offset, len));
-        if self.checked.asked >= size && core.server.in_order {
+        true
+    }
+
+    /// Asks for the sums of what is left.
+    pub(super) fn ask_next(&mut self, core: &mut Core) -> bool {
+        let any = self.ask_ready(core);
+        if self.checked.asked >= self.size() && core.server.in_order {
             self.end(core);
             return false;
         }
-        true
+        any
     }
 
     pub(super) fn on_checked(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {

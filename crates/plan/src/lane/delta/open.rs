@@ -35,6 +35,7 @@ impl Delta {
             job: self.id,
             path: self.source.clone(),
             first: Block::default(),
+            sparse: false,
         };
         self.ask_disk(core, request);
         Step::Goes

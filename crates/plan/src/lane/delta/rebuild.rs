@@ -9,15 +9,18 @@ use sftp::{Reply, Request};
 use wire::Block;
 
 use super::{Delta, Search, Stage};
+use crate::DiskRequest;
 use crate::delta::{Basis, Compared, Found, SEGMENT};
 use crate::lane::core::{Core, What};
-use crate::{DiskRequest, LaneEvent};
 
 /// Questions for sums in flight: a server that hashes 2.5 GB/s is kept busy over 200 ms.
 pub(super) const ASKED: usize = 64;
 /// copy-datas in flight. A long one keeps the server from answering what is behind it.
 const COPYING: usize = 64;
 const COPIED: u64 = 16 << 20;
+/// What differs between two blocks that stand where they stood is not looked for elsewhere where it
+/// is no longer than this.
+const IN_PLACE: u64 = 1 << 20;
 /// Searches that wait for the disk's threads, or run on them.
 const SEARCHING: usize = 8;
 /// After so many bytes in which hardly anything was found, of a file of which more than half
@@ -68,6 +71,7 @@ impl Delta {
                 });
             }
             self.moving += 1;
+            self.note_sent(copy.at, len);
             let request = Request::CopyData {
                 from: from.as_bytes(),
                 from_offset: copy.basis,
@@ -79,7 +83,8 @@ impl Delta {
             return true;
         }
         let Some((at, end)) = self.literals.pop_front() else {
-            return false;
+            // The sums of the older form are what more waits for.
+            return core.server.in_order && self.basis.asked >= old && self.ask_ready(core);
         };
         let len = (end - at).min(u64::from(core.server.write));
         if at + len < end {
@@ -105,6 +110,7 @@ impl Delta {
         handle: &[u8],
         (offset, len): (u64, u64),
     ) {
+        let rebuilt = kind == SumKind::Strong;
         let request = Request::Hash {
             handle,
             offset,
@@ -113,7 +119,12 @@ impl Delta {
             kind: kind.name().as_bytes(),
             key: &self.key.clone(),
         };
-        self.send(core, What::Sums { offset, len }, &request);
+        let what = What::Sums {
+            offset,
+            len,
+            rebuilt,
+        };
+        self.send(core, what, &request);
     }
 
     /// Whether an answer has as many sums as the range has blocks.
@@ -123,12 +134,6 @@ impl Delta {
     }
 
     pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
-        // Somebody who waits for it shall not take the lane for dead.
-        core.event(LaneEvent::Progress(self.id, 0));
-        core.stream(self.id);
-        if matches!(self.stage, Stage::Checking | Stage::Closing) {
-            return self.on_checked(core, offset, len, reply);
-        }
         self.basis.in_flight -= 1;
         match reply {
             Reply::Sums(sums) if self.is_whole(sums, SumKind::Rolling, len) && !self.given_up() => {
@@ -164,12 +169,20 @@ impl Delta {
             return;
         }
         let mut same = offset;
+        let end = offset + len;
         for (from, to) in compared.differs {
             self.copy(same, same, from - same);
             same = to;
-            self.differs.insert(from, to);
+            // Between what is as it was it is something new: it leaves while the rest is summed.
+            let within = from > offset && to < end;
+            match within && to - from <= IN_PLACE {
+                true => self.literals.push_back((from, to)),
+                false => {
+                    self.differs.insert(from, to);
+                }
+            }
         }
-        self.copy(same, same, offset + len - same);
+        self.copy(same, same, end - same);
         self.own.insert(offset, compared.own);
     }
 
@@ -311,6 +324,7 @@ impl Delta {
         };
         self.moving += 1;
         self.pending += 1;
+        self.note_sent(offset, block.len() as u64);
         core.send_write(self.id, &handle, offset, block);
         core.stream(self.id);
     }

@@ -55,7 +55,11 @@ impl SshLink {
                 self.suit(&ident);
                 self.visit.banner = ident.as_str().to_owned();
             }
-            TransportEvent::Negotiated { chosen, favourites } => {
+            TransportEvent::Negotiated {
+                chosen,
+                favourites,
+                offers,
+            } => {
                 debug!(
                     "{}: kex {}, host key {}, cipher {} and {}{}",
                     self.config.name,
@@ -71,6 +75,7 @@ impl SshLink {
                 );
                 self.visit.kex = favourites.0;
                 self.visit.host_key_algorithm = favourites.1;
+                self.offers = offers;
             }
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first: false } => {

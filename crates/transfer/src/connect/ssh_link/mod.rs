@@ -13,7 +13,7 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{Guess, Renounced};
+use ssh::transport::{Guess, Offers, Renounced};
 use ssh::{Connection, ConnectionConfig, Helper, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::info;
@@ -23,6 +23,7 @@ use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;
 use crate::agent::AgentSocket;
+use crate::report::Decision;
 use crate::session::{ChannelId, Known, Link, LinkError, LinkEvent};
 
 /// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
@@ -53,6 +54,14 @@ pub struct Facts {
     pub person: bool,
     /// The host key's blob.
     pub host_key_blob: Vec<u8>,
+    /// The person had to do something.
+    pub asked: bool,
+    /// What the server offers.
+    pub offers: Offers,
+    /// zlib begins behind the login, in both directions.
+    pub compressed: bool,
+    /// What was chosen for it, and why.
+    pub decisions: Vec<Decision>,
 }
 
 /// Opens the socket; again when a connection has to begin anew.
@@ -106,6 +115,7 @@ pub struct SshLink {
     ended: bool,
     channels: BTreeMap<u32, Far>,
     visit: Visit,
+    offers: Offers,
     /// Key and algorithm of the last signature; `None` once anything else was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
@@ -197,6 +207,7 @@ impl SshLink {
             ended: false,
             channels: BTreeMap::new(),
             visit: Visit::default(),
+            offers: Offers::default(),
             signed: None,
             other_method: false,
             step_by_step: false,
@@ -363,11 +374,15 @@ impl SshLink {
                     Guess::ByVersion => self.conn.peer().is_some_and(|p| p.usual_kex().is_some()),
                 },
             person: self.other_method || self.gate.needs_person(),
+            asked: self.gate.needs_person(),
+            offers: self.offers.clone(),
             host_key_blob: self
                 .conn
                 .binding()
                 .map(|(_, host_key, _)| host_key.to_vec())
                 .unwrap_or_default(),
+            compressed: chosen.is_some_and(|n| n.c2s.compress && n.s2c.compress),
+            decisions: Vec::new(),
         }
     }
 

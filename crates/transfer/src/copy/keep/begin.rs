@@ -1,7 +1,6 @@
 //! Files are written down before they are begun.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use plan::journal::{Entry, Record, SourceId};
 use plan::{Attributes, Keep};
@@ -31,7 +30,8 @@ impl Engine<'_> {
         if task.keep.is_some() {
             return Start::Now;
         }
-        let Some(source) = self.source_id(&task.source, task.attributes) else {
+        let known = task.identity;
+        let Some(source) = known.or_else(|| self.source_id(&task.source, task.attributes)) else {
             return Start::Now;
         };
         let target = task.target.clone();
@@ -208,11 +208,6 @@ impl Engine<'_> {
             });
         }
         let meta = fs::metadata(local_path(path)).ok()?;
-        Some(SourceId {
-            size: meta.len(),
-            mtime: crate::disk::mtime(&meta),
-            inode: meta.ino(),
-            device: meta.dev(),
-        })
+        Some(crate::disk::identity(&meta))
     }
 }

@@ -1,0 +1,115 @@
+//! `longhaul bench`: measures, shows what was found, and keeps it for copies.
+
+mod files;
+mod host;
+mod keep;
+mod local;
+mod machine;
+mod once;
+mod watch;
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use jiff::Timestamp;
+use measure::bench::{self, Bench, KIND, SCHEMA, compare, csv, page, text};
+
+use crate::exit::Exit;
+use crate::failed;
+use crate::flags::high::World;
+use crate::flags::low::BenchArgs;
+
+/// Runs it to its end.
+pub(crate) fn run(args: BenchArgs, world: &World) -> Exit {
+    if let Some((before, now)) = &args.compare {
+        return match (read(before), read(now)) {
+            (Ok(before), Ok(now)) => compared(&before, &now),
+            (Err(why), _) | (_, Err(why)) => failed(&why),
+        };
+    }
+    let measured = match args.local {
+        true => local::run(&args, world),
+        false => host::run(&args, world),
+    };
+    match measured {
+        Ok((bench, exit)) => show(&args, &bench, exit),
+        Err(exit) => exit,
+    }
+}
+
+/// A result that has nothing in it yet.
+fn begun(limit: f64) -> Bench {
+    Bench {
+        kind: KIND.to_owned(),
+        schema: SCHEMA,
+        date: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: machine::describe(),
+        host: None,
+        seconds: 0.0,
+        limit_seconds: limit,
+        primitives: Vec::new(),
+        rows: Vec::new(),
+        not_reached: 0,
+        named: Vec::new(),
+        ratios: Vec::new(),
+        advice: Vec::new(),
+        warnings: Vec::new(),
+        partial: None,
+    }
+}
+
+fn show(args: &BenchArgs, bench: &Bench, exit: Exit) -> Exit {
+    let page = match &args.html {
+        Some(file) => fs::write(file, page::page(bench))
+            .map_err(|error| format!("{}: {error}", file.display())),
+        None => Ok(()),
+    };
+    let text = if args.json {
+        serde_json::to_string_pretty(bench).map(|text| text + "\n")
+    } else if args.csv {
+        Ok(csv::csv(bench))
+    } else {
+        Ok(text::text(bench))
+    };
+    let shown = text
+        .map_err(|error| error.to_string())
+        .and_then(|text| print(&text));
+    match (page.and(shown), exit) {
+        (Err(why), Exit::Done) => failed(&why),
+        (Err(why), exit) => {
+            failed(&why);
+            exit
+        }
+        (Ok(()), exit) => exit,
+    }
+}
+
+fn compared(before: &Bench, now: &Bench) -> Exit {
+    let changes = compare::compare(before, now);
+    if changes.is_empty() {
+        return failed("the two results have nothing in common");
+    }
+    match print(&compare::shown(&changes)) {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
+    }
+}
+
+fn read(file: &Path) -> Result<Bench, String> {
+    let named = |why: String| format!("{}: {why}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+    bench::read(&text).map_err(named)
+}
+
+/// Onto standard output. A reader that has seen enough is no failure.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

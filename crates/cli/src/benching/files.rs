@@ -1,0 +1,197 @@
+//! The files that are copied, at this end: in memory where there is room, in folders of our own that
+//! go with the measurement.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use measure::bench::{Data, Place};
+use rustix::fs::statvfs;
+use transfer::bench::data;
+
+use crate::flags::low::BenchArgs;
+
+/// With less room than this a folder is no place.
+const LEAST: u64 = 64 << 20;
+/// The memory of a Linux machine.
+const MEMORY: &str = "/dev/shm";
+
+/// A folder that goes when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make(within: &Path, name: &str) -> io::Result<Self> {
+        let path = within.join(name);
+        // Made here and by nobody else, so that nobody else can put a link into it.
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// This end's files.
+pub(super) struct Files {
+    memory: Option<Folder>,
+    disk: Folder,
+    /// What is in them, piece by piece.
+    pieces: BTreeMap<Data, Vec<u8>>,
+    /// Their name at both ends.
+    name: String,
+}
+
+impl Files {
+    /// Nothing is in them yet. Disk is `disk`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Neither memory nor disk can be written to; one sentence.
+    pub(super) fn new(disk: &Path) -> Result<Self, String> {
+        let number = std::hash::RandomState::new().build_hasher().finish();
+        let name = format!("longhaul-bench-{number:016x}");
+        let named = |error: io::Error| format!("{}: {error}", disk.display());
+        fs::create_dir_all(disk).map_err(named)?;
+        let memory = Path::new(MEMORY);
+        let memory = match free(memory) >= LEAST {
+            true => Folder::make(memory, &name).ok(),
+            false => None,
+        };
+        Ok(Self {
+            memory,
+            disk: Folder::make(disk, &name).map_err(named)?,
+            pieces: BTreeMap::new(),
+            name,
+        })
+    }
+
+    /// A name that nobody else has.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What "memory" is.
+    pub(super) fn memory(&self) -> String {
+        match self.memory {
+            Some(_) => format!("files in {MEMORY}"),
+            None => format!("files on disk, as {MEMORY} has no room"),
+        }
+    }
+
+    /// The bytes that are free in a place.
+    pub(super) fn room(&self, place: Place) -> u64 {
+        free(self.folder(place))
+    }
+
+    /// What data of a kind begin with.
+    ///
+    /// # Errors
+    /// The user's file cannot be read; one sentence.
+    pub(super) fn piece(&mut self, kind: Data, file: Option<&Path>) -> Result<&[u8], String> {
+        let place = match self.pieces.entry(kind) {
+            Entry::Occupied(made) => return Ok(made.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let piece = match (kind, file) {
+            (Data::Text, _) => data::text(),
+            (Data::Gzipped, _) => data::gzipped(),
+            (Data::File, Some(file)) => {
+                let named = |error| format!("{}: {error}", file.display());
+                data::of_file(file).map_err(named)?
+            }
+            (Data::Random | Data::File, _) => data::random(),
+        };
+        Ok(place.insert(piece))
+    }
+
+    /// A file of that kind, place and size, which is made or changed where it is another's.
+    ///
+    /// # Errors
+    /// There is no room for it, or another reason; one sentence.
+    pub(super) fn source(&self, kind: Data, place: Place, size: u64) -> Result<PathBuf, String> {
+        let path = self.folder(place).join(kind.name());
+        let piece = self.pieces.get(&kind).map_or(&[][..], Vec::as_slice);
+        let named = |error: io::Error| format!("{}: {error}", path.display());
+        // The user's own data are nobody else's at the other end too.
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(named)?;
+        let has = file.metadata().map_err(named)?.len();
+        if has > size {
+            file.set_len(size).map_err(named)?;
+        } else {
+            data::write(piece, has, size, &mut file).map_err(named)?;
+        }
+        if place == Place::Disk {
+            File::sync_data(&file).map_err(named)?;
+        }
+        Ok(path)
+    }
+
+    /// Where a download goes.
+    pub(super) fn target(&self, place: Place) -> PathBuf {
+        self.folder(place).join("back")
+    }
+
+    fn folder(&self, place: Place) -> &Path {
+        match (place, &self.memory) {
+            (Place::Memory, Some(memory)) => &memory.0,
+            _ => &self.disk.0,
+        }
+    }
+}
+
+/// This end's disk.
+pub(super) fn disk(args: &BenchArgs) -> PathBuf {
+    let cache = || {
+        let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+        let cache = set.filter(|path| path.is_absolute()).or_else(home);
+        cache
+            .unwrap_or_else(std::env::temp_dir)
+            .join("longhaul/bench")
+    };
+    args.folder.clone().unwrap_or_else(cache)
+}
+
+fn free(folder: &Path) -> u64 {
+    statvfs(folder).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_grow_and_shrink_and_go() {
+        let disk = tempfile::tempdir().unwrap();
+        let mut files = Files::new(&disk.path().join("a/b")).unwrap();
+        files.piece(Data::Random, None).unwrap();
+        for size in [5000, 70_000, 300] {
+            let path = files.source(Data::Random, Place::Disk, size).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), size);
+            assert_eq!(fs::read(&path).unwrap(), data::random()[..size as usize]);
+        }
+        drop(files);
+        assert_eq!(fs::read_dir(disk.path().join("a/b")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let disk = tempfile::tempdir().unwrap();
+        let mut files = Files::new(disk.path()).unwrap();
+        let absent = Path::new("/nonexistent/f");
+        let why = files.piece(Data::File, Some(absent)).unwrap_err();
+        assert!(why.starts_with("/nonexistent/f: "), "{why}");
+        assert!(Files::new(Path::new("/dev/null/x")).is_err());
+    }
+}

@@ -1,0 +1,400 @@
+//! `longhaul bench HOST`: copies between this machine and a host, in turns.
+
+mod far;
+mod finish;
+mod matrix;
+mod sizes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use measure::bench::planner::Planner;
+use measure::bench::{Bench, Compression, Place, Row, Run, Setting, text};
+use measure::{Way, bench};
+use plan::Pack;
+use transfer::cancel::Cancel;
+use transfer::connect::{Facts, FarUse};
+use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
+use transfer::operand::Destination;
+use transfer::report::Depth;
+
+use self::far::Far;
+use self::sizes::Sizes;
+use super::files::{Files, disk};
+use super::machine;
+use super::once::{Copied, Copies};
+use super::watch::Watch;
+use crate::connect::{Hosts, Measured};
+use crate::cp::log_to;
+use crate::exit::Exit;
+use crate::flags::high::{HighArgs, World};
+use crate::flags::low::BenchArgs;
+use crate::output::Output;
+use crate::output::console::Console;
+use crate::{signals, usage};
+
+const TIME: Duration = Duration::from_secs(180);
+
+/// Why a measurement ends before its time, and how.
+struct Stop(String, Exit);
+
+/// Runs it to its end. The error is of what was told already.
+pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit> {
+    let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
+    let console = Arc::new(Console::new(high.colors));
+    log_to(&console, high.level);
+    let cancel = Cancel::default();
+    let (first, at_once) = (cancel.clone(), Arc::clone(&console));
+    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
+    if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
+        console.warning(&format!("signals can't be caught: {error}"));
+    }
+    let told = |Stop(why, exit): Stop| {
+        console.error(&why);
+        exit
+    };
+    let mut driver = Driver::connect(args, high, &console, &cancel).map_err(told)?;
+    driver.prepare().map_err(told)?;
+    let watch = Watch::new(&console, world, args.login.quiet);
+    let exit = driver.measure(&watch);
+    drop(watch);
+    let (bench, kept) = driver.finish();
+    if let Err(why) = kept {
+        console.warning(&format!(
+            "what was measured can't be kept for copies: {why}"
+        ));
+    }
+    if let Some(why) = &bench.partial {
+        console.error(why);
+    }
+    Ok((bench, exit))
+}
+
+struct Driver<'a> {
+    args: &'a BenchArgs,
+    copies: Copies,
+    hosts: Hosts,
+    far: Far,
+    facts: Facts,
+    files: Files,
+    sizes: Sizes,
+    bench: Bench,
+    start: Instant,
+}
+
+impl<'a> Driver<'a> {
+    /// Logs in, and looks at both ends.
+    fn connect(
+        args: &'a BenchArgs,
+        high: HighArgs,
+        console: &Arc<Console>,
+        cancel: &Cancel,
+    ) -> Result<Self, Stop> {
+        let host: Destination = high.hosts.first().cloned().ok_or_else(|| {
+            let what = "a host is needed, not a path of this machine";
+            Stop(what.to_owned(), Exit::Usage)
+        })?;
+        let start = Instant::now();
+        let limit = args.time.unwrap_or(TIME);
+        let local = |why| Stop(why, Exit::SomeFailed);
+        let mut bench = super::begun(limit.as_secs_f64());
+        bench.warnings = machine::quiet();
+        let files = Files::new(&disk(args)).map_err(local)?;
+        let output = |quiet| {
+            let console = Arc::clone(console);
+            Arc::new(Output::new(console, None, quiet, cancel.clone()))
+        };
+        let heard: Arc<Mutex<Option<Facts>>> = Arc::default();
+        let told = Arc::clone(&heard);
+        let mut flags = high.flags;
+        flags.far = FarUse::Stock;
+        (flags.connections, flags.channels) = (Some(1), Some(1));
+        let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
+        let hosts = hosts.measured(Measured {
+            pack: Pack::Never,
+            // So that what is found can be kept beside what a login leaves.
+            remembers: true,
+            opened: Arc::new(move |facts: &Facts| {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                *told = Some(facts.clone());
+            }),
+        });
+        let lost = |why| match cancel.is_cancelled() {
+            true => Stop("interrupted".to_owned(), Exit::Interrupted),
+            false => Stop(why, Exit::NoConnection),
+        };
+        let session = hosts.connect(HostId(0), cancel).map_err(lost)?;
+        let (far, room) = Far::look(session);
+        let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(facts) = facts else {
+            let why = far.why().unwrap_or("there was no login").to_owned();
+            return Err(lost(why));
+        };
+        if facts.asked {
+            return Err(lost(format!(
+                "{}: each run is a login, and this one takes a person: use a key or an agent",
+                hosts.name(HostId(0))
+            )));
+        }
+        let sizes = Sizes::new(limit.as_secs_f64(), room);
+        Ok(Self {
+            args,
+            copies: Copies {
+                host,
+                login: args.login.clone(),
+                output: output(true),
+                cancel: cancel.clone(),
+            },
+            hosts,
+            far,
+            facts,
+            files,
+            sizes,
+            bench,
+            start,
+        })
+    }
+
+    /// Finds out what there is to be measured.
+    fn prepare(&mut self) -> Result<(), Stop> {
+        let local = |why| Stop(why, Exit::SomeFailed);
+        let data = matrix::data(self.args);
+        for kind in &data {
+            let piece = self.files.piece(*kind, self.args.file.as_deref());
+            let piece = piece.map_err(local)?;
+            self.bench.ratios.extend(self.sizes.look(*kind, piece));
+        }
+        let found = matrix::find(self.args, &self.facts);
+        let mut offer = found.offer;
+        self.bench.named = found.named;
+        let wanted = matrix::wanted(self.args, data);
+        let (settings, _) = bench::matrix::settings(&offer, &wanted);
+        let Some(plain) = settings.into_iter().next() else {
+            let name = self.hosts.name(HostId(0));
+            let why = format!("{name}: no cipher that is to be measured is on both ends");
+            return Err(local(why));
+        };
+        self.far
+            .name_files(self.files.name(), self.args.far_folder.as_deref());
+        self.probe(&plain)?;
+        offer.zstd = self.ours(&plain);
+        let (settings, must) = bench::matrix::settings(&offer, &wanted);
+        let settings = matrix::placed(settings, self.args.places);
+        self.bench.rows = settings
+            .into_iter()
+            .map(|setting| Row {
+                setting,
+                runs: Vec::new(),
+                trouble: None,
+            })
+            .collect();
+        self.sizes.expect(self.bench.rows.len().min(60), must);
+        Ok(())
+    }
+
+    /// Two tiny copies: whether it works at all, and what a login costs the other end.
+    fn probe(&mut self, plain: &Setting) -> Result<(), Stop> {
+        const TINY: u64 = 64 << 10;
+        for _ in 0..2 {
+            let copied = self
+                .up(plain, TINY)
+                .map_err(|why| Stop(why, Exit::SomeFailed))?;
+            if let Some(why) = copied.trouble() {
+                // A folder in memory that cannot be written to is none.
+                if !copied.is_lost() && self.far.give_memory_up() {
+                    return self.probe(plain);
+                }
+                return Err(Stop(why, self.exit(&copied)));
+            }
+            self.far.logged_in();
+        }
+        Ok(())
+    }
+
+    /// Whether a longhaul serves there when it is asked for.
+    fn ours(&mut self, plain: &Setting) -> bool {
+        let setting = Setting {
+            both_ours: true,
+            ..plain.clone()
+        };
+        // The first finds it, and the second is served by it.
+        const ENOUGH: u64 = 4 << 20;
+        let Ok(found) = self.up(&setting, ENOUGH) else {
+            return false;
+        };
+        self.far.settle();
+        let copied = match depth(&found) {
+            Depth::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
+            _ => found,
+        };
+        let far = copied.summary.far_ends.first();
+        let ours = copied.trouble().is_none() && depth(&copied) != Depth::Stock;
+        if let Some(far) = far.filter(|_| ours) {
+            self.sizes.longhaul = Some(far.software.clone().unwrap_or_default());
+        }
+        self.far.settle();
+        ours
+    }
+
+    /// Runs what the planner says, until it is over or has to end.
+    fn measure(&mut self, watch: &Watch) -> Exit {
+        let limit = self.bench.limit_seconds;
+        let mut planner = Planner::new(self.bench.rows.len(), self.sizes.must, limit);
+        let (before, begun) = (machine::look(), Instant::now());
+        let mut last_trouble: Option<String> = None;
+        let mut exit = Exit::Done;
+        while let Some(at) = planner.next(self.used()) {
+            let Some(setting) = self.bench.rows.get(at).map(|row| row.setting.clone()) else {
+                break;
+            };
+            let used = self.used();
+            watch.now(&text::name(&setting), used, planner.remaining(used));
+            let stop = match self.once(&setting) {
+                Ok(run) => {
+                    last_trouble = None;
+                    planner.ran(at, run.rate, self.used() - used);
+                    self.sizes.ran(&setting, run.rate);
+                    if let Some(row) = self.bench.rows.get_mut(at) {
+                        row.runs.push(run);
+                    }
+                    continue;
+                }
+                Err(stop) => stop,
+            };
+            if self.copies.cancel.is_cancelled() {
+                self.bench.partial = Some("interrupted".to_owned());
+                exit = Exit::Interrupted;
+                break;
+            }
+            // What two settings share is not about either.
+            if last_trouble.as_ref() == Some(&stop.0)
+                || stop.1 == Exit::NoConnection && last_trouble.is_some()
+            {
+                exit = stop.1;
+                self.bench.partial = Some(stop.0);
+                break;
+            }
+            let disk = setting.place == Place::Disk && stop.1 != Exit::NoConnection;
+            for (other, row) in self.bench.rows.iter_mut().enumerate() {
+                if other == at || disk && row.setting.place == Place::Disk {
+                    row.trouble = Some(stop.0.clone());
+                    planner.failed(other);
+                }
+            }
+            last_trouble = (!disk).then_some(stop.0);
+        }
+        let nothing = self.bench.rows.iter().all(|row| row.runs.is_empty());
+        if let Some(why) = last_trouble.filter(|_| exit == Exit::Done && nothing) {
+            self.bench.partial = Some(why);
+            exit = Exit::SomeFailed;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let warnings = bench::machine::after(&before, &machine::look(), seconds);
+        self.bench.warnings.extend(warnings);
+        exit
+    }
+
+    /// A run of a setting.
+    fn once(&mut self, setting: &Setting) -> Result<Run, Stop> {
+        let at = self.used();
+        let size = self.sizes.of(setting, self.files.room(setting.place));
+        let copied = match setting.way {
+            Way::Up => self.up(setting, size),
+            Way::Down => self.down(setting, size),
+        };
+        let (copied, size) = match copied {
+            Ok(copied) => {
+                let size = copied.summary.bytes;
+                (copied, size)
+            }
+            Err(why) => return Err(Stop(why, Exit::SomeFailed)),
+        };
+        if let Some(why) = copied.trouble() {
+            return Err(Stop(why, self.exit(&copied)));
+        }
+        let cipher = copied.facts.as_ref().and_then(|facts| facts.cipher.clone());
+        if cipher
+            .as_ref()
+            .is_some_and(|cipher| *cipher != setting.cipher)
+        {
+            let why = format!("{} was agreed on instead", cipher.unwrap_or_default());
+            return Err(Stop(why, Exit::SomeFailed));
+        }
+        let zlib = setting.compression == Compression::Zlib;
+        if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
+            let why = "zlib was not agreed on".to_owned();
+            return Err(Stop(why, Exit::SomeFailed));
+        }
+        if setting.both_ours && depth(&copied) == Depth::Stock {
+            let why = "no longhaul served at the other end".to_owned();
+            return Err(Stop(why, Exit::SomeFailed));
+        }
+        Ok(Run {
+            at,
+            bytes: size,
+            seconds: copied.seconds,
+            rate: copied.rate,
+            near_cpu: copied.cpu,
+            far_cpu_seconds: self.far.used_since(setting.connections),
+        })
+    }
+
+    fn up(&mut self, setting: &Setting, size: u64) -> Result<Copied, String> {
+        let source = self.files.source(setting.data, setting.place, size)?;
+        let request = CopyRequest {
+            sources: vec![transfer::copy::Place::Local(source)],
+            target: self.far.path(setting),
+            options: CopyOptions::default(),
+        };
+        let copied = self.copies.run(setting, request, size);
+        let done = copied.trouble().is_none();
+        self.far.has(setting, done.then_some(size));
+        Ok(copied)
+    }
+
+    fn down(&mut self, setting: &Setting, size: u64) -> Result<Copied, String> {
+        let there = self.far.size(setting);
+        let there = match there.filter(|there| (size / 2..=size * 4).contains(there)) {
+            Some(there) => there,
+            None => {
+                let plain = self.bench.rows.first().map(|row| row.setting.clone());
+                let carrier = Setting {
+                    way: Way::Up,
+                    data: setting.data,
+                    place: setting.place,
+                    ..plain.unwrap_or_else(|| setting.clone())
+                };
+                let copied = self.up(&carrier, size)?;
+                if copied.trouble().is_some() {
+                    return Ok(copied);
+                }
+                self.far.settle();
+                size
+            }
+        };
+        let request = CopyRequest {
+            sources: vec![self.far.path(setting)],
+            target: transfer::copy::Place::Local(self.files.target(setting.place)),
+            options: CopyOptions::default(),
+        };
+        Ok(self.copies.run(setting, request, there))
+    }
+
+    fn exit(&self, copied: &Copied) -> Exit {
+        match copied.is_lost() {
+            _ if self.copies.cancel.is_cancelled() => Exit::Interrupted,
+            true => Exit::NoConnection,
+            false => Exit::SomeFailed,
+        }
+    }
+
+    fn used(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}
+
+/// What served at the other end.
+fn depth(copied: &Copied) -> Depth {
+    let far = copied.summary.far_ends.first();
+    far.map(|far| far.depth).unwrap_or_default()
+}

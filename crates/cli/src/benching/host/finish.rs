@@ -1,0 +1,37 @@
+use measure::bench::{self, Bench, advice};
+use transfer::copy::{Connect as _, HostId};
+
+use super::Driver;
+use crate::benching::files::disk;
+use crate::benching::keep;
+use crate::flags::low::Places;
+
+impl Driver<'_> {
+    /// Cleans up, and says what follows from the figures.
+    pub(super) fn finish(mut self) -> (Bench, Result<(), String>) {
+        self.far.clean();
+        let mut bench = self.bench;
+        bench.seconds = self.start.elapsed().as_secs_f64();
+        let all = bench.rows.len();
+        bench
+            .rows
+            .retain(|row| !row.runs.is_empty() || row.trouble.is_some());
+        bench.not_reached = all - bench.rows.len();
+        let disk = (disk(self.args).display().to_string(), self.far.disk());
+        bench.host = Some(bench::Host {
+            name: self.hosts.name(HostId(0)),
+            banner: self.facts.banner.clone().unwrap_or_default(),
+            longhaul: self.sizes.longhaul.clone(),
+            near_memory: self.files.memory(),
+            far_memory: self.far.memory(),
+            disk: (self.args.places != Places::Memory).then_some(disk),
+            far_cpu: self.far.about_cpu(),
+        });
+        bench.judge();
+        bench.advice = advice::advise(&bench);
+        let kept = self
+            .hosts
+            .remember_findings(HostId(0), keep::findings(&bench));
+        (bench, kept)
+    }
+}

@@ -1,0 +1,74 @@
+//! What both ends have, and what is wanted of it.
+
+use measure::bench::matrix::{self, Offer, Wanted};
+use measure::bench::{Data, Named, Place, Setting};
+use ssh::cipher::{CIPHERS, MACS};
+use transfer::connect::Facts;
+
+use crate::flags::low::{BenchArgs, Places};
+
+/// The usual connections and channels.
+const LANES: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 1), (4, 1)];
+
+/// What both ends have, and what only the other has.
+pub(super) struct Found {
+    pub(super) offer: Offer,
+    pub(super) named: Vec<Named>,
+}
+
+pub(super) fn find(args: &BenchArgs, facts: &Facts) -> Found {
+    let has = |list: &str, name: &str| list.split(',').any(|theirs| theirs == name);
+    let offers = &facts.offers;
+    let wanted =
+        |name: &str| args.ciphers.is_empty() || args.ciphers.iter().any(|wanted| wanted == name);
+    let ciphers = CIPHERS
+        .iter()
+        .filter(|cipher| has(&offers.ciphers, cipher.name) && wanted(cipher.name));
+    let macs = MACS.iter().filter(|mac| has(&offers.macs, mac.name));
+    let ours: Vec<&str> = CIPHERS.iter().map(|cipher| cipher.name).collect();
+    let our_macs: Vec<&str> = MACS.iter().map(|mac| mac.name).collect();
+    let mut named = matrix::named("cipher", &offers.ciphers, &ours);
+    named.extend(matrix::named("MAC", &offers.macs, &our_macs));
+    Found {
+        offer: Offer {
+            ciphers: ciphers.map(|c| (c.name.to_owned(), c.is_aead())).collect(),
+            macs: macs.map(|mac| mac.name.to_owned()).collect(),
+            zlib: has(&offers.compression, "zlib@openssh.com"),
+            zstd: false,
+        },
+        named,
+    }
+}
+
+/// The kinds of data that are sent, those that are made first.
+pub(super) fn data(args: &BenchArgs) -> Vec<Data> {
+    let mut data = match args.data.is_empty() {
+        true => vec![Data::Random, Data::Text, Data::Gzipped],
+        false => args.data.clone(),
+    };
+    if args.file.is_some() {
+        data.push(Data::File);
+    }
+    data
+}
+
+pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> Wanted {
+    Wanted {
+        data,
+        lanes: match args.lanes.is_empty() {
+            true => LANES.to_vec(),
+            false => args.lanes.clone(),
+        },
+        disk: args.places == Places::Both,
+    }
+}
+
+/// With files where they are wanted.
+pub(super) fn placed(mut settings: Vec<Setting>, places: Places) -> Vec<Setting> {
+    if places == Places::Disk {
+        for setting in &mut settings {
+            setting.place = Place::Disk;
+        }
+    }
+    settings
+}

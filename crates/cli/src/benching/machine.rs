@@ -1,0 +1,68 @@
+//! This machine, as the kernel describes it.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use measure::Machine;
+use measure::bench::machine::{Look, before};
+use rustix::time::{ClockId, clock_gettime};
+use transfer::memory::processor;
+
+/// How long it is looked at before anything is measured.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// What figures depend on.
+pub(super) fn describe() -> Machine {
+    let system = rustix::system::uname();
+    let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
+    let memory = read("/proc/meminfo")
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("MemTotal:")?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
+        .map_or(0, |kib: u64| kib * 1024);
+    Machine {
+        cpu: Some(processor::model()),
+        cores: cores(),
+        kernel: format!("{} {}", text(system.sysname()), text(system.release())),
+        memory_bytes: memory,
+        commit: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Processors that may be used.
+pub(super) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The counters now.
+pub(super) fn look() -> Look {
+    Look::parse(
+        &read("/proc/stat"),
+        &read("/proc/loadavg"),
+        &read("/proc/cpuinfo"),
+        &read("/sys/fs/cgroup/cpu.stat"),
+    )
+}
+
+/// What to warn of before the first run; takes a moment.
+pub(super) fn quiet() -> Vec<String> {
+    let (first, start) = (look(), Instant::now());
+    thread::sleep(LOOK);
+    before(&first, &look(), start.elapsed().as_secs_f64(), cores())
+}
+
+/// Processor seconds of this process until now.
+pub(super) fn own_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(file).unwrap_or_default()
+}

@@ -1,0 +1,241 @@
+//! One copy, measured while it goes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use measure::bench::{Compression, Place, Setting};
+use plan::Pack;
+use transfer::cancel::Cancel;
+use transfer::connect::{Facts, FarUse};
+use transfer::copy::{self, CopyOptions, CopyRequest, Delta};
+use transfer::operand::Destination;
+use transfer::report::{Outcome, Progress, Summary};
+
+use super::machine::own_time;
+use crate::connect::{Hosts, Measured};
+use crate::flags::low::{CopyArgs, When};
+use crate::output::Output;
+
+/// How often it is looked at; a session tells of progress twenty times a second.
+const TICK: Duration = Duration::from_millis(1);
+/// Of the bytes, this share passes before anything counts: windows open, buffers fill.
+const WARM: f64 = 0.2;
+
+/// What a copy came to.
+pub(super) struct Copied {
+    pub(super) summary: Summary,
+    pub(super) facts: Option<Facts>,
+    /// From connecting to the end, in seconds.
+    pub(super) seconds: f64,
+    /// Bytes a second while they flowed.
+    pub(super) rate: f64,
+    /// Processor seconds of this process for 10^9 bytes, then.
+    pub(super) cpu: f64,
+}
+
+/// How far it was.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at: f64,
+    bytes: u64,
+    cpu: f64,
+}
+
+/// What all copies of a measurement have in common.
+pub(super) struct Copies {
+    pub(super) host: Destination,
+    /// How the host is reached.
+    pub(super) login: CopyArgs,
+    pub(super) output: Arc<Output>,
+    pub(super) cancel: Cancel,
+}
+
+impl Copies {
+    /// Flags as a user would give them for a setting.
+    fn flags(&self, setting: &Setting) -> CopyArgs {
+        let mut flags = self.login.clone();
+        flags.ciphers = Some(setting.cipher.clone());
+        if let Some(mac) = &setting.mac {
+            flags.options.insert(0, format!("MACs={mac}"));
+        }
+        flags.compress = Some(match setting.compression {
+            Compression::Zlib => When::Always,
+            Compression::None | Compression::Zstd => When::Never,
+        });
+        flags.connections = Some(setting.connections);
+        flags.channels = Some(setting.channels);
+        flags.far = match setting.both_ours {
+            true => FarUse::Exec,
+            false => FarUse::Stock,
+        };
+        // Each cipher is named once, by the one that leads.
+        flags.quiet = true;
+        flags
+    }
+
+    /// Copies, and measures.
+    pub(super) fn run(&self, setting: &Setting, mut request: CopyRequest, size: u64) -> Copied {
+        request.options = CopyOptions {
+            fsync: setting.place == Place::Disk,
+            afresh: true,
+            delta: Delta::Never,
+            ..CopyOptions::default()
+        };
+        let start = Instant::now();
+        let opened: Arc<Mutex<Option<(Facts, f64)>>> = Arc::default();
+        let told = Arc::clone(&opened);
+        let measured = Measured {
+            pack: match setting.compression {
+                Compression::Zstd => Pack::Always,
+                Compression::None | Compression::Zlib => Pack::Never,
+            },
+            // A longhaul there serves from the beginning where it is remembered.
+            remembers: setting.both_ours,
+            opened: Arc::new(move |facts: &Facts| {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let at = start.elapsed().as_secs_f64();
+                told.get_or_insert_with(|| (facts.clone(), at));
+            }),
+        };
+        let hosts = Hosts::new(
+            vec![self.host.clone()],
+            self.flags(setting),
+            Arc::clone(&self.output),
+        );
+        let hosts = hosts.measured(measured);
+        let progress = Progress::default();
+        let over = AtomicBool::new(false);
+        let (summary, points) = thread::scope(|scope| {
+            let sampler = scope.spawn(|| sample(&progress, &over, start));
+            let summary = copy::run(request, &hosts, &progress, &mut |_| {}, &self.cancel);
+            over.store(true, Ordering::Release);
+            (summary, sampler.join().unwrap_or_default())
+        });
+        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let begun = opened.as_ref().map_or(0.0, |(_, at)| *at);
+        let (rate, cpu) = steady(&points, size, begun, setting.place == Place::Disk);
+        Copied {
+            summary,
+            facts: opened.map(|(facts, _)| facts),
+            seconds: start.elapsed().as_secs_f64(),
+            rate,
+            cpu,
+        }
+    }
+}
+
+impl Copied {
+    /// Why it does not count, if it does not.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match &self.summary.outcome {
+            Outcome::Complete => None,
+            Outcome::NoConnection(why) => Some(why.clone()),
+            Outcome::Interrupted => Some("interrupted".to_owned()),
+            Outcome::Partial => {
+                let first = self.summary.failures.first();
+                Some(first.map_or_else(
+                    || "the copy was not complete".to_owned(),
+                    |failure| format!("{}: {}", failure.path, failure.reason),
+                ))
+            }
+        }
+    }
+
+    /// There was no connection, or it was lost.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.summary.outcome, Outcome::NoConnection(_))
+    }
+}
+
+fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    loop {
+        let last = over.load(Ordering::Acquire);
+        let bytes = progress.bytes_done();
+        let news = points.last().is_none_or(|point| point.bytes != bytes);
+        if news || last {
+            points.push(Point {
+                at: start.elapsed().as_secs_f64(),
+                bytes,
+                cpu: own_time(),
+            });
+        }
+        if last {
+            return points;
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// Bytes a second and processor seconds for 10^9 bytes, of `size` bytes: from the first fifth to the
+/// last progress that was told, or to the end where the end is part of it (`whole`: disks). Of a copy
+/// that is too short for that, from `begun` to the end.
+fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
+    const NOTHING: (f64, f64) = (0.0, 0.0);
+    let (Some(first), Some(end)) = (points.first(), points.last()) else {
+        return NOTHING;
+    };
+    let between = |from: &Point, to: &Point| {
+        let bytes = to.bytes.saturating_sub(from.bytes) as f64;
+        let seconds = to.at - from.at;
+        (
+            bytes / seconds.max(1e-9),
+            (to.cpu - from.cpu) / (bytes / 1e9),
+        )
+    };
+    let warm = points
+        .iter()
+        .find(|point| point.bytes as f64 >= size as f64 * WARM);
+    // The last bytes are told with the end of the file, which is a round trip or two later.
+    let flowing = points.iter().rev().find(|point| point.bytes < size);
+    let to = if whole { Some(end) } else { flowing };
+    if let (Some(from), Some(to)) = (warm, to)
+        && to.bytes.saturating_sub(from.bytes) as f64 >= size as f64 * 0.5
+    {
+        return between(from, to);
+    }
+    let done = points.iter().find(|point| point.bytes >= size);
+    let to = if whole { end } else { done.unwrap_or(end) };
+    let from = Point {
+        at: begun,
+        bytes: 0,
+        cpu: first.cpu,
+    };
+    between(&from, to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(at: f64, bytes: u64) -> Point {
+        Point {
+            at,
+            bytes,
+            cpu: at / 2.0,
+        }
+    }
+
+    #[test]
+    fn login_slow_start_and_closing_are_not_in_the_rate() {
+        // A second of login, a slow second, then 100 bytes a second, and a second until the end.
+        let mut points = vec![point(0.0, 0), point(2.0, 20)];
+        points.extend((1..=9).map(|n| point(2.0 + f64::from(n) * 0.8, 20 + 80 * n as u64)));
+        points.push(point(11.0, 800));
+        let (rate, cpu) = steady(&points, 800, 1.0, false);
+        assert!((rate - 100.0).abs() < 1e-6, "{rate}");
+        assert!((cpu - 0.5 / 100.0 * 1e9).abs() < 1e-3, "{cpu}");
+        let (with_end, _) = steady(&points, 800, 1.0, true);
+        assert!(with_end < 90.0, "{with_end}");
+    }
+
+    #[test]
+    fn a_short_copy_is_measured_from_the_login() {
+        let points = [point(0.0, 0), point(1.5, 100)];
+        let (rate, _) = steady(&points, 100, 1.0, false);
+        assert_eq!(rate, 200.0);
+        assert_eq!(steady(&[], 100, 1.0, false), (0.0, 0.0));
+    }
+}

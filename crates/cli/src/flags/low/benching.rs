@@ -1,0 +1,135 @@
+//! The arguments of `longhaul bench`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use measure::bench::Data;
+
+use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
+use crate::flags::table::{bench_rows, bootstrap_rows};
+
+/// The flags of `longhaul bench`, and what is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BenchArgs {
+    pub(crate) local: bool,
+    pub(crate) time: Option<Duration>,
+    /// All three where it is empty.
+    pub(crate) data: Vec<Data>,
+    pub(crate) file: Option<PathBuf>,
+    /// All that both ends have where it is empty.
+    pub(crate) ciphers: Vec<String>,
+    /// The usual ones where it is empty.
+    pub(crate) lanes: Vec<(u32, u32)>,
+    pub(crate) places: Places,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) far_folder: Option<String>,
+    pub(crate) json: bool,
+    pub(crate) csv: bool,
+    pub(crate) html: Option<PathBuf>,
+    /// The host and how it is reached: as the sources of a copy.
+    pub(crate) login: CopyArgs,
+    /// Two results, and nothing is measured.
+    pub(crate) compare: Option<(PathBuf, PathBuf)>,
+}
+
+/// Between what files are copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// Memories, and disks.
+    #[default]
+    Both,
+    /// Memories.
+    Memory,
+    /// Disks.
+    Disk,
+}
+
+pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
+    let mut args: BenchArgs = from_rows(bench_rows(), matches).map_err(|what| wrong(&what))?;
+    args.login = from_rows(bootstrap_rows(), matches).map_err(|what| wrong(&what))?;
+    let words: Vec<&OsString> = matches
+        .get_many::<OsString>(OPERANDS)
+        .unwrap_or_default()
+        .collect();
+    if args.json && args.csv {
+        return Err(wrong(
+            "--json and --csv both take standard output: leave one out",
+        ));
+    }
+    match words.as_slice() {
+        [compare, before, now] if *compare == "compare" => {
+            args.compare = Some((PathBuf::from(before), PathBuf::from(now)));
+        }
+        [] if args.local => {}
+        [host] if !args.local && !host.is_empty() => {
+            let mut host = (*host).clone();
+            if !host.as_encoded_bytes().windows(3).any(|w| w == b"://") {
+                host.push(":");
+            }
+            args.login.sources = vec![host];
+            args.login.destination = ".".into();
+        }
+        _ => return Err(wrong("a host is needed, or --local, or: compare A B")),
+    }
+    Ok(args)
+}
+
+fn wrong(what: &str) -> UsageError {
+    usage_of("bench", "[flags] HOST", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LowArgs, parse};
+    use super::*;
+
+    fn read(words: &str) -> Result<Box<BenchArgs>, String> {
+        let words = words.split(' ').map(OsString::from);
+        match parse(words, clap::ColorChoice::Never) {
+            Ok(LowArgs::Bench(args)) => Ok(args),
+            Ok(_) => panic!("another subcommand"),
+            Err(UsageError(why)) => Err(why),
+        }
+    }
+
+    #[test]
+    fn a_host_with_flags() {
+        let args = read("longhaul bench --time 2s --data text,random --lanes 1x1,4x2 -P 23 u@h");
+        let args = args.unwrap();
+        assert_eq!(args.time, Some(Duration::from_secs(2)));
+        assert_eq!(args.data, [Data::Text, Data::Random]);
+        assert_eq!(args.lanes, [(1, 1), (4, 2)]);
+        assert_eq!(args.login.port, Some(23));
+        assert_eq!(args.login.sources, ["u@h:"]);
+        assert!(read("longhaul bench --local").unwrap().local);
+        let compare = read("longhaul bench compare a b").unwrap().compare;
+        assert_eq!(compare, Some(("a".into(), "b".into())));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (line, says) in [
+            ("longhaul bench", "a host is needed"),
+            ("longhaul bench --local h", "a host is needed"),
+            ("longhaul bench a b", "a host is needed"),
+            ("longhaul bench compare a", "a host is needed"),
+            ("longhaul bench --json --csv h", "--json and --csv"),
+            ("longhaul bench --data words h", "--data: 'words' is not of"),
+            (
+                "longhaul bench --lanes 2 h",
+                "--lanes: '2' is not such as 2x1",
+            ),
+            ("longhaul bench --lanes 0x1 h", "--lanes: '0x1'"),
+            ("longhaul bench --time soon h", "--time: 'soon'"),
+            (
+                "longhaul bench -c 3des-cbc h",
+                "-c: '3des-cbc' has a cipher",
+            ),
+        ] {
+            let why = read(line).expect_err(line);
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! `--explain`: each decision of a run in one line, with where it came from and what it rests on.
+
+use serde::Serialize;
+use transfer::copy::Delta;
+use transfer::escape;
+use transfer::report::{
+    Choice, CipherOrder, Decision, Depth, FarEnd, Guessed, Name, Origin, Sample, Verified, ZlibWhy,
+};
+
+use crate::output::limiter::lanes;
+use crate::output::units;
+use plan::{Pack, Tried};
+
+/// The `decision` event.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained {
+    host: Option<Name>,
+    what: &'static str,
+    choice: String,
+    from: &'static str,
+    source: Option<String>,
+    age: Option<u64>,
+    evidence: String,
+}
+
+impl Explained {
+    pub(crate) fn new(decision: &Decision) -> Self {
+        let (what, choice) = chosen(&decision.choice);
+        let (from, source, age) = match &decision.origin {
+            Origin::Default => ("default", None, None),
+            Origin::Flag(flag) => ("flag", Some((*flag).to_owned()), None),
+            Origin::Config(file) => {
+                let file = file.as_ref().map(|f| escape::path(f).to_string());
+                let file = file.unwrap_or_else(|| "ssh_config".to_owned());
+                ("config", Some(file), None)
+            }
+            Origin::Memory(age) => ("memory", None, Some(age.as_secs())),
+            Origin::Measured => ("measured", None, None),
+            Origin::Peer => ("peer", None, None),
+        };
+        Self {
+            host: decision.host.clone(),
+            what,
+            choice,
+            from,
+            source,
+            age,
+            evidence: evidence(&decision.choice),
+        }
+    }
+
+    /// One line, with the host where there are several.
+    pub(crate) fn line(&self, several: bool) -> String {
+        let host = self.host.as_ref().filter(|_| several);
+        let host = host.map_or_else(String::new, |host| format!("{host}: "));
+        let from = match (self.from, &self.source, self.age) {
+            ("flag" | "config", Some(source), _) => format!("as {source} says"),
+            ("memory", _, Some(age)) => format!("known for {}", known_for(age)),
+            ("measured", ..) => "seen in this run".to_owned(),
+            ("peer", ..) => "as the far end has it".to_owned(),
+            _ => "by itself".to_owned(),
+        };
+        let Self {
+            what,
+            choice,
+            evidence,
+            ..
+        } = self;
+        format!("{host}{what}: {choice} ({from}): {evidence}")
+    }
+}
+
+fn known_for(seconds: u64) -> String {
+    let many = |n: u64, unit: &str| format!("{n} {unit}{}", if n == 1 { "" } else { "s" });
+    match seconds {
+        0..=119 => many(seconds, "second"),
+        120..=7199 => many(seconds / 60, "minute"),
+        7200..=172_799 => many(seconds / 3600, "hour"),
+        _ => many(seconds / 86_400, "day"),
+    }
+}
+
+/// What it is about, and what was chosen.
+fn chosen(choice: &Choice) -> (&'static str, String) {
+    match choice {
+        Choice::Cipher { name, .. } => ("cipher", name.clone()),
+        Choice::KeyExchange { name, .. } => ("key exchange", name.clone()),
+        Choice::Zlib { on: true, .. } => ("zlib", "on".to_owned()),
+        Choice::Zlib { on: false, .. } => ("zlib", "off".to_owned()),
+        Choice::Zstd {
+            tried,
+            became,
+            moved,
+            ..
+        } => ("zstd", zstd(*tried, *became, *moved)),
+        Choice::FarEnd(far) => ("far end", far_end(far)),
+        Choice::Lanes {
+            connections,
+            channels,
+            ..
+        } => ("connections", lanes(*connections, *channels)),
+        Choice::Dscp(0) => ("DSCP", "none".to_owned()),
+        Choice::Dscp(mark) => ("DSCP", mark.to_string()),
+        Choice::Congestion { name, .. } => {
+            let own = || "the system's own".to_owned();
+            ("congestion control", name.clone().unwrap_or_else(own))
+        }
+        Choice::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
+        Choice::Delta { mode, reused } => ("delta", delta(*mode, *reused)),
+        Choice::Verify(verified) => ("verify", verify(verified.as_ref())),
+    }
+}
+
+fn zstd(tried: u64, became: u64, moved: u64) -> String {
+    match tried {
+        0 => format!("none of {} packed", units::size(moved)),
+        _ => format!(
+            "{} of {} tried, which became {}",
+            units::size(tried),
+            units::size(moved),
+            units::size(became)
+        ),
+    }
+}
+
+fn far_end(far: &FarEnd) -> String {
+    let software = far.software.as_deref().unwrap_or_default();
+    match far.depth {
+        Depth::Stock => "the server's own SFTP server".to_owned(),
+        Depth::Exec => format!("longhaul {software}, started through the SSH server"),
+        Depth::Direct => format!("longhaul {software}, straight to it"),
+        Depth::Server => "longhaul is the server".to_owned(),
+    }
+}
+
+fn files(cut: u64, whole: u64) -> String {
+    match (cut, whole) {
+        (0, 0) => "one after the other, each as a whole".to_owned(),
+        (cut, 0) => format!("{} cut into parts", units::files(cut)),
+        (0, whole) => format!("{} in one request each", units::files(whole)),
+        (cut, whole) => format!("{cut} cut into parts, {whole} in one request each"),
+    }
+}
+
+fn delta(mode: Delta, reused: u64) -> String {
+    match (mode, reused) {
+        (Delta::Never, _) => "off".to_owned(),
+        (_, 0) => "nothing taken from what was there".to_owned(),
+        (_, reused) => format!("{} taken from what was there", units::size(reused)),
+    }
+}
+
+fn verify(verified: Option<&Verified>) -> String {
+    let program = verified.and_then(|v| v.program.as_ref().zip(v.algorithm));
+    match (program, verified) {
+        (Some((program, algorithm)), _) => format!("by {program} there ({})", algorithm.name()),
+        (None, Some(_)) => "by reading back".to_owned(),
+        (None, None) => "nothing to verify".to_owned(),
+    }
+}
+
+/// What it rests on.
+fn evidence(choice: &Choice) -> String {
+    match choice {
+        Choice::Cipher { name, order } => order_of_ciphers(name, order),
+        Choice::KeyExchange { guess, .. } => match guess {
+            Guessed::Remembered => "guessed, since the server preferred it the last time",
+            Guessed::ByVersion => "guessed from the server's version",
+            Guessed::No => "not guessed, or not rightly",
+        }
+        .to_owned(),
+        Choice::Zlib { why, .. } => zlib(why),
+        Choice::Zstd { pack, tried, .. } => match (pack, tried) {
+            (Pack::Always, _) => "wherever it makes data smaller",
+            (Pack::Never, _) => "it was not to be used",
+            (Pack::Auto, 0) => {
+                "the path moves as much as packing does, or nothing was to be packed"
+            }
+            (Pack::Auto, _) => {
+                "where the path is long, or tries with and without showed that it pays"
+            }
+        }
+        .to_owned(),
+        Choice::FarEnd(far) => match (&far.reason, far.depth) {
+            (Some(reason), _) => reason.clone(),
+            (None, Depth::Stock) => "nothing else was asked for".to_owned(),
+            (None, Depth::Server) => "its identification or its extensions say so".to_owned(),
+            (None, _) => "it has answered".to_owned(),
+        },
+        Choice::Lanes {
+            limiter,
+            tried,
+            learned,
+            ..
+        } => {
+            let begun =
+                learned.map(|(c, n)| format!("begun with what paid before: {}", lanes(c, n)));
+            let tried = tried.map(brought);
+            let limited = limiter.map(|l| format!("limited by {l}"));
+            let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
+            match all.is_empty() {
+                true => "it was over before more could have paid".to_owned(),
+                false => all.join("; "),
+            }
+        }
+        Choice::Dscp(0) => "some networks hold marked packets to a trickle".to_owned(),
+        Choice::Dscp(_) => "packets of this end have this mark".to_owned(),
+        Choice::Congestion { losses: true, .. } => {
+            "packets were lost on the way up, and it does not slow down for each".to_owned()
+        }
+        Choice::Congestion { .. } => "no losses on the way up spoke for another".to_owned(),
+        Choice::Files { from, .. } => format!(
+            "files of {} and more are cut where there can be several lanes, and one request for a \
+             small file needs a longhaul there",
+            units::size(*from)
+        ),
+        Choice::Delta { mode, .. } => match mode {
+            Delta::Auto => "where a longhaul there has an older form and sending takes longer",
+            Delta::Always => "wherever a longhaul there has an older form",
+            Delta::Never => "files are sent whole",
+        }
+        .to_owned(),
+        Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {
+            Some(reason) => reason,
+            None => "sums were made of what passed and of what is there".to_owned(),
+        },
+    }
+}
+
+fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {
+    match order {
+        CipherOrder::Chosen => "the first of those chosen that the server has".to_owned(),
+        CipherOrder::Instructions(true) => "this processor has instructions for AES".to_owned(),
+        CipherOrder::Instructions(false) => "this processor has no instructions for AES".to_owned(),
+        CipherOrder::Measured {
+            by,
+            both_ends,
+            rates,
+        } => {
+            let rated = |(n, rate): &(String, u64)| format!("{n} {}/s", units::size(*rate));
+            let own = rates.iter().filter(|(n, _)| n == name);
+            let others = rates.iter().filter(|(n, _)| n != name);
+            let all: Vec<String> = own.chain(others).map(rated).collect();
+            let place = match both_ends {
+                true => "between the two ends",
+                false => "on this processor",
+            };
+            let by = escape::name(by.as_bytes());
+            format!("{} {place}, measured by {by}", all.join(", "))
+        }
+    }
+}
+
+fn zlib(why: &ZlibWhy) -> String {
+    match why {
+        ZlibWhy::Set => "as it was set".to_owned(),
+        ZlibWhy::Refused => "the server has none".to_owned(),
+        ZlibWhy::BlocksInstead => "a longhaul there packs by blocks, and once is enough".to_owned(),
+        ZlibWhy::NotAsked => "it could not bring anything here".to_owned(),
+        ZlibWhy::PathUnknown => "how much the path moves is not known yet".to_owned(),
+        ZlibWhy::PathFast(rate) => {
+            format!(
+                "the path moved {}/s, which zlib does not",
+                units::size(*rate)
+            )
+        }
+        ZlibWhy::Unseen => "there are no data at this end to look at beforehand".to_owned(),
+        ZlibWhy::Several => {
+            "of several files in one stream, lengths tell of one what another holds: \
+             --compress=auto allows it"
+                .to_owned()
+        }
+        ZlibWhy::Little(total) => {
+            let total = units::size(*total);
+            format!("there are {total} to send, and it costs a round trip")
+        }
+        ZlibWhy::Looked {
+            path,
+            sample,
+            expected,
+        } => {
+            let Sample {
+                files, bytes, left, ..
+            } = sample;
+            format!(
+                "the path moved {}/s; of {} at the beginning of {} {:.0} % are left, deflated at \
+                 {}/s: {}/s are to be expected with it",
+                units::size(*path),
+                units::size(*bytes),
+                units::files((*files).into()),
+                f64::from(*left) / 10.0,
+                units::size(sample.rate),
+                units::size(*expected),
+            )
+        }
+        ZlibWhy::Found(row) => format!(
+            "such data moved at {}/s with it and {}/s without when that was measured",
+            units::size(row.rate),
+            units::size(row.plain)
+        ),
+    }
+}
+
+fn brought(tried: Tried) -> String {
+    let percent = (tried.gain - 1.0) * 100.0;
+    match tried.connections > tried.had {
+        true => format!(
+            "{} connections brought {percent:+.0} % over {}",
+            tried.connections, tried.had
+        ),
+        false => format!("more channels brought {percent:+.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plan::Limiter;
+
+    use super::*;
+
+    fn line(choice: Choice, origin: Origin) -> String {
+        Explained::new(&Decision::new(choice, origin)).line(false)
+    }
+
+    #[test]
+    fn decisions_are_sentences_with_their_origin() {
+        let cipher = |order| Choice::Cipher {
+            name: "aes128-gcm@openssh.com".to_owned(),
+            order,
+        };
+        assert_eq!(
+            line(cipher(CipherOrder::Instructions(true)), Origin::Default),
+            "cipher: aes128-gcm@openssh.com (by itself): this processor has instructions for AES"
+        );
+        assert_eq!(
+            line(cipher(CipherOrder::Chosen), Origin::Config(None)),
+            "cipher: aes128-gcm@openssh.com (as ssh_config says): the first of those chosen that \
+             the server has"
+        );
+        let rates = [("a", 1_000_000), ("aes128-gcm@openssh.com", 2_000_000)];
+        let measured = CipherOrder::Measured {
+            by: "a test".to_owned(),
+            both_ends: false,
+            rates: rates.map(|(n, r)| (n.to_owned(), r)).into(),
+        };
+        assert_eq!(
+            line(cipher(measured), Origin::Memory(Duration::from_secs(7300))),
+            "cipher: aes128-gcm@openssh.com (known for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
+             a 1.0 MB/s on this processor, measured by a test"
+        );
+        let lanes = Choice::Lanes {
+            connections: 4,
+            channels: 1,
+            limiter: Some(Limiter::Path),
+            tried: Some(Tried {
+                had: 2,
+                connections: 4,
+                channels: 0,
+                gain: 1.5,
+            }),
+            learned: None,
+        };
+        assert_eq!(
+            line(lanes, Origin::Measured),
+            "connections: 4 connections (seen in this run): 4 connections brought +50 % over 2; \
+             limited by the path"
+        );
+        assert_eq!(
+            line(Choice::Dscp(8), Origin::Flag("--dscp")),
+            "DSCP: 8 (as --dscp says): packets of this end have this mark"
+        );
+    }
+
+    #[test]
+    fn the_host_is_named_where_there_are_several() {
+        let mut decision = Decision::new(Choice::Dscp(0), Origin::Default);
+        decision.host = Some(Name(b"h\x07".to_vec()));
+        let line = Explained::new(&decision).line(true);
+        assert!(
+            line.starts_with("h\\x07: DSCP: none (by itself): "),
+            "{line}"
+        );
+    }
+}

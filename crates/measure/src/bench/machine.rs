@@ -1,0 +1,189 @@
+//! Whether a machine was quiet enough to be measured: what Linux counts in /proc, and what follows.
+
+use serde::{Deserialize, Serialize};
+
+/// Processor time that others may have before it is said.
+const QUIET: f64 = 0.15;
+/// Time taken by the hypervisor, as a share.
+const STEAL: f64 = 0.01;
+/// The clock may fall by this share.
+const CLOCK: f64 = 0.05;
+
+/// Counters at one moment; times in seconds since boot, over all processors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Spent on work.
+    pub busy: f64,
+    /// Spent on none.
+    pub idle: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
+    /// Runnable threads, averaged over a minute.
+    pub load: f64,
+    /// The processors' clock in MHz, on average; None where it is not told.
+    pub mhz: Option<f64>,
+    /// Seconds in which the container was kept from running by its quota.
+    pub throttled: f64,
+}
+
+impl Look {
+    /// From /proc/stat, /proc/loadavg, /proc/cpuinfo and the cgroup's cpu.stat, each empty where
+    /// there is none.
+    pub fn parse(stat: &str, loadavg: &str, cpuinfo: &str, cgroup: &str) -> Self {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+        // USER_HZ is 100 on every Linux that there is.
+        let ticks: Vec<f64> = line
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|word| word.parse::<f64>().ok())
+            .map(|ticks| ticks / 100.0)
+            .collect();
+        // user nice system idle iowait irq softirq steal
+        let of = |at: usize| ticks.get(at).copied().unwrap_or_default();
+        let clocks: Vec<f64> = cpuinfo
+            .lines()
+            .filter(|line| line.starts_with("cpu MHz"))
+            .filter_map(|line| line.split(':').nth(1)?.trim().parse().ok())
+            .collect();
+        let sum: f64 = clocks.iter().sum();
+        let throttled = cgroup
+            .lines()
+            .find_map(|line| line.strip_prefix("throttled_usec "))
+            .and_then(|micros| micros.trim().parse::<f64>().ok());
+        Self {
+            busy: of(0) + of(1) + of(2) + of(5) + of(6),
+            idle: of(3) + of(4),
+            steal: of(7),
+            load: loadavg
+                .split_whitespace()
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or_default(),
+            mhz: (!clocks.is_empty()).then(|| sum / clocks.len() as f64),
+            throttled: throttled.unwrap_or_default() / 1e6,
+        }
+    }
+
+    /// How many processors were at work since `before`, on average.
+    pub fn cores_busy(&self, before: &Self, seconds: f64) -> f64 {
+        ((self.busy - before.busy + self.steal - before.steal) / seconds).max(0.0)
+    }
+}
+
+/// What to warn of after some seconds in which nothing of ours ran.
+pub fn before(first: &Look, then: &Look, seconds: f64, cores: usize) -> Vec<String> {
+    let busy = then.cores_busy(first, seconds);
+    let mut warnings = Vec::new();
+    if busy > QUIET {
+        warnings.push(format!(
+            "the machine is busy: before the first run others kept {busy:.1} of its {cores} \
+             processors at work (load {:.1})",
+            then.load
+        ));
+    }
+    warnings
+}
+
+/// What to warn of after the runs, which took `seconds`.
+pub fn after(first: &Look, then: &Look, seconds: f64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let all = then.busy - first.busy + then.idle - first.idle + then.steal - first.steal;
+    let stolen = (then.steal - first.steal) / all;
+    if stolen > STEAL {
+        warnings.push(format!(
+            "the hypervisor took {:.0} % of the processors' time: this is a virtual machine with \
+             busy neighbours",
+            stolen * 100.0
+        ));
+    }
+    if let (Some(before), Some(now)) = (first.mhz, then.mhz)
+        && now < before * (1.0 - CLOCK)
+    {
+        warnings.push(format!(
+            "the processors' clock fell from {before:.0} to {now:.0} MHz: they were throttled"
+        ));
+    }
+    let held = then.throttled - first.throttled;
+    if held > seconds * STEAL {
+        warnings.push(format!(
+            "the container's quota of processor time held it back for {held:.1} s"
+        ));
+    }
+    warnings
+}
+
+/// What to warn of where others worked beside us: `ours` is our own processor time of these seconds.
+pub fn beside(first: &Look, then: &Look, seconds: f64, ours: f64) -> Option<String> {
+    let others = then.cores_busy(first, seconds) - ours / seconds;
+    (others > QUIET).then(|| {
+        format!("the machine is busy: others kept {others:.1} processors at work during the runs")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  1000 0 500 8000 100 0 50 20 0 0\ncpu0 1 2 3\n";
+
+    #[test]
+    fn the_counters_are_read() {
+        let look = Look::parse(
+            STAT,
+            "0.52 0.4 0.3 1/200 77\n",
+            "processor : 0\ncpu MHz\t\t: 2000.5\ncpu MHz : 3000.5\n",
+            "usage_usec 5\nthrottled_usec 2500000\n",
+        );
+        assert_eq!(look.busy, 15.5);
+        assert_eq!((look.idle, look.steal, look.load), (81.0, 0.2, 0.52));
+        assert_eq!((look.mhz, look.throttled), (Some(2500.5), 2.5));
+        let nothing = Look::parse("", "", "", "");
+        assert_eq!(nothing, Look::default());
+        assert_eq!(Look::parse("cpu x\n", "y", "cpu MHz\n", "z"), nothing);
+    }
+
+    #[test]
+    fn a_busy_machine_is_noticed_and_a_quiet_one_is_not() {
+        let first = Look::default();
+        let busy = Look {
+            busy: 0.5,
+            idle: 0.5,
+            ..first
+        };
+        assert!(before(&first, &busy, 0.5, 2)[0].contains("others kept 1.0 of its 2"));
+        let quiet = Look {
+            busy: 0.05,
+            idle: 0.95,
+            ..first
+        };
+        assert!(before(&first, &quiet, 0.5, 2).is_empty());
+        let ours = Look {
+            busy: 10.0,
+            idle: 10.0,
+            ..first
+        };
+        assert_eq!(beside(&first, &ours, 10.0, 9.5), None);
+        assert!(beside(&first, &ours, 10.0, 4.0).is_some());
+    }
+
+    #[test]
+    fn what_slows_all_runs_is_said() {
+        let first = Look {
+            mhz: Some(3000.0),
+            ..Look::default()
+        };
+        let then = Look {
+            busy: 50.0,
+            idle: 40.0,
+            steal: 10.0,
+            mhz: Some(2000.0),
+            throttled: 3.0,
+            ..first
+        };
+        let said = after(&first, &then, 50.0).join("\n");
+        for word in ["hypervisor took 10 %", "3000 to 2000 MHz", "3.0 s"] {
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(after(&first, &first, 50.0).is_empty());
+    }
+}

@@ -1,0 +1,289 @@
+//! The settings that there are between two ends, the most useful first.
+
+use super::{Compression, Data, Named, Place, Setting};
+use crate::result::Way;
+
+/// What the two ends have, best first as a copy would choose.
+#[derive(Debug, Clone, Default)]
+pub struct Offer {
+    /// Ciphers that both know, and whether each has a MAC of its own.
+    pub ciphers: Vec<(String, bool)>,
+    /// MACs that both know.
+    pub macs: Vec<String>,
+    /// The other end takes zlib@openssh.com.
+    pub zlib: bool,
+    /// A longhaul can be started there, so that there is zstd.
+    pub zstd: bool,
+}
+
+/// What is to be measured of it.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Which data, the first of them where only one kind is needed.
+    pub data: Vec<Data>,
+    /// Connections, and channels on each; the first is used where lanes are not in question.
+    pub lanes: Vec<(u32, u32)>,
+    /// Files on disk too.
+    pub disk: bool,
+}
+
+/// The settings, and how many of the first have to run whatever the time: each cipher once.
+pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
+    let mut all = Rows::default();
+    let Some(plain) = base(offer, wanted) else {
+        return (Vec::new(), 0);
+    };
+    let ciphers: Vec<Setting> = offer
+        .ciphers
+        .iter()
+        .filter_map(|(cipher, alone)| {
+            let mac = match alone {
+                true => None,
+                false => Some(offer.macs.first()?.clone()),
+            };
+            Some(Setting {
+                cipher: cipher.clone(),
+                mac,
+                ..plain.clone()
+            })
+        })
+        .collect();
+    ciphers.iter().for_each(|row| all.add(row.clone()));
+    let must = all.0.len();
+    let mut compressions = Vec::new();
+    if offer.zlib {
+        compressions.push(Compression::Zlib);
+    }
+    if offer.zstd {
+        compressions.push(Compression::Zstd);
+    }
+    // Whether compression pays, of each kind of data.
+    let compressed = |row: &Setting, data, compression| Setting {
+        data,
+        compression,
+        both_ours: compression == Compression::Zstd,
+        ..row.clone()
+    };
+    for data in &wanted.data {
+        all.add(compressed(&plain, *data, Compression::None));
+        for compression in &compressions {
+            all.add(compressed(&plain, *data, *compression));
+        }
+    }
+    let down = |row: &Setting| Setting {
+        way: Way::Down,
+        ..row.clone()
+    };
+    all.add(down(&plain));
+    for (connections, channels) in &wanted.lanes {
+        let lanes = Setting {
+            connections: *connections,
+            channels: *channels,
+            ..plain.clone()
+        };
+        all.add(lanes.clone());
+        all.add(down(&lanes));
+    }
+    if offer.zstd {
+        all.add(Setting {
+            both_ours: true,
+            ..plain.clone()
+        });
+    }
+    if wanted.disk {
+        let disk = Setting {
+            place: Place::Disk,
+            ..plain.clone()
+        };
+        all.add(disk.clone());
+        all.add(down(&disk));
+        for compression in &compressions {
+            for data in wanted.data.iter().filter(|data| **data != Data::Random) {
+                all.add(compressed(&disk, *data, *compression));
+            }
+        }
+    }
+    ciphers.iter().for_each(|row| all.add(down(row)));
+    // MACs, with the first cipher that needs one.
+    let needs_mac = ciphers.iter().find(|row| row.mac.is_some());
+    for mac in needs_mac.iter().flat_map(|_| &offer.macs) {
+        all.add(Setting {
+            mac: Some(mac.clone()),
+            cipher: needs_mac.map_or_else(String::new, |row| row.cipher.clone()),
+            ..plain.clone()
+        });
+    }
+    // The report's table: each cipher with and without compression, of each kind of data.
+    for way in [Way::Up, Way::Down] {
+        for row in &ciphers {
+            for data in &wanted.data {
+                for compression in &compressions {
+                    all.add(Setting {
+                        way,
+                        ..compressed(row, *data, *compression)
+                    });
+                }
+            }
+        }
+    }
+    (all.0, must)
+}
+
+fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
+    let (cipher, alone) = offer.ciphers.first()?;
+    let (connections, channels) = wanted.lanes.first().copied().unwrap_or((1, 1));
+    Some(Setting {
+        cipher: cipher.clone(),
+        mac: match alone {
+            true => None,
+            false => Some(offer.macs.first()?.clone()),
+        },
+        compression: Compression::None,
+        data: wanted.data.first().copied().unwrap_or(Data::Random),
+        way: Way::Up,
+        place: Place::Memory,
+        connections,
+        channels,
+        both_ours: false,
+    })
+}
+
+/// Settings without a second of any.
+#[derive(Default)]
+struct Rows(Vec<Setting>);
+
+impl Rows {
+    fn add(&mut self, setting: Setting) {
+        if !self.0.contains(&setting) {
+            self.0.push(setting);
+        }
+    }
+}
+
+/// Words of names that nobody should use any more: short keys or blocks, CBC as SSH has it, broken
+/// hashes, and nothing at all.
+const WEAK: &[&str] = &[
+    "3des", "arcfour", "blowfish", "cast128", "des", "idea", "rc4", "-cbc", "rijndael", "md5",
+    "sha1", "umac-64", "ripemd", "-96", "none",
+];
+
+/// Whether an algorithm of that name is broken or old.
+pub fn is_weak(name: &str) -> bool {
+    WEAK.iter().any(|word| name.contains(word))
+}
+
+/// The names of a list of the other end's that are not measured.
+pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<Named> {
+    let theirs = theirs.split(',').filter(|name| !name.is_empty());
+    theirs
+        .filter(|name| !measured.contains(name))
+        .map(|name| Named {
+            what: what.to_owned(),
+            name: name.to_owned(),
+            weak: is_weak(name),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Offer {
+        Offer {
+            ciphers: vec![
+                ("aes128-gcm@openssh.com".into(), true),
+                ("aes128-ctr".into(), false),
+                ("aes256-ctr".into(), false),
+            ],
+            macs: vec![
+                "hmac-sha2-256-etm@openssh.com".into(),
+                "hmac-sha2-512".into(),
+            ],
+            zlib: true,
+            zstd: false,
+        }
+    }
+
+    fn wanted() -> Wanted {
+        Wanted {
+            data: vec![Data::Random, Data::Text, Data::Gzipped],
+            lanes: vec![(1, 1), (2, 1)],
+            disk: true,
+        }
+    }
+
+    #[test]
+    fn every_cipher_comes_first_and_nothing_twice() {
+        let (all, must) = settings(&offer(), &wanted());
+        assert_eq!(must, 3);
+        let first: Vec<&str> = all.iter().take(must).map(|s| s.cipher.as_str()).collect();
+        assert_eq!(
+            first,
+            ["aes128-gcm@openssh.com", "aes128-ctr", "aes256-ctr"]
+        );
+        for (at, setting) in all.iter().enumerate() {
+            assert!(!all[..at].contains(setting), "{setting:?}");
+            assert_eq!(setting.mac.is_none(), setting.cipher.contains("gcm"));
+        }
+        let any = |is: &dyn Fn(&Setting) -> bool| all.iter().any(is);
+        assert!(any(&|s| s.way == Way::Down && s.cipher == "aes256-ctr"));
+        assert!(any(&|s| s.mac.as_deref() == Some("hmac-sha2-512")));
+        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == Place::Disk));
+        assert!(!any(&|s| s.compression == Compression::Zstd || s.both_ours));
+    }
+
+    #[test]
+    fn with_longhaul_at_both_ends_there_is_zstd() {
+        let ours = Offer {
+            zstd: true,
+            ..offer()
+        };
+        let (all, _) = settings(&ours, &wanted());
+        let zstd = |s: &&Setting| s.compression == Compression::Zstd;
+        assert!(all.iter().filter(zstd).all(|s| s.both_ours));
+        assert!(all.iter().filter(zstd).count() >= 3);
+    }
+
+    #[test]
+    fn ends_with_nothing_in_common_give_no_settings() {
+        assert_eq!(settings(&Offer::default(), &wanted()).0, []);
+        let no_mac = Offer {
+            ciphers: vec![("aes128-ctr".into(), false)],
+            ..Offer::default()
+        };
+        assert_eq!(settings(&no_mac, &wanted()).0, []);
+    }
+
+    #[test]
+    fn what_is_not_measured_is_named_and_the_weak_is_marked() {
+        let theirs = "aes128-ctr,aes128-cbc,3des-cbc,camellia256-ctr,,";
+        let named = named("cipher", theirs, &["aes128-ctr"]);
+        let names: Vec<(&str, bool)> = named.iter().map(|n| (n.name.as_str(), n.weak)).collect();
+        assert_eq!(
+            names,
+            [
+                ("aes128-cbc", true),
+                ("3des-cbc", true),
+                ("camellia256-ctr", false)
+            ]
+        );
+        for strong in [
+            "aes256-gcm@openssh.com",
+            "chacha20-poly1305@openssh.com",
+            "hmac-sha2-256",
+            "umac-128-etm@openssh.com",
+        ] {
+            assert!(!is_weak(strong), "{strong}");
+        }
+        for weak in [
+            "hmac-md5",
+            "hmac-sha1-96",
+            "arcfour128",
+            "none",
+            "umac-64@openssh.com",
+        ] {
+            assert!(is_weak(weak), "{weak}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which row runs next: each once in the order of its use, then in turns until all are known well
+//! enough or the time is up.
+
+use super::NARROW;
+use super::interval::{Interval, USUAL};
+
+/// Of the time, so much goes to rows that have not run yet while others are not known well.
+const BREADTH: f64 = 0.5;
+/// More runs of one row tell nothing.
+const MOST_RUNS: usize = 60;
+
+/// See the module. It has no clock: how much time is used is told.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    rows: Vec<State>,
+    /// The first so many run once, whatever the time.
+    must: usize,
+    limit: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// The warm-up is in front.
+    values: Vec<f64>,
+    seconds: f64,
+    failed: bool,
+}
+
+impl State {
+    fn is_known(&self) -> bool {
+        let counted = self.values.get(1..).unwrap_or_default();
+        let interval = Interval::of(counted.iter().copied(), USUAL);
+        self.values.len() > MOST_RUNS || interval.is_some_and(|i| i.is_narrow(NARROW))
+    }
+
+    fn cost(&self) -> f64 {
+        self.seconds / self.values.len().max(1) as f64
+    }
+}
+
+impl Planner {
+    /// Of so many rows, the most useful first, in `limit` seconds.
+    pub fn new(rows: usize, must: usize, limit: f64) -> Self {
+        Self {
+            rows: vec![State::default(); rows],
+            must: must.min(rows),
+            limit,
+        }
+    }
+
+    /// The row to run next when `used` seconds are gone; None when it is over.
+    pub fn next(&self, used: f64) -> Option<usize> {
+        let fresh = |row: &State| row.values.is_empty() && !row.failed;
+        let first = self.rows.iter().position(fresh);
+        if let Some(first) = first.filter(|first| *first < self.must) {
+            return Some(first);
+        }
+        let usual = self.usual_cost();
+        let mut first = first.filter(|_| used + usual < self.limit);
+        if let Some(first) = first.take_if(|_| used + usual < self.limit * BREADTH) {
+            return Some(first);
+        }
+        let open = |row: &State| !row.values.is_empty() && !row.failed && !row.is_known();
+        let fits = |row: &State| used + row.cost() < self.limit;
+        self.rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| open(row) && fits(row))
+            .min_by_key(|(_, row)| row.values.len())
+            .map(|(at, _)| at)
+            .or(first)
+    }
+
+    /// A run of `row` has ended.
+    pub fn ran(&mut self, row: usize, value: f64, seconds: f64) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.values.push(value);
+            row.seconds += seconds;
+        }
+    }
+
+    /// `row` cannot be measured.
+    pub fn failed(&mut self, row: usize) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.failed = true;
+        }
+    }
+
+    /// Seconds that it takes from now on, at most and if nothing changes.
+    pub fn remaining(&self, used: f64) -> f64 {
+        let fresh = |row: &&State| row.values.is_empty() && !row.failed;
+        let must = self.rows.iter().take(self.must).filter(fresh).count();
+        let needed = must as f64 * self.usual_cost();
+        (self.limit - used).max(needed).max(0.0)
+    }
+
+    /// What a run takes, on average.
+    fn usual_cost(&self) -> f64 {
+        let runs: usize = self.rows.iter().map(|row| row.values.len()).sum();
+        let seconds: f64 = self.rows.iter().map(|row| row.seconds).sum();
+        seconds / runs.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs all that it asks for; the order of rows, and the seconds used.
+    fn run(
+        mut planner: Planner,
+        cost: f64,
+        value: impl Fn(usize, usize) -> f64,
+    ) -> (Vec<usize>, f64) {
+        let (mut order, mut used) = (Vec::new(), 0.0);
+        while let Some(row) = planner.next(used) {
+            let number = order.iter().filter(|r| **r == row).count();
+            used += cost;
+            planner.ran(row, value(row, number), cost);
+            order.push(row);
+            assert!(order.len() < 10_000, "it does not end");
+        }
+        (order, used)
+    }
+
+    #[test]
+    fn each_runs_once_and_then_they_take_turns() {
+        let noisy = |row: usize, number: usize| 10.0 + row as f64 + (number % 3) as f64;
+        let (order, used) = run(Planner::new(3, 0, 10.0), 0.5, noisy);
+        assert_eq!(&order[..9], [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+        assert!(used <= 10.0 && used > 9.0);
+    }
+
+    #[test]
+    fn what_is_known_well_is_left_alone() {
+        let (order, used) = run(Planner::new(2, 0, 100.0), 0.5, |row, number| match row {
+            0 => 10.0,
+            _ => 10.0 + (number % 2) as f64,
+        });
+        let of = |row| order.iter().filter(|r| **r == row).count();
+        // A warm-up and the six that an interval takes.
+        assert_eq!(of(0), 7);
+        assert_eq!(of(1), MOST_RUNS + 1);
+        assert!(used < 100.0);
+    }
+
+    #[test]
+    fn what_has_to_run_runs_whatever_the_time() {
+        let (order, _) = run(Planner::new(9, 4, 0.1), 1.0, |_, _| 1.0);
+        assert_eq!(order, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn half_of_the_time_goes_to_depth() {
+        let (order, used) = run(Planner::new(100, 2, 20.0), 1.0, |_, number| number as f64);
+        let reached = order.iter().max().unwrap() + 1;
+        assert!((8..=11).contains(&reached), "{reached}");
+        assert!(used <= 20.0);
+    }
+
+    #[test]
+    fn what_is_left_of_the_time_goes_to_breadth() {
+        let (order, _) = run(Planner::new(40, 0, 200.0), 1.0, |_, _| 1.0);
+        assert_eq!(order.iter().max(), Some(&39));
+    }
+
+    #[test]
+    fn what_fails_is_not_tried_again() {
+        let mut planner = Planner::new(2, 2, 10.0);
+        planner.failed(0);
+        assert_eq!(planner.next(0.0), Some(1));
+        planner.failed(1);
+        assert_eq!(planner.next(0.0), None);
+        assert_eq!(planner.remaining(4.0), 6.0);
+        assert_eq!(planner.remaining(14.0), 0.0);
+    }
+}

@@ -1,0 +1,178 @@
+//! A result as text.
+
+use std::fmt::Write as _;
+
+use super::{Bench, Primitive, Row, Setting};
+use crate::shown;
+use crate::table::Table;
+
+/// A setting in a line.
+pub fn name(setting: &Setting) -> String {
+    format!(
+        "{}, {}{}, {}, {}, {}, {}",
+        setting.protection(),
+        setting.compression,
+        if setting.both_ours {
+            " (longhaul there)"
+        } else {
+            ""
+        },
+        setting.data,
+        setting.way,
+        setting.place,
+        setting.lanes()
+    )
+}
+
+/// All of a result.
+pub fn text(bench: &Bench) -> String {
+    let mut text = head(bench);
+    if !bench.primitives.is_empty() {
+        let _ = writeln!(text, "\n{}", primitives(&bench.primitives));
+    }
+    if !bench.rows.is_empty() {
+        let _ = writeln!(text, "\n{}", rows(bench));
+    }
+    if bench.not_reached > 0 {
+        let _ = writeln!(
+            text,
+            "{} more settings were not measured: a longer --time reaches them.",
+            bench.not_reached
+        );
+    }
+    for row in &bench.rows {
+        if let Some(trouble) = &row.trouble {
+            let _ = writeln!(text, "Not measured: {}: {trouble}", name(&row.setting));
+        }
+    }
+    named(&mut text, bench);
+    for advice in &bench.advice {
+        let _ = writeln!(text, "\nFor {} data: {}.", advice.data, advice.reason);
+        let _ = writeln!(text, "  {}", advice.longhaul);
+        for line in &advice.ssh_config {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    if !bench.warnings.is_empty() {
+        text.push('\n');
+    }
+    for warning in &bench.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    if let Some(why) = &bench.partial {
+        let _ = writeln!(text, "\nPARTIAL: {why}. What is above was measured before.");
+    }
+    text
+}
+
+/// What was measured, where and how, in lines.
+pub fn head(bench: &Bench) -> String {
+    let machine = &bench.machine;
+    let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
+    let mut text = format!(
+        "longhaul bench {}, {}, {:.0} s\nThis end: {cpu}, {} processors, {}\n",
+        bench.software, bench.date, bench.seconds, machine.cores, machine.kernel
+    );
+    if let Some(host) = &bench.host {
+        let ours = match &host.longhaul {
+            Some(version) => format!(", longhaul {version} there"),
+            None => String::new(),
+        };
+        let _ = writeln!(text, "Other end: {} ({}{ours})", host.name, host.banner);
+        let _ = writeln!(
+            text,
+            "memory: {} here, {} there. CPU there: {}.",
+            host.near_memory, host.far_memory, host.far_cpu
+        );
+        if let Some((here, there)) = &host.disk {
+            let _ = writeln!(text, "disk: {here} here, {there} there.");
+        }
+    }
+    text
+}
+
+/// The table of the rows that were measured.
+pub fn rows(bench: &Bench) -> String {
+    let mut table = Table::new(&[
+        "cipher and MAC",
+        "compression",
+        "data",
+        "way",
+        "where",
+        "lanes",
+        "MB/s",
+        "+-%",
+        "CPU s/GB here",
+        "CPU s/GB there",
+        "runs",
+    ]);
+    for row in &bench.rows {
+        let Some(cells) = cells(row) else { continue };
+        table.row(cells);
+    }
+    table.markdown()
+}
+
+fn cells(row: &Row) -> Option<Vec<String>> {
+    let s = &row.setting;
+    let rate = row.rate()?;
+    let ours = if s.both_ours { " (ours)" } else { "" };
+    Some(vec![
+        s.protection(),
+        format!("{}{ours}", s.compression),
+        s.data.to_string(),
+        s.way.to_string(),
+        s.place.to_string(),
+        s.lanes(),
+        shown::number(rate.median / 1e6),
+        match row.is_cold() {
+            true => "one run".to_owned(),
+            false => format!("{:.1}", rate.half_width() * 100.0),
+        },
+        row.near_cpu().map_or_else(|| "-".to_owned(), shown::number),
+        row.far_cpu()
+            .map_or_else(|| "not known".to_owned(), shown::number),
+        row.counted().len().to_string(),
+    ])
+}
+
+/// The table of the primitives.
+pub fn primitives(all: &[Primitive]) -> String {
+    let mut table = Table::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
+    for primitive in all {
+        let Some(rate) = primitive.rate() else {
+            continue;
+        };
+        table.row(vec![
+            primitive.kind.clone(),
+            primitive.name.clone(),
+            primitive.what.clone(),
+            primitive.threads.to_string(),
+            shown::number(rate.median / 1e6),
+            format!("{:.1}", rate.half_width() * 100.0),
+            rate.count.to_string(),
+        ]);
+    }
+    table.markdown()
+}
+
+fn named(text: &mut String, bench: &Bench) {
+    for what in ["cipher", "MAC"] {
+        let names: Vec<String> = bench
+            .named
+            .iter()
+            .filter(|named| named.what == what)
+            .map(|named| match named.weak {
+                true => format!("{} (WEAK)", named.name),
+                false => named.name.clone(),
+            })
+            .collect();
+        if !names.is_empty() {
+            let _ = writeln!(
+                text,
+                "{what}s that the other end offers and longhaul does not have: {}.",
+                names.join(", ")
+            );
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Another name for a file at the far end.
+
+use sftp::{Reply, Request, StatusCode, temp_name};
+
+use super::core::{Core, What};
+use super::task::Step;
+use super::words::{self, refused, remote};
+use crate::{Fault, JobId, LaneEvent};
+
+/// Makes a link; where something has the name, beside it, and renames it.
+#[derive(Debug)]
+pub(super) struct HardLink {
+    id: JobId,
+    path: Vec<u8>,
+    of: Vec<u8>,
+    temp: Option<Vec<u8>>,
+    fault: Option<Fault>,
+}
+
+/// The link itself.
+const ITSELF: u8 = 0;
+/// The link under a temporary name.
+const BESIDE: u8 = 1;
+const RENAME: u8 = 2;
+/// rename(2) does nothing where both names are of one file: the temporary one stays then.
+const CLEAN: u8 = 3;
+
+const MAKING: &str = "cannot make the hard link";
+
+impl HardLink {
+    pub(super) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>) -> Self {
+        Self {
+            id,
+            path,
+            of,
+            temp: None,
+            fault: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+        if !core.server.hardlink {
+            self.fault = Some(remote("the server makes no hard links"));
+            return self.end(core);
+        }
+        let (from, to) = (&self.of, &self.path);
+        core.send(self.id, What::Step(ITSELF), &Request::Hardlink { from, to });
+        Step::Goes
+    }
+
+    pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: &Reply) -> Step {
+        match (what, words::status(reply)) {
+            (What::Step(ITSELF), Err(status))
+                if status.code == StatusCode::FAILURE && core.server.posix_rename =>
+            {
+                let temp = temp_name(&self.path, &mut *core.config.random);
+                let (from, to) = (&self.of, &temp);
+                core.send(self.id, What::Step(BESIDE), &Request::Hardlink { from, to });
+                self.temp = Some(temp);
+                return Step::Goes;
+            }
+            (What::Step(ITSELF | BESIDE), Err(status)) => {
+                self.temp = None;
+                self.fault = Some(refused(MAKING, status));
+            }
+            (What::Step(BESIDE), Ok(())) => {
+                let from = self.temp.as_deref().unwrap_or_default();
+                let to = &self.path;
+                core.send(
+                    self.id,
+                    What::Step(RENAME),
+                    &Request::PosixRename { from, to },
+                );
+                return Step::Goes;
+            }
+            (What::Step(RENAME), done) => {
+                self.fault = done.err().map(|status| refused(MAKING, status));
+                let path = self.temp.as_deref().unwrap_or_default();
+                core.send(self.id, What::Step(CLEAN), &Request::Remove { path });
+                return Step::Goes;
+            }
+            (What::Step(CLEAN), done) => {
+                let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
+                if let Some(temp) = self.temp.take().filter(|_| left) {
+                    let name = sftp::printable(&temp, 4096);
+                    let text = format!("the temporary {name} could not be removed");
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+            }
+            _ => {}
+        }
+        self.end(core)
+    }
+
+    fn end(&mut self, core: &mut Core) -> Step {
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        Step::Over
+    }
+
+    /// The temporary that may exist now.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        self.temp.as_deref().map(|temp| (self.id, temp))
+    }
+}

@@ -1,0 +1,165 @@
+//! What a shell at the far end says of it: processor time of its SSH server, and memory to write to.
+
+use crate::session::Session;
+
+/// Opens the lines that count, whatever startup files print before them.
+const LINE: &str = "longhaul-bench ";
+
+/// Where files of the far end may lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// A folder in memory, with the bytes that are free there.
+    pub memory: Option<(Vec<u8>, u64)>,
+}
+
+/// Processor time of the SSH server with all of its connections, those that have ended too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// In seconds.
+    pub seconds: f64,
+    /// Processes that belong to it now.
+    pub processes: u32,
+}
+
+/// Asks the far end, over a session that has nothing else to do.
+pub struct FarEnd {
+    session: Session,
+    asked: u64,
+}
+
+impl FarEnd {
+    /// Over this session.
+    pub fn new(session: Session) -> Self {
+        Self { session, asked: 0 }
+    }
+
+    fn ask(&mut self, script: &str) -> Result<String, String> {
+        self.asked += 1;
+        self.session.ask(self.asked, script)
+    }
+
+    /// Where there is memory to write to.
+    ///
+    /// # Errors
+    /// No commands can be run there, one sentence why.
+    pub fn room(&mut self) -> Result<Room, String> {
+        let said = self.ask(ROOM)?;
+        read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
+    }
+
+    /// Processor time until now. Ended connections are in it once their processes are gone: the
+    /// caller looks at their number.
+    ///
+    /// # Errors
+    /// It is not told there, one clause why.
+    pub fn used(&mut self) -> Result<Used, String> {
+        let said = self.ask(USED)?;
+        read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
+    }
+
+    /// Removes a file there.
+    pub fn remove(&mut self, path: &[u8]) {
+        self.asked += 1;
+        self.session.remove(self.asked, path);
+    }
+}
+
+const NO_SHELL: &str = "it runs no commands that could tell";
+
+/// df's last line: device, blocks of 1024, used, free, share, folder.
+const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \
+    m=`df -Pk /dev/shm 2>/dev/null | while read -r d b u f r; do echo $f; done | tail -n 1`; fi; \
+    echo; echo longhaul-bench room $m";
+
+/// The shell's parent is the server's process of this connection. From there up to the one that
+/// listens: its name is the same, or the same before a dash (sshd, sshd-session). That one with all
+/// below it, and what those have used that have ended: utime, stime, cutime, cstime of proc(5), which
+/// stand behind the name in brackets, that may hold anything.
+const USED: &str = "n=; t=$PPID; read -r n </proc/$t/comm || exit; \
+    while :; do p=; while read -r k v; do case $k in PPid:) p=$v;; esac; done </proc/$t/status; \
+    m=; case $p in 0|1|\"\") break;; esac; read -r m </proc/$p/comm || break; \
+    [ \"${m%%-*}\" = \"${n%%-*}\" ] || break; t=$p; done; \
+    a=; for f in /proc/[0-9]*/stat; do l=; read -r l <$f || continue; \
+    i=${l%% *}; l=${l##*) }; set -- $l; a=\"$a $i:$2:$((${12}+${13}+${14}+${15}))\"; done 2>/dev/null; \
+    d=\" $t \"; g=1; while [ $g = 1 ]; do g=0; for x in $a; do i=${x%%:*}; x=${x#*:}; p=${x%%:*}; \
+    case $d in *\" $i \"*) ;; *) case $d in *\" $p \"*) d=\"$d$i \"; g=1;; esac;; esac; done; done; \
+    s=0; c=0; for x in $a; do i=${x%%:*}; case $d in *\" $i \"*) s=$((s+${x##*:})); c=$((c+1));; esac; \
+    done; echo; echo longhaul-bench used $s $c `getconf CLK_TCK 2>/dev/null || echo 100`";
+
+fn words<'a>(said: &'a str, of: &str) -> Option<Vec<&'a str>> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix(LINE));
+    let mut words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words
+        .rfind(|words| words.first() == Some(&of))
+        .map(|words| words.into_iter().skip(1).collect())
+}
+
+fn read_room(said: &str) -> Option<Room> {
+    let words = words(said, "room")?;
+    let free = words.first().and_then(|free| free.parse::<u64>().ok());
+    Some(Room {
+        memory: free.map(|kib| (b"/dev/shm".to_vec(), kib.saturating_mul(1024))),
+    })
+}
+
+fn read_used(said: &str) -> Option<Used> {
+    let words = words(said, "used")?;
+    let [ticks, processes, each] = words.as_slice() else {
+        return None;
+    };
+    let ticks: f64 = ticks.parse::<u64>().ok()? as f64;
+    let each: f64 = each.parse::<u32>().ok().filter(|each| *each > 0)?.into();
+    Some(Used {
+        seconds: ticks / each,
+        processes: processes.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_are_the_same_for_every_shell() {
+        for script in [ROOM, USED] {
+            assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
+        }
+    }
+
+    #[test]
+    fn the_answers_are_found_behind_a_greeting() {
+        let room = read_room("Welcome\nlonghaul-bench room 2048\n").unwrap();
+        assert_eq!(room.memory, Some((b"/dev/shm".to_vec(), 2 << 20)));
+        assert_eq!(read_room("longhaul-bench room no\n").unwrap().memory, None);
+        let used = read_used("x\nlonghaul-bench used 250 4 100\n").unwrap();
+        assert_eq!((used.seconds, used.processes), (2.5, 4));
+        for bad in [
+            "",
+            "longhaul-bench used 1 2\n",
+            "longhaul-bench used 1 2 0\n",
+            "longhaul-bench used x 2 100\n",
+            "longhaul-bench used -1 2 100\n",
+        ] {
+            assert_eq!(read_used(bad), None, "{bad}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_shell_tells_the_time_of_the_program_that_started_it() {
+        // Work that shows in hundredths of a second.
+        let (mut sum, start) = (0_u64, std::time::Instant::now());
+        while start.elapsed().as_millis() < 50 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let said = |script: &str| {
+            let output = std::process::Command::new("sh")
+                .args(["-c", script])
+                .output();
+            String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+        };
+        let used = read_used(&said(USED)).unwrap();
+        assert!(used.seconds > 0.0 && used.processes >= 1, "{used:?}");
+        assert!(read_room(&said(ROOM)).is_some());
+    }
+}

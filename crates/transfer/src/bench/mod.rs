@@ -1,0 +1,6 @@
+//! What `longhaul bench` needs of the engine: its primitives with a clock beside them, data of known
+//! kinds, and what the far end says of its processor.
+
+pub mod data;
+pub mod far;
+pub mod primitives;

@@ -1,0 +1,337 @@
+//! The primitives of a connection on this processor: packets sealed and opened, data compressed,
+//! sums made. Each on one thread or on several at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use sftp::packed::Packer;
+use ssh::cipher::{
+    CIPHERS, CipherSpec, Framing, KeyMaterial, MACS, MacSpec, OpeningKey, Position, SealingKey,
+};
+use ssh::compress::Deflate;
+
+use super::data::{self, PACKET};
+
+/// Packets that are sealed in turn: together they fit the cache of a core, as what has just been
+/// read or received does.
+const PACKETS: usize = 8;
+/// Bytes of CHANNEL_DATA's and WRITE's headers in front of file data.
+const HEADERS: usize = 9;
+
+/// What was done, and the time it took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    bytes: u64,
+    time: Duration,
+}
+
+/// Some of the work, without what prepares it.
+type Step = Box<dyn FnMut() -> Done>;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Primitive {
+    /// Packets of 32 KiB are sealed.
+    Seal(&'static CipherSpec, Option<&'static MacSpec>),
+    /// They are opened.
+    Open(&'static CipherSpec, Option<&'static MacSpec>),
+    /// zlib, as SSH has it.
+    Zlib(Kind),
+    /// zstd, as between two of ours.
+    Zstd(Kind),
+    /// BLAKE3.
+    Blake3,
+    /// SHA-256.
+    Sha256,
+}
+
+/// What is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Words.
+    Text,
+    /// What was compressed before.
+    Gzipped,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Gzipped => "gzipped",
+        }
+    }
+}
+
+/// All of them, with each MAC for a cipher that needs one.
+pub fn all() -> Vec<Primitive> {
+    let mut all = Vec::new();
+    for cipher in CIPHERS {
+        let macs: Vec<Option<&MacSpec>> = match cipher.is_aead() {
+            true => vec![None],
+            false => MACS.iter().map(Some).collect(),
+        };
+        for mac in macs {
+            all.push(Primitive::Seal(cipher, mac));
+            all.push(Primitive::Open(cipher, mac));
+        }
+    }
+    for kind in [Kind::Text, Kind::Gzipped] {
+        all.push(Primitive::Zlib(kind));
+        all.push(Primitive::Zstd(kind));
+    }
+    all.extend([Primitive::Blake3, Primitive::Sha256]);
+    all
+}
+
+impl Primitive {
+    /// `cipher`, `compression` or `hash`.
+    pub fn group(&self) -> &'static str {
+        match self {
+            Self::Seal(..) | Self::Open(..) => "cipher",
+            Self::Zlib(_) | Self::Zstd(_) => "compression",
+            Self::Blake3 | Self::Sha256 => "hash",
+        }
+    }
+
+    /// SSH's name, with that of the MAC.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Seal(cipher, mac) | Self::Open(cipher, mac) => match mac {
+                Some(mac) => format!("{} {}", cipher.name, mac.name),
+                None => cipher.name.to_owned(),
+            },
+            Self::Zlib(_) => "zlib".to_owned(),
+            Self::Zstd(_) => "zstd".to_owned(),
+            Self::Blake3 => "blake3".to_owned(),
+            Self::Sha256 => "sha256".to_owned(),
+        }
+    }
+
+    /// What is done, or to what.
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Seal(..) => "seal",
+            Self::Open(..) => "open",
+            Self::Zlib(kind) | Self::Zstd(kind) => kind.name(),
+            Self::Blake3 | Self::Sha256 => "",
+        }
+    }
+
+    /// Bytes a second of `threads` threads together, over about `time`.
+    pub fn measure(&self, threads: usize, time: Duration) -> f64 {
+        let stop = AtomicBool::new(false);
+        let ready = Barrier::new(threads + 1);
+        thread::scope(|scope| {
+            let work = || {
+                let mut step = self.step();
+                // Pages and caches are warm before it counts.
+                step();
+                ready.wait();
+                let mut done = Done::default();
+                // A thread that was not let run in time does one step all the same.
+                loop {
+                    let step = step();
+                    done.bytes += step.bytes;
+                    done.time += step.time;
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                done.bytes as f64 / done.time.as_secs_f64()
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            ready.wait();
+            thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_default())
+                .sum()
+        })
+    }
+
+    /// A step of work.
+    fn step(&self) -> Step {
+        match *self {
+            Self::Seal(cipher, mac) => seal(cipher, mac),
+            Self::Open(cipher, mac) => open(cipher, mac),
+            Self::Zlib(kind) => {
+                let (mut deflate, mut out) = (Deflate::new(), Vec::new());
+                each(kind, PACKET, move |packet| {
+                    out.clear();
+                    // It fails for want of memory only, which shows as no rate at all.
+                    deflate.deflate(packet, &mut out).is_ok()
+                })
+            }
+            Self::Zstd(kind) => {
+                let (mut packer, mut out) = (Packer::new(), Vec::new());
+                each(kind, 4 * PACKET, move |block| match &mut packer {
+                    Some(packer) => {
+                        packer.pack(block, &mut out);
+                        true
+                    }
+                    None => false,
+                })
+            }
+            Self::Blake3 => summed(|block| {
+                std::hint::black_box(blake3::hash(block));
+            }),
+            Self::Sha256 => summed(|block| {
+                let mut context = Context::new(&SHA256);
+                context.update(block);
+                std::hint::black_box(context.finish());
+            }),
+        }
+    }
+}
+
+fn timed(work: impl FnOnce() -> u64) -> Done {
+    let start = Instant::now();
+    let bytes = work();
+    Done {
+        bytes,
+        time: start.elapsed(),
+    }
+}
+
+/// What is compressed, made once.
+fn sample(kind: Kind) -> &'static [u8] {
+    const LEN: usize = 1 << 20;
+    static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
+    static GZIPPED: OnceLock<Vec<u8>> = OnceLock::new();
+    let data = match kind {
+        Kind::Text => TEXT.get_or_init(data::text),
+        Kind::Gzipped => GZIPPED.get_or_init(data::gzipped),
+    };
+    data.get(..LEN).unwrap_or(data)
+}
+
+fn each(kind: Kind, block: usize, mut work: impl FnMut(&[u8]) -> bool + 'static) -> Step {
+    let data = sample(kind);
+    let mut at = 0;
+    Box::new(move || {
+        let block = data.get(at..at + block).unwrap_or_default();
+        at = (at + block.len()) % data.len();
+        timed(|| match work(block) {
+            true => block.len() as u64,
+            false => 0,
+        })
+    })
+}
+
+fn summed(work: impl Fn(&[u8]) + 'static) -> Step {
+    let block = vec![0x5a; 4 * PACKET];
+    Box::new(move || {
+        timed(|| {
+            work(&block);
+            block.len() as u64
+        })
+    })
+}
+
+fn keys(cipher: &CipherSpec, mac: Option<&MacSpec>) -> KeyMaterial {
+    KeyMaterial {
+        iv: vec![1; cipher.iv_len],
+        key: vec![2; cipher.key_len],
+        mac_key: vec![3; mac.map_or(0, |mac| mac.key_len)],
+    }
+}
+
+/// Packets of one direction, sealed and opened in turn.
+struct Packets {
+    framing: Framing,
+    sealing: SealingKey,
+    opening: OpeningKey,
+    packets: Vec<Vec<u8>>,
+    at: Position,
+}
+
+impl Packets {
+    fn new(cipher: &CipherSpec, mac: Option<&MacSpec>) -> Option<Self> {
+        let keys = keys(cipher, mac);
+        let sealing = SealingKey::new(cipher, mac, &keys).ok()?;
+        let framing = sealing.framing();
+        let packet = vec![0x5a; framing.packet_len(HEADERS + PACKET)];
+        Some(Self {
+            framing,
+            opening: OpeningKey::new(cipher, mac, &keys).ok()?,
+            sealing,
+            packets: vec![packet; PACKETS],
+            at: Position::default(),
+        })
+    }
+
+    /// Seals all of them; bytes of file data in those where that was done.
+    fn seal(&mut self) -> u64 {
+        let mut at = self.at;
+        let head = self.framing.head(HEADERS + PACKET).ok();
+        let mut bytes = 0;
+        for packet in &mut self.packets {
+            // The length may have been enciphered.
+            if let (Some(place), Some(head)) = (packet.get_mut(..5), head) {
+                place.copy_from_slice(&head);
+            }
+            if self.sealing.seal(at, packet).is_ok() {
+                bytes += PACKET as u64;
+            }
+            self.framing.advance(&mut at, packet.len());
+        }
+        bytes
+    }
+
+    /// Opens what was sealed last, and goes on behind it.
+    fn open(&mut self) -> u64 {
+        let mut bytes = 0;
+        for packet in &mut self.packets {
+            if self.opening.open(self.at, packet).is_ok() {
+                bytes += PACKET as u64;
+            }
+            self.framing.advance(&mut self.at, packet.len());
+        }
+        bytes
+    }
+}
+
+fn seal(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> Step {
+    match Packets::new(cipher, mac) {
+        Some(mut packets) => Box::new(move || timed(|| packets.seal())),
+        None => Box::new(Done::default),
+    }
+}
+
+fn open(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> Step {
+    match Packets::new(cipher, mac) {
+        Some(mut packets) => Box::new(move || {
+            packets.seal();
+            timed(|| packets.open())
+        }),
+        None => Box::new(Done::default),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_primitive_works_on_one_thread_and_on_two() {
+        let all = all();
+        for cipher in CIPHERS {
+            let names = all.iter().filter(|p| p.name().starts_with(cipher.name));
+            assert_eq!(
+                names.count(),
+                if cipher.is_aead() { 2 } else { 2 * MACS.len() }
+            );
+        }
+        for primitive in all {
+            let done = (primitive.step())();
+            assert!(done.bytes > 0, "{primitive:?}");
+        }
+        let rate = Primitive::Sha256.measure(2, Duration::from_millis(20));
+        assert!(rate > 0.0);
+    }
+}

@@ -1,0 +1,374 @@
+//! Which cipher goes first and whether zlib is asked for, and what that rests on. Pure: what is
+//! known comes as arguments.
+//!
+//! Neither adds anything to what the user allows, nor takes anything out: the order changes, and
+//! zlib is asked for or not. docs/design/0017-choices.md.
+
+use std::time::Duration;
+
+use plan::{Direction, Learned};
+use ssh::cipher::{cipher, preferred_order};
+
+use crate::memory::findings::{Findings, Method};
+use crate::memory::processor::Processor;
+use crate::report::{CipherOrder, Origin, Sample, ZlibWhy};
+
+/// A cipher goes before another when it is so much faster, in hundredths: what measurements differ
+/// by from one to the next decides nothing.
+const FASTER: u64 = 105;
+/// zlib has to bring so much, in hundredths: it costs processor time at both ends.
+const WORTH: u64 = 120;
+/// No core deflates more than this in a second of what compresses (zlib's level 6), so that there
+/// is nothing to look at on a faster path.
+const ZLIB_AT_MOST: u64 = 100_000_000;
+/// Less is copied before zlib could bring anything: nothing leaves early with it, which costs a
+/// round trip.
+const LEAST: u64 = 1 << 20;
+
+/// Something known, and for how long.
+pub(super) type Aged<'a, T> = Option<(&'a T, Duration)>;
+
+/// An order of ciphers with its reason.
+#[derive(Clone, Debug)]
+pub(super) struct Ciphers {
+    /// All that there are.
+    pub(super) names: Vec<&'static str>,
+    pub(super) order: CipherOrder,
+    pub(super) origin: Origin,
+}
+
+/// The order in which ciphers are offered where the user has said nothing: by what was measured
+/// between the two ends, else on this processor, else by the instructions that it has.
+pub(super) fn ciphers(
+    has_aes: bool,
+    findings: Aged<'_, Findings>,
+    processor: Aged<'_, Processor>,
+) -> Ciphers {
+    let usual = preferred_order(has_aes);
+    let between = findings.map(|(found, age)| {
+        let rates = rates(&usual, |name| found.rate_of(name));
+        (rates, found.by.clone(), true, age)
+    });
+    let here = processor.map(|(known, age)| {
+        let rates = rates(&usual, |name| known.rate_of(name));
+        (rates, known.by.clone(), false, age)
+    });
+    // One rate says nothing of others.
+    let best = between
+        .into_iter()
+        .chain(here)
+        .find(|(rates, ..)| rates.len() > 1);
+    match best {
+        Some((rates, by, both_ends, age)) => Ciphers {
+            names: fastest_first(usual, &rates),
+            order: CipherOrder::Measured {
+                by,
+                both_ends,
+                rates,
+            },
+            origin: Origin::Memory(age),
+        },
+        None => Ciphers {
+            names: usual,
+            order: CipherOrder::Instructions(has_aes),
+            origin: Origin::Default,
+        },
+    }
+}
+
+/// Of those that authenticate by themselves: speed puts no cipher with a MAC before one of them.
+fn rates(names: &[&'static str], rate: impl Fn(&str) -> Option<u64>) -> Vec<(String, u64)> {
+    let aead = |name: &&&str| cipher(name).is_some_and(|c| c.is_aead());
+    let measured = names.iter().filter(aead);
+    measured
+        .filter_map(|name| Some(((*name).to_owned(), rate(name)?)))
+        .collect()
+}
+
+/// What was not measured keeps its place.
+fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'static str> {
+    let rate = |name: &str| rates.iter().find(|(n, _)| n == name).map(|(_, rate)| *rate);
+    let mut ordered = Vec::with_capacity(left.len());
+    while let Some(first) = left.first().copied() {
+        let fastest = left.iter().filter_map(|n| Some((rate(n)?, *n)));
+        let fastest = fastest.max_by_key(|(rate, _)| *rate);
+        let next = match (rate(first), fastest) {
+            (Some(usual), Some((rate, name)))
+                if rate.saturating_mul(100) > usual.saturating_mul(FASTER) =>
+            {
+                name
+            }
+            _ => first,
+        };
+        left.retain(|name| *name != next);
+        ordered.push(next);
+    }
+    ordered
+}
+
+/// What is known when it is decided whether to ask for zlib.
+pub(super) struct ZlibCase<'a> {
+    /// Compression, as the user has it.
+    pub(super) set: Option<bool>,
+    /// A longhaul is known to be there, which makes data smaller by blocks.
+    pub(super) blocks: bool,
+    /// What uploads to this host learned of the path.
+    pub(super) path: Aged<'a, Learned>,
+    /// What was measured of it.
+    pub(super) findings: Aged<'a, Findings>,
+}
+
+/// Whether to ask for zlib. `look` takes a quick look at the data; it is only taken where that could
+/// decide something. `None` of it: there are none here, or nobody may look.
+pub(super) fn zlib(
+    case: &ZlibCase<'_>,
+    set_by: Origin,
+    look: impl FnOnce() -> Result<Sample, ZlibWhy>,
+) -> (bool, ZlibWhy, Origin) {
+    match case.set {
+        // Its data come packed, and once is enough.
+        Some(true) if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
+        Some(on) => return (on, ZlibWhy::Set, set_by),
+        None if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
+        None => {}
+    }
+    let learned = case.path.map(|(path, age)| (path.rate, age));
+    let measured = || {
+        let (found, age) = case.findings?;
+        Some((found.plain(Direction::Up)?, age))
+    };
+    let known = learned.filter(|(rate, _)| *rate > 0).or_else(measured);
+    let Some((path, age)) = known else {
+        return (false, ZlibWhy::PathUnknown, Origin::Default);
+    };
+    if path.saturating_mul(WORTH) / 100 > ZLIB_AT_MOST {
+        return (false, ZlibWhy::PathFast(path), Origin::Memory(age));
+    }
+    let sample = match look() {
+        Ok(sample) if sample.total < LEAST => {
+            return (false, ZlibWhy::Little(sample.total), Origin::Measured);
+        }
+        Ok(sample) => sample,
+        Err(ZlibWhy::Set) => return (false, ZlibWhy::Set, Origin::Config(None)),
+        Err(why) => return (false, why, Origin::Default),
+    };
+    let measured = case.findings.and_then(|(found, age)| {
+        let row = found.compressed(Method::Zlib, Direction::Up, sample.left)?;
+        Some((row.clone(), age))
+    });
+    if let Some((row, age)) = measured {
+        return (row.paid(), ZlibWhy::Found(row), Origin::Memory(age));
+    }
+    let expected = expected(path, sample);
+    let pays = expected.saturating_mul(100) > path.saturating_mul(WORTH);
+    let why = ZlibWhy::Looked {
+        path,
+        sample,
+        expected,
+    };
+    (pays, why, Origin::Measured)
+}
+
+/// Bytes of files a second with zlib: what the path carries of what is left, or what a core deflates,
+/// since all that a connection sends is one stream, and the loop that deflates is one thread.
+fn expected(path: u64, sample: Sample) -> u64 {
+    let carried = path.saturating_mul(1000) / u64::from(sample.left.max(1));
+    carried.min(sample.rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::findings::{CipherRate, Compressed, Data};
+
+    const GCM128: &str = "aes128-gcm@openssh.com";
+    const GCM256: &str = "aes256-gcm@openssh.com";
+    const CHACHA: &str = "chacha20-poly1305@openssh.com";
+    const AGE: Duration = Duration::from_secs(3600);
+
+    fn processor(rates: &[(&str, u64)]) -> Processor {
+        Processor {
+            ciphers: rates.iter().map(|(n, r)| ((*n).into(), *r)).collect(),
+            ..Processor::default()
+        }
+    }
+
+    fn findings(rates: &[(&str, u64)]) -> Findings {
+        let row = |(name, rate): &(&str, u64)| CipherRate {
+            cipher: (*name).into(),
+            rate: *rate,
+            ..CipherRate::default()
+        };
+        Findings {
+            ciphers: rates.iter().map(row).collect(),
+            ..Findings::default()
+        }
+    }
+
+    #[test]
+    fn instructions_decide_where_nothing_was_measured() {
+        let with = ciphers(true, None, None);
+        assert_eq!(with.names[..3], [GCM128, GCM256, CHACHA]);
+        let without = ciphers(false, None, None);
+        assert_eq!(without.names[0], CHACHA);
+        assert_eq!(without.order, CipherOrder::Instructions(false));
+        assert_eq!(without.origin, Origin::Default);
+    }
+
+    #[test]
+    fn what_was_measured_between_both_ends_goes_before_what_was_here() {
+        let here = processor(&[(GCM128, 4000), (GCM256, 3000), (CHACHA, 1500)]);
+        let chosen = ciphers(true, None, Some((&here, AGE)));
+        assert_eq!(chosen.names[..3], [GCM128, GCM256, CHACHA]);
+        assert_eq!(chosen.origin, Origin::Memory(AGE));
+        // The peer has no instructions for AES.
+        let both = findings(&[(GCM128, 90), (GCM256, 70), (CHACHA, 250)]);
+        let chosen = ciphers(true, Some((&both, AGE)), Some((&here, AGE)));
+        assert_eq!(chosen.names[..3], [CHACHA, GCM128, GCM256]);
+        let between = matches!(
+            chosen.order,
+            CipherOrder::Measured {
+                both_ends: true,
+                ..
+            }
+        );
+        assert!(between);
+    }
+
+    #[test]
+    fn noise_changes_no_order_and_one_figure_says_nothing() {
+        let near = processor(&[(GCM128, 100), (GCM256, 104), (CHACHA, 50)]);
+        let chosen = ciphers(true, None, Some((&near, AGE)));
+        assert_eq!(chosen.names, preferred_order(true));
+        let one = processor(&[(CHACHA, 9000)]);
+        let chosen = ciphers(true, None, Some((&one, AGE)));
+        assert_eq!(chosen.names, preferred_order(true));
+        assert_eq!(chosen.order, CipherOrder::Instructions(true));
+    }
+
+    #[test]
+    fn speed_puts_no_cipher_with_a_mac_before_one_without_and_loses_none() {
+        let all = [(GCM128, 100), (CHACHA, 300), ("aes128-ctr", 900)];
+        let chosen = ciphers(true, Some((&findings(&all), AGE)), None);
+        assert_eq!(chosen.names[..3], [CHACHA, GCM128, GCM256]);
+        let mut names = chosen.names.clone();
+        let mut usual = preferred_order(true);
+        names.sort_unstable();
+        usual.sort_unstable();
+        assert_eq!(names, usual);
+    }
+
+    fn path(rate: u64) -> Learned {
+        Learned {
+            direction: Direction::Up,
+            connections: 1,
+            channels: 1,
+            rate,
+            rtt_us: 1000,
+            at: 0,
+        }
+    }
+
+    fn text() -> Sample {
+        Sample {
+            files: 1,
+            bytes: 100_000,
+            left: 330,
+            rate: 50_000_000,
+            total: 100 << 20,
+        }
+    }
+
+    fn decide(
+        set: Option<bool>,
+        blocks: bool,
+        rate: Option<u64>,
+        sample: Result<Sample, ZlibWhy>,
+    ) -> (bool, ZlibWhy) {
+        let learned = rate.map(path);
+        let case = ZlibCase {
+            set,
+            blocks,
+            path: learned.as_ref().map(|l| (l, AGE)),
+            findings: None,
+        };
+        let (on, why, _) = zlib(&case, Origin::Default, || sample);
+        (on, why)
+    }
+
+    #[test]
+    fn what_the_user_set_is_done_and_nothing_looked_at() {
+        for on in [true, false] {
+            let case = ZlibCase {
+                set: Some(on),
+                blocks: false,
+                path: None,
+                findings: None,
+            };
+            let decided = zlib(&case, Origin::Flag("-C"), || panic!("looked"));
+            assert_eq!(decided, (on, ZlibWhy::Set, Origin::Flag("-C")));
+        }
+        let (on, why) = decide(Some(true), true, None, Err(ZlibWhy::Unseen));
+        assert!(!on && why == ZlibWhy::BlocksInstead);
+    }
+
+    #[test]
+    fn zlib_is_for_slow_paths_and_data_that_become_smaller() {
+        let on = |rate, sample| decide(None, false, rate, sample);
+        assert!(on(Some(12_500_000), Ok(text())).0);
+        let random = Sample {
+            left: 1001,
+            rate: 25_000_000,
+            ..text()
+        };
+        assert!(!on(Some(12_500_000), Ok(random)).0);
+        // The path is as fast as a core deflates.
+        assert!(!on(Some(45_000_000), Ok(text())).0);
+        let fast = on(Some(118_000_000), Ok(text()));
+        assert_eq!(fast, (false, ZlibWhy::PathFast(118_000_000)));
+        assert_eq!(on(None, Ok(text())), (false, ZlibWhy::PathUnknown));
+        let unseen = on(Some(12_500_000), Err(ZlibWhy::Unseen));
+        assert_eq!(unseen, (false, ZlibWhy::Unseen));
+        let little = Sample {
+            total: 1000,
+            ..text()
+        };
+        let little = on(Some(12_500_000), Ok(little));
+        assert_eq!(little, (false, ZlibWhy::Little(1000)));
+        let ours = decide(None, true, Some(12_500_000), Ok(text()));
+        assert_eq!(ours, (false, ZlibWhy::BlocksInstead));
+    }
+
+    #[test]
+    fn what_was_measured_for_such_data_decides() {
+        let row = |rate| Compressed {
+            data: Data::Text,
+            method: Method::Zlib,
+            direction: Direction::Up,
+            left: 300,
+            rate,
+            plain: 12_000_000,
+        };
+        let learned = path(12_000_000);
+        // Where no copy has learned of the path, what was measured tells of it too.
+        for (rate, pays, learned) in [
+            (30_000_000, true, Some(&learned)),
+            (11_000_000, false, Some(&learned)),
+            (30_000_000, true, None),
+        ] {
+            let found = Findings {
+                compression: vec![row(rate)],
+                ..Findings::default()
+            };
+            let case = ZlibCase {
+                set: None,
+                blocks: false,
+                path: learned.map(|l| (l, AGE)),
+                findings: Some((&found, AGE)),
+            };
+            let (on, why, origin) = zlib(&case, Origin::Default, || Ok(text()));
+            assert_eq!((on, why), (pays, ZlibWhy::Found(row(rate))));
+            assert_eq!(origin, Origin::Memory(AGE));
+        }
+    }
+}

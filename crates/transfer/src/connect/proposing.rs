@@ -1,0 +1,245 @@
+//! What is offered to a host in KEXINIT, what it rests on, and what is told of it once the host has
+//! chosen.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use plan::Direction;
+use sftp::ServerInfo;
+use ssh::cipher::MACS;
+use ssh::kex::KEX_METHODS;
+use ssh::key::HOST_KEY_ALGORITHMS;
+use ssh::transport::{Guess, Proposal};
+
+use super::choices::{self, Ciphers, ZlibCase};
+use super::far::FarUse;
+use super::host::{Look, Surroundings};
+use super::host_gate::HostGate;
+use super::ssh_link::Facts;
+use crate::config::HostConfig;
+use crate::known_hosts::KnownHosts;
+use crate::memory::processor::model;
+use crate::memory::{HostMemory, Memories};
+use crate::report::{Choice, CipherOrder, Decision, Guessed, Origin, ZlibWhy};
+
+/// What a proposal rests on.
+pub(super) struct Reasons {
+    pub(super) guess: Guess,
+    /// Of the guess.
+    remembered: Option<Duration>,
+    order: CipherOrder,
+    origin: Origin,
+    first_cipher: Option<String>,
+    zlib: (bool, ZlibWhy, Origin),
+}
+
+impl Reasons {
+    /// What is told of a connection that is open has them with it.
+    pub(super) fn told_to(
+        self,
+        opened: &Arc<dyn Fn(Facts) + Send + Sync>,
+    ) -> Arc<dyn Fn(Facts) + Send + Sync> {
+        let opened = Arc::clone(opened);
+        Arc::new(move |mut facts| {
+            facts.decisions = self.decided(&facts);
+            opened(facts);
+        })
+    }
+
+    fn decided(&self, facts: &Facts) -> Vec<Decision> {
+        let mut decided = Vec::new();
+        if let Some(name) = facts.kex.clone() {
+            let (guess, origin) = match (self.guess, self.remembered) {
+                _ if !facts.guessed => (Guessed::No, Origin::Default),
+                (Guess::Remembered, Some(age)) => (Guessed::Remembered, Origin::Memory(age)),
+                _ => (Guessed::ByVersion, Origin::Default),
+            };
+            decided.push(Decision::new(Choice::KeyExchange { name, guess }, origin));
+        }
+        if let Some(name) = facts.cipher.clone() {
+            let first = self.first_cipher.as_ref() == Some(&name);
+            let order = self.order.clone();
+            let origin = match first {
+                true => self.origin.clone(),
+                false => Origin::Peer,
+            };
+            decided.push(Decision::new(Choice::Cipher { name, order }, origin));
+        }
+        let (on, why, origin) = match self.zlib.clone() {
+            (true, ..) if !facts.compressed => (false, ZlibWhy::Refused, Origin::Peer),
+            chosen => chosen,
+        };
+        decided.push(Decision::new(Choice::Zlib { on, why }, origin));
+        decided
+    }
+}
+
+/// What to offer, whether to guess the server's choice, and why.
+pub(super) fn propose(
+    config: &HostConfig,
+    known: &KnownHosts,
+    memory: Option<(&HostMemory, Duration)>,
+    around: &Surroundings,
+    look: Option<&Arc<Look>>,
+) -> Result<(Proposal, Reasons), String> {
+    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+    let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
+    let order = cipher_order(config, around, host);
+    let Secured {
+        mut kex,
+        ciphers,
+        macs,
+    } = secured(config, &order)?;
+    let host_keys: Vec<&str> = HOST_KEY_ALGORITHMS
+        .iter()
+        .map(|a| a.name)
+        .filter(|name| !name.starts_with("sk-"))
+        .collect();
+    let offered = config
+        .host_key_algorithms
+        .within(&host_keys)
+        .map_err(text)?;
+    let mut host_key = known.prefer(&HostGate::name(config), &offered);
+    // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
+    // good enough, so the server's favourite may as well stand first, and of host keys any whose
+    // type is known already.
+    let equal = known.equally_preferred(&HostGate::name(config), &offered);
+    let guess = match host {
+        Some(m) => {
+            let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
+            match to_front(&mut kex, &m.kex, |_| true) && key {
+                true => Guess::Remembered,
+                false => Guess::Never,
+            }
+        }
+        None => Guess::ByVersion,
+    };
+    let zlib = ask_for_zlib(config, host, around, look);
+    let reasons = Reasons {
+        guess,
+        remembered: age,
+        order: order.order,
+        origin: order.origin,
+        first_cipher: ciphers.first().cloned(),
+        zlib,
+    };
+    let proposal = Proposal {
+        kex,
+        host_key,
+        ciphers,
+        macs,
+        compress: reasons.zlib.0,
+    };
+    Ok((proposal, reasons))
+}
+
+/// See [`choices::ciphers`]. What the user has chosen stays in the user's order.
+pub(super) fn cipher_order(
+    config: &HostConfig,
+    around: &Surroundings,
+    memory: Option<&HostMemory>,
+) -> Ciphers {
+    let now = SystemTime::now();
+    let model = model();
+    let findings = memory.and_then(|m| m.findings.as_ref());
+    let findings = findings.filter(|found| found.processor == model);
+    let findings = findings.and_then(|found| Some((found, found.age(now)?)));
+    let processors = around.memories.as_ref().map(Memories::processors);
+    let processor = processors.and_then(|p| p.load(&model, now));
+    let processor = processor.as_ref().map(|(known, age)| (known, *age));
+    let mut order = choices::ciphers(has_aes(), findings, processor);
+    if config.ciphers_from != Origin::Default {
+        order.order = CipherOrder::Chosen;
+        order.origin = config.ciphers_from.clone();
+    }
+    order
+}
+
+/// See [`choices::zlib`].
+fn ask_for_zlib(
+    config: &HostConfig,
+    memory: Option<&HostMemory>,
+    around: &Surroundings,
+    look: Option<&Arc<Look>>,
+) -> (bool, ZlibWhy, Origin) {
+    let now = SystemTime::now();
+    let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {
+        // It is not used in place of the server's own where the user does not want it.
+        far.software.is_some() && around.far != FarUse::Stock
+    });
+    let info = memory.and_then(remembered);
+    let is_ours = info.is_some_and(|(_, info)| info.is_ours());
+    let learned = memory.and_then(|m| m.learned(Direction::Up));
+    let findings = memory.and_then(|m| m.findings.as_ref());
+    let case = ZlibCase {
+        set: config.compression,
+        blocks: is_ours || served,
+        path: learned
+            .as_ref()
+            .and_then(|l| Some((l, l.age(seconds(now))?))),
+        findings: findings.and_then(|found| Some((found, found.age(now)?))),
+    };
+    choices::zlib(&case, config.compression_from.clone(), || match look {
+        Some(look) => look(),
+        None => Err(ZlibWhy::NotAsked),
+    })
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// What may protect a connection to a host, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Secured {
+    pub(super) kex: Vec<String>,
+    pub(super) ciphers: Vec<String>,
+    pub(super) macs: Vec<String>,
+}
+
+/// As the user has it: KexAlgorithms, Ciphers and MACs; in this order where the user has none.
+pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<Secured, String> {
+    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+    let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
+    let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
+    Ok(Secured {
+        kex: config.kex.within(&kex).map_err(text)?,
+        ciphers: config.ciphers.within(&order.names).map_err(text)?,
+        macs: config.macs.within(&macs).map_err(text)?,
+    })
+}
+
+/// Moves `name` to the front if it is there and may stand there; whether it now does.
+fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {
+    match names.iter().position(|n| n == name) {
+        Some(0) => true,
+        Some(at) if may(&names[at]) => {
+            let name = names.remove(at);
+            names.insert(0, name);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether the processor has AES instructions, without which chacha20 is faster.
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    false
+}
+
+pub(super) fn remembered(memory: &HostMemory) -> Option<(String, ServerInfo)> {
+    let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
+    (!memory.sftp_extensions.is_empty()).then(|| {
+        let info = ServerInfo {
+            version: 3,
+            extensions: memory.sftp_extensions.iter().map(bytes).collect(),
+            limits: None,
+        };
+        (memory.banner.clone(), info)
+    })
+}

@@ -1,0 +1,99 @@
+//! Extended attributes and access control lists: read at the source before a file is begun, or while
+//! a directory is filled.
+
+use plan::{JobKind, MetadataFlags, RemotePath, Xattrs};
+use sftp::xattrs::Xattr;
+
+use super::engine::{End, Engine, Purpose};
+use super::exact::STOCK;
+use super::file::FileId;
+use super::tree::DirKey;
+use crate::disk::{os_words, xattrs_of};
+use crate::walk::local_path;
+
+impl Engine<'_> {
+    /// Which of both are kept.
+    pub(super) fn xattr_kinds(&self) -> MetadataFlags {
+        MetadataFlags::default()
+            .with(MetadataFlags::XATTRS, self.options.xattrs)
+            .with(MetadataFlags::ACLS, self.options.acls)
+    }
+
+    /// Asks what a file has of them, where that is wanted; false where nothing need be waited for.
+    pub(super) fn ask_file_xattrs(&mut self, id: FileId) -> bool {
+        let Some(task) = self.files.get_mut(&id) else {
+            return false;
+        };
+        if std::mem::replace(&mut task.xattrs_asked, true) {
+            return false;
+        }
+        let source = task.source.clone();
+        self.ask_xattrs(&source, true, Purpose::FileXattrs(id))
+    }
+
+    /// The same of a directory; its answer is waited for before it is finished.
+    pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
+        // One that a symlink leads to is followed, as it is for what is in it.
+        if self.ask_xattrs(source, true, Purpose::DirXattrs(key)) {
+            self.tree.waits_for_more(key);
+        }
+    }
+
+    /// True where the answer comes later; what is here is read at once.
+    fn ask_xattrs(&mut self, source: &[u8], follow: bool, purpose: Purpose) -> bool {
+        let kinds = self.xattr_kinds();
+        if kinds.is_empty() {
+            return false;
+        }
+        if self.source.is_some() {
+            let flags = kinds.with(MetadataFlags::FOLLOW, follow);
+            let path = RemotePath(source.to_vec());
+            let kind = JobKind::GetXattrs { path, flags };
+            return self.can.tell_xattrs && self.submit(End::Source, kind, purpose).is_some();
+        }
+        match (xattrs_of(&local_path(source), kinds), purpose) {
+            (Ok(list), Purpose::FileXattrs(id)) => self.on_file_xattrs(id, list),
+            (Ok(list), Purpose::DirXattrs(key)) => self.on_dir_xattrs(key, list),
+            (Err(e), _) => self.on_no_xattrs(&os_words(&e)),
+            (Ok(_), _) => {}
+        }
+        false
+    }
+
+    pub(super) fn on_file_xattrs(&mut self, id: FileId, list: Vec<Xattr>) {
+        let xattrs = self.takeable(list);
+        if let Some(task) = self.files.get_mut(&id) {
+            task.beyond.xattrs = xattrs;
+        }
+    }
+
+    pub(super) fn on_dir_xattrs(&mut self, key: DirKey, list: Vec<Xattr>) {
+        let xattrs = self.takeable(list);
+        self.tree.has_xattrs(key, xattrs);
+    }
+
+    /// They could not be read.
+    pub(super) fn on_no_xattrs(&mut self, why: &str) {
+        let kinds = self.xattr_kinds();
+        let parts = plan::Parts::default()
+            .with(plan::Parts::XATTRS, kinds.contains(MetadataFlags::XATTRS))
+            .with(plan::Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
+        self.on_not_kept(parts, why);
+    }
+
+    /// What the target is to be given.
+    fn takeable(&mut self, list: Vec<Xattr>) -> Option<Box<Xattrs>> {
+        let kinds = self.xattr_kinds();
+        let xattrs = Xattrs { kinds, list };
+        if !self.can.take_xattrs && self.target.is_some() {
+            self.on_not_kept(xattrs.parts(), STOCK);
+            return None;
+        }
+        if !sftp::xattrs::fits(&xattrs.list) {
+            let why = "they are more than fit into a message";
+            self.on_not_kept(xattrs.parts(), why);
+            return None;
+        }
+        Some(Box::new(xattrs))
+    }
+}

@@ -1,0 +1,142 @@
+//! A quick look at the beginnings of files that are to be sent: how small zlib would make them, and
+//! how fast.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ssh::compress::Deflate;
+
+use crate::report::{Sample, ZlibWhy};
+
+/// Files that are looked into, and bytes of each: as much as a few channel packets hold.
+const FILES: usize = 8;
+const PACKET: usize = 32 << 10;
+const PACKETS: usize = 2;
+/// Names that are looked at.
+const NAMES: usize = 256;
+/// It is over by then, whatever was seen: the connection waits.
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Looks at `sources`, and into directories if `recursive`.
+///
+/// # Errors
+/// There is nothing that could be looked at.
+pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
+    let until = Instant::now() + LONGEST;
+    let (mut names, mut left) = (VecDeque::from(sources.to_vec()), NAMES);
+    let (mut files, mut total) = (Vec::new(), 0_u64);
+    while let Some(path) = names.pop_front() {
+        if left == 0 || Instant::now() > until {
+            break;
+        }
+        left -= 1;
+        // Symbolic links are followed, as the copy does.
+        let Ok(meta) = fs::metadata(&path) else {
+            continue;
+        };
+        if meta.is_file() {
+            total = total.saturating_add(meta.len());
+            files.push((meta.len(), path));
+        } else if meta.is_dir() && recursive {
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            names.extend(entries.take(left).map(|entry| entry.path()));
+        }
+    }
+    // Most of the bytes are in the largest.
+    files.sort_by_key(|(len, _)| std::cmp::Reverse(*len));
+    deflate(files.into_iter().map(|(_, path)| path), total, until)
+}
+
+fn deflate(
+    files: impl Iterator<Item = PathBuf>,
+    total: u64,
+    until: Instant,
+) -> Result<Sample, ZlibWhy> {
+    let mut deflate = Deflate::new();
+    let (mut packet, mut out) = (vec![0; PACKET], Vec::new());
+    let (mut seen, mut took, mut became) = (Sample::default(), Duration::ZERO, 0_u64);
+    for path in files.take(FILES) {
+        let Some(mut file) = open(&path) else {
+            continue;
+        };
+        seen.files += 1;
+        for _ in 0..PACKETS {
+            let Ok(n @ 1..) = file.read(&mut packet) else {
+                break;
+            };
+            out.clear();
+            let start = Instant::now();
+            if deflate.deflate(&packet[..n], &mut out).is_err() {
+                return Err(ZlibWhy::Unseen);
+            }
+            took += start.elapsed();
+            seen.bytes += n as u64;
+            became += out.len() as u64;
+        }
+        if Instant::now() > until {
+            break;
+        }
+    }
+    if seen.bytes == 0 {
+        return Err(ZlibWhy::Unseen);
+    }
+    seen.total = total;
+    seen.left = u32::try_from(became * 1000 / seen.bytes).unwrap_or(u32::MAX);
+    seen.rate = (seen.bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
+    Ok(seen)
+}
+
+/// What was a file a moment ago may be a pipe now, which nobody writes to.
+fn open(path: &PathBuf) -> Option<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    file.metadata()
+        .is_ok_and(|meta| meta.is_file())
+        .then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_compresses_is_told_from_what_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (text, noise) = (dir.path().join("t/text"), dir.path().join("noise"));
+        fs::create_dir(dir.path().join("t")).unwrap();
+        let line = b"a line of a log that says the same again and again: 200 OK\n";
+        fs::write(&text, line.repeat(10_000)).unwrap();
+        let mut random = vec![0; 200_000];
+        aws_lc_rs::rand::fill(&mut random).unwrap();
+        fs::write(&noise, random).unwrap();
+
+        let tree = [dir.path().join("t")];
+        let seen = look(&tree, true).unwrap();
+        assert!(seen.left < 200 && seen.files == 1, "{seen:?}");
+        assert_eq!(seen.total, line.len() as u64 * 10_000);
+        assert_eq!(look(&tree, false), Err(ZlibWhy::Unseen));
+        let seen = look(&[noise], false).unwrap();
+        assert!(seen.left >= 1000, "{seen:?}");
+        assert!(seen.rate > 0 && seen.bytes <= (PACKET * PACKETS) as u64);
+    }
+
+    #[test]
+    fn nothing_waits_for_a_pipe_or_for_what_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        let sources = [pipe.clone(), dir.path().join("none")];
+        assert_eq!(look(&sources, true), Err(ZlibWhy::Unseen));
+        assert!(open(&pipe).is_none());
+    }
+}

@@ -1,0 +1,112 @@
+//! What the session decided, once it is over, for [`crate::report::Decision`].
+
+use plan::{LaneStats, Pack, SpreadOptions};
+use sftp::ServerInfo;
+
+use super::driver::Driver;
+use crate::report::{Choice, Decision, Depth, FarEnd, Origin, SessionReport};
+
+/// What lanes that are gone have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gone {
+    tried: u64,
+    became: u64,
+    whole: u64,
+}
+
+impl Gone {
+    pub(super) fn add(&mut self, lane: &LaneStats) {
+        self.tried += lane.packed.0;
+        self.became += lane.packed.1;
+        self.whole += lane.whole;
+    }
+}
+
+impl Driver {
+    /// `far` and `report` are what there was at the far end and on the path.
+    pub(super) fn explain(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
+        let mut all = self.gone;
+        for on in &self.lanes {
+            all.add(&on.lane.stats());
+        }
+        let mut decisions = vec![
+            Decision::new(Choice::FarEnd(far.clone()), self.far_origin(far)),
+            self.lanes_decision(report),
+        ];
+        decisions.extend(self.files_decision(&all));
+        decisions.extend(self.zstd_decision(&all));
+        if self.growing.bears_losses() {
+            let bears = Choice::Congestion {
+                name: Some("bbr".to_owned()),
+                losses: true,
+            };
+            decisions.push(Decision::new(bears, Origin::Measured));
+        }
+        decisions
+    }
+
+    fn far_origin(&self, far: &FarEnd) -> Origin {
+        let reach = self.options.reach.as_ref();
+        match far.depth {
+            Depth::Server => Origin::Peer,
+            // Whatever was remembered, this one has just answered.
+            _ if self.far.was_asked() || self.straight.is_open() => Origin::Measured,
+            _ => reach.map_or(Origin::Default, |reach| reach.far_origin()),
+        }
+    }
+
+    fn lanes_decision(&self, report: Option<&SessionReport>) -> Decision {
+        let (set, learned) = (self.options.connections, self.growing.learned());
+        let tried = report.and_then(|r| r.tried);
+        let begun = learned.map(|(l, _)| (l.connections, l.channels));
+        let origin = match (set, self.options.channels) {
+            _ if self.options.background => Origin::Flag("--background"),
+            (Some(_), _) => Origin::Flag("--connections"),
+            (None, Some(_)) => Origin::Flag("--channels"),
+            (None, None) => match (tried, learned) {
+                (Some(_), _) => Origin::Measured,
+                (None, Some((_, age))) => Origin::Memory(age),
+                (None, None) => Origin::Default,
+            },
+        };
+        let lanes = self.lanes.iter().filter(|on| !on.listing).count() as u32;
+        let connections = self.connections.len() as u32;
+        let choice = Choice::Lanes {
+            connections: report.map_or(connections, |r| r.connections),
+            channels: report.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
+            limiter: report.map(|r| r.limiter),
+            tried,
+            learned: begun,
+        };
+        Decision::new(choice, origin)
+    }
+
+    fn files_decision(&self, all: &Gone) -> Option<Decision> {
+        let stats = self.spread.stats();
+        let choice = Choice::Files {
+            cut: stats.cut,
+            from: SpreadOptions::default().split_from,
+            whole: all.whole,
+        };
+        (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))
+    }
+
+    fn zstd_decision(&self, all: &Gone) -> Option<Decision> {
+        let knows = |info: &ServerInfo| info.has("write-zstd@longhaul");
+        let mut lanes = self.lanes.iter().filter_map(|on| on.lane.server_info());
+        if !lanes.any(knows) && !self.far.serves().is_some_and(knows) {
+            return None;
+        }
+        let origin = match self.options.pack {
+            Pack::Auto => Origin::Measured,
+            Pack::Always | Pack::Never => Origin::Flag("--compress"),
+        };
+        let choice = Choice::Zstd {
+            pack: self.options.pack,
+            tried: all.tried,
+            became: all.became,
+            moved: self.spread.stats().moved,
+        };
+        Some(Decision::new(choice, origin))
+    }
+}

@@ -1,0 +1,139 @@
+//! With a longhaul at either end, behind an sshd that nobody changed.
+
+use measure::{Measure, Way};
+
+use super::{BBR_PERMITTED, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
+use crate::bars::Asked;
+use crate::content::Content;
+
+const DOWN: &[Way] = &[Way::Down];
+
+const EXEC: &str = "longhaul exec";
+const DIRECT: &str = "longhaul direct";
+const IPERF: &str = "iperf3 -P 8";
+
+/// What the server of the far end gives with its own means, beside what a longhaul there does.
+const BOTH_ENDS: Scenario = Scenario {
+    both_ends: true,
+    among: &["longhaul", EXEC],
+    ours: EXEC,
+    ..TRANSATLANTIC
+};
+
+/// The table goes on.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "both-ends-100k",
+        about: "1 Gbit/s at 114 ms, a longhaul at the far end: a hundred thousand small files.",
+        content: Content::Small {
+            files: 100_000,
+            size: 4096,
+        },
+        measure: Measure::Files,
+        asked: &[Asked::Files(18_000.0), Asked::LastHalfFiles(25_000.0)],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "both-ends-small",
+        about: "1 Gbit/s at 114 ms, a longhaul at the far end: few small files, where the login \
+                and slow start count.",
+        content: Content::Small {
+            files: 2_000,
+            size: 4096,
+        },
+        among: &["longhaul", EXEC, "tar"],
+        measure: Measure::Files,
+        quick: Quick::Share(1.0),
+        asked: &[Asked::Seconds(1.8), Asked::Times(1.0, "tar")],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "both-ends-loopback-small",
+        about: "No path at all, a longhaul at the far end: many small files.",
+        content: Content::Small {
+            files: 10_000,
+            size: 4096,
+        },
+        both_ends: true,
+        among: &["longhaul", EXEC, "tar", "rsync"],
+        ours: EXEC,
+        measure: Measure::Files,
+        asked: &[Asked::Times(1.0, "tar")],
+        ..PLAIN
+    },
+    Scenario {
+        name: "both-ends-delta",
+        about: "1 Gbit/s at 114 ms, a longhaul at the far end, which has an older form of the \
+                file: a hundredth of it, in a hundred places, is new.",
+        content: Content::Changed {
+            size: 1 << 30,
+            places: 100,
+        },
+        ways: UP,
+        among: &["longhaul", EXEC, "rsync"],
+        measure: Measure::Seconds,
+        asked: &[
+            // 3 s were asked for after the far end has read its copy, which takes 0.3 s of memory.
+            Asked::Seconds(3.3),
+            Asked::Wire(20.0),
+            Asked::Times(1.0, "rsync"),
+        ],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "both-ends-text",
+        about: "1 Gbit/s at 114 ms, a longhaul at the far end: files of words, of which zstd makes \
+                less than half on the way.",
+        content: Content::Text { files: 4_096 },
+        asked: &[Asked::Times(1.6, "longhaul")],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "both-ends-random",
+        about: "The same with files that do not compress: trying must not cost.",
+        content: Content::Noise { files: 4_096 },
+        asked: &[Asked::Times(0.97, "longhaul")],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "direct-loss",
+        about: "1 Gbit/s at 100 ms, one packet in a hundred lost, BBR permitted at both ends though \
+                not their default, and a longhaul at the far end that is reached straight.",
+        lab: BBR_PERMITTED,
+        content: Content::File(1 << 30),
+        both_ends: true,
+        ways: DOWN,
+        among: &[EXEC, DIRECT, IPERF],
+        ours: DIRECT,
+        reference_cc: Some("bbr"),
+        asked: &[Asked::Times(0.8, IPERF)],
+        ..LOSSY
+    },
+    Scenario {
+        name: "direct-first-byte",
+        about: "1 Gbit/s at 114 ms, after the same command ran once: one file of 1 KiB over a \
+                connection that goes straight to a longhaul.",
+        content: Content::File(1024),
+        among: &["longhaul", EXEC, DIRECT],
+        ours: DIRECT,
+        measure: Measure::Seconds,
+        primed: true,
+        asked: &[Asked::TripsBehind(3.5, "longhaul")],
+        ..BOTH_ENDS
+    },
+    Scenario {
+        name: "one-login",
+        about: "1 Gbit/s at 114 ms, a server with one session a connection that takes a key once, \
+                as where each login costs a code: what goes straight has connections all the same.",
+        sshd: &[
+            "MaxSessions=1",
+            "AuthorizedKeysFile=none",
+            "AuthorizedKeysCommandUser=$USER",
+            "AuthorizedKeysCommand=/bin/sh -c \"mkdir $SCRATCH/logged-in && echo $0 $1\" %t %k",
+        ],
+        among: &["longhaul", EXEC, DIRECT, IPERF],
+        ours: DIRECT,
+        asked: &[Asked::LastHalf(105.0)],
+        ..BOTH_ENDS
+    },
+];

@@ -1,0 +1,203 @@
+//! Case 4 again, with what it is checked against. Each prints a table.
+//!
+//!     cargo run --release -p longhaul-tests --example bench_checked -- openssl
+//!     cargo run --release -p longhaul-tests --example bench_checked -- copies SECONDS NAME
+//!     longhaul lab --rtt 0.2ms --rate 1Gbit --sshd -- bench_checked copies SECONDS NAME
+//!
+//! `openssl` sets `longhaul bench --local` beside `openssl speed`, packets of 32 KiB on one core.
+//! `copies` runs `longhaul bench` with the lab's far end, or with an sshd on loopback outside of a
+//! lab, writes NAME.json, NAME.html and NAME.txt, and sets its ciphers beside scp: the difference of
+//! two files by the difference of their times, in memory, without the login.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use longhaul_tests::{Scene, longhaul};
+use measure::bench::{Bench, Compression, Data, Place, interval::Interval, interval::USUAL, text};
+use measure::{Way, bench};
+use testkit::{PeerKind, Seed};
+
+type Done<T> = Result<T, Box<dyn Error>>;
+
+const ROUNDS: usize = 5;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["openssl"] => openssl(),
+        ["copies", seconds, name] => copies(seconds, Path::new(name)),
+        _ => Err("openssl, or: copies SECONDS NAME".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench_checked: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Standard output of a program that has to succeed.
+fn output(command: &mut Command) -> Done<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{command:?}: {said}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn openssl() -> Done<()> {
+    // SSH's cipher, and what openssl speed is asked for: those whose time adds up.
+    let pairs: &[(&str, &[&[&str]])] = &[
+        ("aes128-gcm@openssh.com", &[&["-evp", "aes-128-gcm"]]),
+        ("aes256-gcm@openssh.com", &[&["-evp", "aes-256-gcm"]]),
+        (
+            "chacha20-poly1305@openssh.com",
+            &[&["-evp", "chacha20-poly1305"]],
+        ),
+        (
+            "aes128-ctr hmac-sha2-256",
+            &[&["-evp", "aes-128-ctr"], &["-hmac", "sha256"]],
+        ),
+        (
+            "aes256-ctr hmac-sha2-512",
+            &[&["-evp", "aes-256-ctr"], &["-hmac", "sha512"]],
+        ),
+        ("sha256", &[&["-evp", "sha256"]]),
+    ];
+    let mut theirs: Vec<Vec<f64>> = vec![Vec::new(); pairs.len()];
+    let mut ours: Vec<Vec<f64>> = vec![Vec::new(); pairs.len()];
+    for _ in 0..ROUNDS {
+        let local = Command::new(longhaul())
+            .args(["bench", "--local", "--json", "--time", "5s"])
+            .output()?;
+        let result = bench::read(&String::from_utf8(local.stdout)?)?;
+        for (at, (name, asked)) in pairs.iter().enumerate() {
+            let mut seconds = 0.0;
+            for asked in *asked {
+                seconds += 1.0 / speed(asked)?;
+            }
+            theirs[at].push(1.0 / seconds);
+            let is = |p: &&bench::Primitive| p.name == *name && p.threads == 1 && p.what != "open";
+            let found = result.primitives.iter().find(is).and_then(|p| p.rate());
+            ours[at].push(found.ok_or("a primitive is missing")?.median);
+        }
+    }
+    println!("MB/s on one core, medians of {ROUNDS} in turns\n");
+    println!(
+        "{:34} {:>8} {:>8} {:>7}",
+        "", "longhaul", "openssl", "ratio"
+    );
+    for (at, (name, _)) in pairs.iter().enumerate() {
+        let median = |values: &[f64]| {
+            Interval::of(values.iter().copied(), USUAL).map_or(0.0, |i| i.median / 1e6)
+        };
+        let (ours, theirs) = (median(&ours[at]), median(&theirs[at]));
+        println!("{name:34} {ours:8.0} {theirs:8.0} {:7.3}", ours / theirs);
+    }
+    Ok(())
+}
+
+/// Bytes a second, of blocks of 32 KiB.
+fn speed(asked: &[&str]) -> Done<f64> {
+    let mut command = Command::new("openssl");
+    command
+        .args(["speed", "-seconds", "1", "-bytes", "32768"])
+        .args(asked);
+    let said = output(&mut command)?;
+    let last = said.split_whitespace().last().unwrap_or_default();
+    let thousands: f64 = last.trim_end_matches('k').parse()?;
+    Ok(thousands * 1000.0)
+}
+
+fn copies(seconds: &str, name: &Path) -> Done<()> {
+    let scene = match std::env::var_os("LONGHAUL_LAB_CONFIG") {
+        Some(_) => None,
+        None => Some(Scene::start(PeerKind::OpenSsh).ok_or("there is no sshd")?),
+    };
+    let (config, host): (PathBuf, &str) = match &scene {
+        Some(scene) => (scene.client.dir.config(), "peer"),
+        None => (
+            std::env::var_os("LONGHAUL_LAB_CONFIG")
+                .ok_or("no lab")?
+                .into(),
+            "far",
+        ),
+    };
+    let said = output(
+        Command::new(longhaul())
+            .arg("bench")
+            .arg("-F")
+            .arg(&config)
+            .args(["--json", "--time"])
+            .arg(format!("{seconds}s"))
+            .arg("--html")
+            .arg(name.with_extension("html"))
+            .arg(host),
+    )?;
+    fs::write(name.with_extension("json"), &said)?;
+    let result = bench::read(&said)?;
+    let mut report = text::text(&result);
+    report.push_str(&beside_scp(&result, &config, host)?);
+    fs::write(name.with_extension("txt"), &report)?;
+    print!("{report}");
+    Ok(())
+}
+
+fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
+    const SMALL: usize = 16_000_000;
+    const LARGE: usize = 272_000_000;
+    let folder = tempfile::Builder::new().tempdir_in("/dev/shm")?;
+    let bytes = Seed::new(1).bytes(LARGE);
+    for (name, size) in [("small", SMALL), ("large", LARGE)] {
+        fs::write(folder.path().join(name), &bytes[..size])?;
+    }
+    let copy = |cipher: &str, name: &str| -> Done<f64> {
+        let start = Instant::now();
+        let mut scp = Command::new("scp");
+        scp.arg("-F").arg(config).args(["-q", "-c", cipher]);
+        scp.arg(folder.path().join(name));
+        scp.arg(format!("{host}:{}", folder.path().join("back").display()));
+        output(&mut scp)?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let rows: Vec<&bench::Row> = result
+        .rows
+        .iter()
+        .filter(|row| {
+            let s = &row.setting;
+            s.compression == Compression::None
+                && s.data == Data::Random
+                && s.way == Way::Up
+                && s.place == Place::Memory
+                && s.lanes() == "1x1"
+                && !s.both_ours
+        })
+        .collect();
+    let mut ciphers: Vec<&str> = rows.iter().map(|row| row.setting.cipher.as_str()).collect();
+    ciphers.dedup();
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); ciphers.len()];
+    for _ in 0..3 {
+        for (at, cipher) in ciphers.iter().enumerate() {
+            let seconds = copy(cipher, "large")? - copy(cipher, "small")?;
+            rates[at].push((LARGE - SMALL) as f64 / seconds / 1e6);
+        }
+    }
+    let mut text = String::from("\nBeside scp, medians of 3, MB/s:\n");
+    for (cipher, rates) in ciphers.iter().zip(rates) {
+        let is = |row: &&&bench::Row| row.setting.cipher == *cipher;
+        let ours = rows.iter().find(is).and_then(|row| row.rate());
+        let ours = ours.map_or(0.0, |rate| rate.median / 1e6);
+        let scp = Interval::of(rates, USUAL).map_or(0.0, |i| i.median);
+        text += &format!(
+            "{cipher:34} bench {ours:6.0}  scp {scp:6.0}  {:.2}\n",
+            ours / scp
+        );
+    }
+    Ok(text)
+}
