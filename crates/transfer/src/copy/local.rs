@@ -187,7 +187,7 @@ pub(super) fn copy_file(
             return Err((true, "interrupted".to_owned()));
         }
         // What is not read is summed when it is missed.
-        if let Some(len) = from.hole(offset).map_err(reading)? {
+        if let Some(len) = from.hole(offset, COPY).map_err(reading)? {
             to.skip(offset, len).map_err(writing)?;
             offset += len;
             progress(len);

@@ -8,7 +8,8 @@ use wire::{Block, PacketBuf};
 
 use super::pool::JobFile;
 use super::{
-    Finish, adopt_target, create_target, create_target_as, delta, local_fault, open_source, packed,
+    Finish, adopt_target, create_target, create_target_as, delta, holes, local_fault, open_source,
+    packed,
 };
 use crate::sums::{Ledger, Ticket};
 
@@ -64,8 +65,8 @@ pub(super) fn execute_on_files(
             },
             Some(JobFile::Source(source)),
         ) => {
-            // What does not pass is summed when it is missed: the ticket is given back.
-            if let Some(len) = source.hole(offset).map_err(failed)? {
+            if let Some(len) = source.hole(offset, len).map_err(failed)? {
+                keep_zeros(ticket, len);
                 return Ok((DiskReply::Hole { job, offset, len }, None));
             }
             let len = source.before_hole(offset, len).map_err(failed)?;
@@ -233,6 +234,14 @@ pub(super) fn execute_on_files(
             };
             Err(failed(io::Error::other(what)))
         }
+    }
+}
+
+/// Sums a hole, which was not read.
+pub(super) fn keep_zeros(ticket: Option<Ticket>, len: u64) {
+    if let Some(ticket) = ticket {
+        let zeros = holes::zeros(len);
+        ticket.keep(zeros.iter().map(AsRef::as_ref));
     }
 }
 

@@ -9,6 +9,7 @@ use sftp::packed::{Packer, Unpacker};
 use wire::Block;
 
 use super::Source;
+use super::execute::keep_zeros;
 use crate::sums::Ticket;
 
 /// What a thread of the pool packs with.
@@ -32,7 +33,8 @@ pub(super) fn read(
     mut block: Block,
     ticket: Option<Ticket>,
 ) -> io::Result<DiskReply> {
-    if let Some(len) = source.hole(offset)? {
+    if let Some(len) = source.hole(offset, len)? {
+        keep_zeros(ticket, len);
         return Ok(DiskReply::Hole { job, offset, len });
     }
     let len = source.before_hole(offset, len)?;

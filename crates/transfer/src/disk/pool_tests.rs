@@ -1,7 +1,7 @@
 use super::*;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use plan::{Attributes, FileMeta};
+use plan::{Attributes, Beyond, FileMeta};
 use std::fs;
 use std::path::Path;
 use wire::{Block, Pool};
@@ -200,6 +200,7 @@ fn a_relay_gives_what_it_gets() {
         job: put,
         path: "".into(),
         first,
+        sparse: false,
     });
     let (offset, len) = (1000, 9000);
     pool.submit(DiskRequest::Read {
@@ -263,6 +264,7 @@ fn a_relay_fills_every_packet_of_the_first_block() {
             job: put,
             path: "".into(),
             first: block(32_768),
+            sparse: false,
         });
         let (first, eof) = loop {
             match wait(&pool, &told) {

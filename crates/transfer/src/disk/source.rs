@@ -148,19 +148,25 @@ impl Source {
         self.sparse = self.file.metadata().is_ok_and(|meta| is_sparse(&meta));
     }
 
-    /// How long the hole at `offset` is.
-    pub(crate) fn hole(&self, offset: u64) -> io::Result<Option<u64>> {
+    /// How long the hole at `offset` is, where `asked` bytes were asked for. Sums are made of what
+    /// was asked for as a whole, so no other hole is told where they are wanted.
+    pub(crate) fn hole(&self, offset: u64, asked: usize) -> io::Result<Option<u64>> {
         if !self.sparse {
             return Ok(None);
         }
         let size = self.file.metadata()?.len();
         let data = sys::next_data(&self.file, offset)?.unwrap_or(size);
-        Ok(data.checked_sub(offset).filter(|len| *len > 0))
+        let hole = data.checked_sub(offset).filter(|len| *len > 0);
+        if self.sums.is_none() {
+            return Ok(hole);
+        }
+        let whole = |len: &u64| *len >= asked as u64 || data >= size;
+        Ok(hole.filter(whole).map(|len| len.min(asked as u64)))
     }
 
     /// How much of the `len` bytes at `offset`, where there are data, lies in front of a hole.
     pub(crate) fn before_hole(&self, offset: u64, len: usize) -> io::Result<usize> {
-        match self.sparse {
+        match self.sparse && self.sums.is_none() {
             false => Ok(len),
             true => {
                 let hole = sys::next_hole(&self.file, offset)?;

@@ -382,7 +382,7 @@ impl Driver {
     }
 
     /// Tells, once, that it is known what serves there.
-    pub(super) fn tell_settled(&mut self) {
+    pub(super) fn tell_settled(&self) {
         let far = &self.ends.far;
         if far.settled.load(Ordering::Relaxed) {
             return;
