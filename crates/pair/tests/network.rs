@@ -179,7 +179,7 @@ impl Net {
             if self.legs.len() < 4 && self.seed.below(50) == 0 || self.legs.is_empty() {
                 self.add_leg();
             }
-            if self.seed.below(200) == 0 && self.legs.len() > 1 || self.seed.below(2000) == 0 {
+            if self.seed.below(60) == 0 && self.legs.len() > 1 || self.seed.below(600) == 0 {
                 self.drop_leg();
             }
             if self.halves.iter().all(|half| half.session.is_over()) {

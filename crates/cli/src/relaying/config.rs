@@ -282,7 +282,7 @@ mod tests {
             ("", 1, "no [[relay]]"),
             ("relay = 3\n", 1, "[[relay]] tables"),
             ("\nrelay = [3]\n", 2, "[[relay]] tables"),
-            ("[[relay]]\nlisten = \"1\nx", 2, "invalid"),
+            ("[[relay]]\nlisten = \"1\nx", 3, "key with no value"),
             ("[[relay]]\ntargets = \"h:1\"\n", 1, "says where it listens"),
             (&format!("{relay}bufer = 1\n"), 4, "unknown key `bufer`"),
             (

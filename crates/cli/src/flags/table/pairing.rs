@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-allow", Takes::Values("KEY")),
-        "For pair: let in the half with this fingerprint, or those in this file; may be repeated",
+        "For pair: let in this fingerprint, or those in this file; may be repeated",
         "For pair: let in the half whose key has this fingerprint (SHA256:...), or one of those in \
               this file, one in front of each line; may be repeated. Those in \
               $XDG_CONFIG_HOME/longhaul/known_pairs are let in too. Both halves check each other, \
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-accept-new", Takes::Nothing),
-        "For pair: let in the first key that a target has, if none is known, and remember it",
+        "For pair: let in a target's first key, if none is known, and remember it",
         "For pair: let in the first key that a target shows if no key is known at all, and write \
               it to $XDG_CONFIG_HOME/longhaul/known_pairs. Whoever is on the path at that time can \
               be in the middle for ever. It is about targets alone: who comes in has to be known.",
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-zstd", Takes::Choice("WHEN", &["auto", "never"])),
-        "For pair: compress what waits for the path: auto (if it pays) or never (auto)",
+        "For pair: compress what waits for the path: auto or never (auto)",
         "For pair: compress with zstd what waits for the path. auto measures whether it pays, and \
               leaves alone what does not compress and what the path carries faster than the \
               processor compresses; never does not try.",
