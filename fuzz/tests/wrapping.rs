@@ -24,7 +24,7 @@ fn rules() {
         };
         match Rules::parse(&text) {
             Ok(rules) => {
-                assert!(rules.dscp < 64 && !(rules.always && !rules.tune));
+                assert!(rules.dscp < 64 && (rules.tune || !rules.always));
                 assert!(rules.report.is_none_or(|file| file.starts_with('/')));
                 if let Some(route) = rules.route(to) {
                     assert!(rules.routes().any(|other| other == route));

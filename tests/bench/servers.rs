@@ -351,6 +351,6 @@ impl Servers {
 /// What makes an sshd find the longhaul under test.
 fn path_with_longhaul() -> String {
     let program = longhaul_tests::longhaul();
-    let folder = program.parent().unwrap_or(Path::new("/")).display();
+    let folder = program.parent().unwrap_or_else(|| Path::new("/")).display();
     format!("PATH={folder}:/usr/bin:/bin")
 }

@@ -209,3 +209,18 @@ fn an_idle_connection_costs_little() {
     println!("{each} bytes for each idle connection");
     assert!((1..8 << 10).contains(&each), "{before} {after}");
 }
+
+/// SO_OOBINLINE is refused by a socket of Multipath TCP, and so was every relay with --mptcp.
+#[test]
+fn multipath_tcp_is_relayed() {
+    let listener = server();
+    let relay = Relay::to(&["--mptcp"], &listener);
+    let (mut client, mut server) = relay.pair(&listener);
+    let bytes = Seed::new(9).bytes(300_000);
+    client.write_all(&bytes[..1000]).unwrap();
+    server.read_exact(&mut [0; 1000]).unwrap();
+    server.write_all(&bytes).unwrap();
+    drop(server);
+    client.shutdown(Shutdown::Write).unwrap();
+    expect_all(&mut client, &bytes);
+}

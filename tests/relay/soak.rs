@@ -86,7 +86,7 @@ fn reset(stream: &TcpStream) {
 /// Reads to the end, with pauses; what came, and whether it ended or broke.
 fn read_slowly(stream: &mut TcpStream, seed: &mut Seed) -> (Vec<u8>, io::Result<()>) {
     let mut all = Vec::new();
-    let mut part = vec![0; 1 + seed.below(64 << 10) as usize];
+    let mut part = vec![0; 4096 + seed.below(64 << 10) as usize];
     loop {
         match stream.read(&mut part) {
             Ok(0) => return (all, Ok(())),
@@ -123,7 +123,8 @@ fn serve(mut stream: TcpStream, counts: &Counts) {
             match breaks <= download.len() {
                 true => {
                     reset(&sends);
-                    drop(sends.shutdown(Shutdown::Both));
+                    // The other half is read no more; whoever closes last resets.
+                    drop(sends.shutdown(Shutdown::Read));
                 }
                 false => drop(sent.and_then(|()| sends.shutdown(Shutdown::Write))),
             }

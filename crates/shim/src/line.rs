@@ -239,7 +239,6 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString as _;
 
     fn record(peer: &str) -> Record<'_> {
         Record {
@@ -287,7 +286,7 @@ mod tests {
             line.address(address);
             let said = core::str::from_utf8(line.bytes()).unwrap();
             let read: SocketAddr = said.trim_matches('"').parse().unwrap();
-            assert_eq!(read, address, "{}", said.to_string());
+            assert_eq!(read, address, "{}", said);
         }
     }
 

@@ -206,10 +206,10 @@ impl Door {
         if self.listeners.iter().any(|(_, listener)| listener.ready) {
             return Some(Duration::ZERO);
         }
+        let now = Instant::now();
         let all = self.listeners.iter();
-        let checks = all.filter_map(|(_, listener)| listener.running.health.next_check());
-        let next = checks.min()?;
-        Some(next.saturating_duration_since(Instant::now()))
+        let checks = all.filter_map(|(_, listener)| listener.running.health.next_check(now));
+        Some(checks.min()?.saturating_duration_since(now))
     }
 
     fn look_after_targets(&self) {

@@ -198,10 +198,15 @@ fn is_missing(e: &io::Error) -> bool {
     matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
 }
 
+/// A byte out of band is a byte in its place; what is accepted has it too. Multipath TCP has no
+/// urgent data, and no option for it.
+fn in_line(socket: &Socket) {
+    let _ = socket.set_out_of_band_inline(true);
+}
+
 fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socket, SocketAddr)> {
     let socket = tuning.listener(at, share, BACKLOG)?;
-    // What is accepted has it too: a byte out of band is a byte in its place.
-    socket.set_out_of_band_inline(true)?;
+    in_line(&socket);
     let at = socket.local_addr()?.as_socket().unwrap_or(at);
     Ok((socket, at))
 }
@@ -210,7 +215,7 @@ fn adopt(tuning: &Tuning, socket: OwnedFd, at: At) -> io::Result<(Socket, At)> {
     let socket = Socket::from(socket);
     if let Some(address) = at.address() {
         tuning.adopt(&socket, address)?;
-        socket.set_out_of_band_inline(true)?;
+        in_line(&socket);
     }
     Ok((socket, at))
 }

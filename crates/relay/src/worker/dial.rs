@@ -290,7 +290,8 @@ pub(crate) fn begin(way: &Way<'_>, host: &str, to: SocketAddr) -> io::Result<Soc
     };
     let socket = tuning.socket(&to)?;
     socket.set_nonblocking(true)?;
-    socket.set_out_of_band_inline(true)?;
+    // Multipath TCP has no urgent data, and no option for it.
+    let _ = socket.set_out_of_band_inline(true);
     if relay.fastopen && way.has_data {
         sys::connect_with_data(&socket);
     }

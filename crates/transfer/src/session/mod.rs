@@ -142,7 +142,7 @@ pub struct Ended {
     pub decisions: Vec<Decision>,
 }
 
-#[allow(clippy::large_enum_variant, reason = "most of them are jobs")]
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
 enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
