@@ -137,6 +137,7 @@ pub(super) fn execute_on_files(
             Err(e) => Err(failed(e)),
         },
         (DiskRequest::Skip { job, offset, len }, Some(JobFile::Target(target))) => {
+            target.sum_zeros(offset, len);
             target.skip(offset, len).map_err(failed)?;
             Ok((DiskReply::Skipped { job, offset, len }, None))
         }

@@ -5,6 +5,9 @@ use bytes::Bytes;
 /// What a hole of most file systems is made of.
 const BLOCK: u64 = 4096;
 
+/// Zeros that are handled at a time, which take some memory by their number.
+const AT_ONCE: u64 = 16 << 20;
+
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// `len` zeros, which take no memory of their own.
@@ -15,6 +18,16 @@ pub(super) fn zeros(len: u64) -> Vec<Bytes> {
     let mut pieces = vec![all.clone(); usize::try_from(whole).unwrap_or(0)];
     pieces.push(all.slice(..rest));
     pieces
+}
+
+/// Cuts `len` bytes at `offset` into as many as are held at a time: where each begins, and how long it
+/// is.
+pub(super) fn chunks(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset.saturating_add(len);
+    let step = usize::try_from(AT_ONCE).unwrap_or(usize::MAX);
+    (offset..end)
+        .step_by(step)
+        .map(move |at| (at, AT_ONCE.min(end - at)))
 }
 
 /// Cuts `bytes`, which stand at `offset` of a file, into runs of whole blocks of zeros and what lies
@@ -59,5 +72,8 @@ mod tests {
             let sum: usize = zeros(len).iter().map(Bytes::len).sum();
             assert_eq!(sum as u64, len);
         }
+        let cut: Vec<_> = chunks(5, AT_ONCE + 1).collect();
+        assert_eq!(cut, [(5, AT_ONCE), (5 + AT_ONCE, 1)]);
+        assert_eq!(chunks(5, 0).count(), 0);
     }
 }

@@ -359,22 +359,32 @@ impl Target {
         Ok(())
     }
 
+    /// Sums a hole as what passes is summed, where that is wanted.
+    pub(super) fn sum_zeros(&self, offset: u64, len: u64) {
+        if let Some(sums) = &self.sums {
+            for (at, len) in holes::chunks(offset, len) {
+                sums.add(at, holes::zeros(len).iter().map(AsRef::as_ref));
+            }
+        }
+    }
+
     /// There are `len` zeros at `offset`, the next bytes in order where that matters.
     pub(crate) fn skip(&self, offset: u64, len: u64) -> io::Result<()> {
         let seekable = self.is_seekable();
         if seekable && (self.fresh || sys::punch_hole(&self.file, offset, len)) {
             return Ok(());
         }
-        let written = match seekable {
-            true => {
-                let zeros = holes::zeros(len);
-                let mut slices: Vec<IoSlice<'_>> = zeros.iter().map(|p| IoSlice::new(p)).collect();
-                let written = write_full(&self.file, &mut slices, offset);
-                self.end.fetch_max(offset + len, Ordering::Relaxed);
-                written
+        let write = |(at, len)| {
+            let zeros = holes::zeros(len);
+            if !seekable {
+                return self.write_pieces(at, zeros).map(drop);
             }
-            false => self.write_pieces(offset, holes::zeros(len)).map(drop),
+            let mut slices: Vec<IoSlice<'_>> = zeros.iter().map(|p| IoSlice::new(p)).collect();
+            write_full(&self.file, &mut slices, at)?;
+            self.end.fetch_max(at + len, Ordering::Relaxed);
+            Ok(())
         };
+        let written = holes::chunks(offset, len).try_for_each(write);
         if written.is_err() {
             self.spoil();
         }
