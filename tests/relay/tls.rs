@@ -163,8 +163,8 @@ fn small_buffers_do_not_stall_what_is_decrypted() {
             });
             let took = begun.elapsed();
             println!("buffer {buffer}, swapped {swapped}: {took:?}");
-            // The bar is a second on a machine that does nothing else; a stall is many.
-            assert!(took < Duration::from_secs(5), "{buffer}: {took:?}");
+            // The bar is a second on a machine that does nothing else; a stall never ends.
+            assert!(took < Duration::from_secs(20), "{buffer}: {took:?}");
         }
     }
 }
