@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::Registry;
 use mio::event::Event;
 use pair::Parser;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
@@ -231,7 +232,8 @@ impl Connection {
             if let Some(why) = self.near.failure() {
                 return Err(End::Reset(Side::Client, why.kind().into()));
             }
-            let has_data = self.running.relay.fastopen && has_data(&self.near);
+            let has_data = self.running.relay.fastopen
+                && has_data(&self.near).map_err(|e| End::Reset(Side::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
                 Dialled::Waiting(until) => {
@@ -635,11 +637,15 @@ fn way<'a>(
     }
 }
 
-/// Whether the client has said something already.
-fn has_data(near: &Leg) -> bool {
+/// Whether the client has said something already. The kernel tells of a reset once, so that whoever
+/// is told here must not forget it: the next read would find an end of file.
+fn has_data(near: &Leg) -> io::Result<bool> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = near.tcp().map(|tcp| recv(tcp, &mut [0_u8; 1][..], flags));
-    matches!(peeked, Some(Ok((_, 1))))
+    match peeked {
+        Some(Err(e)) if e != Errno::AGAIN && e != Errno::INTR => Err(e.into()),
+        peeked => Ok(matches!(peeked, Some(Ok((_, 1))))),
+    }
 }
 
 impl Client {
