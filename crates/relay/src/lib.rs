@@ -11,6 +11,7 @@ pub mod entry;
 pub mod facing;
 mod network;
 mod pump;
+mod rules;
 mod server;
 mod settings;
 pub mod sockopt;
@@ -20,6 +21,7 @@ mod worker;
 
 pub use address::{AddressError, Entrance, Host, Place, Target};
 pub use network::{Network, is_allowed};
+pub use rules::{Command, Rules};
 pub use server::{HandedOn, Handle, Relays, StartError, streams};
-pub use settings::{Asks, Limits, Relay, Speaks, is_for_strangers};
+pub use settings::{Asks, Diverted, Limits, Relay, Speaks, is_for_strangers};
 pub use sockopt::clamped;

@@ -28,6 +28,7 @@ use crate::server::Running;
 use crate::server::crowd::Guest;
 use crate::server::figures::EndKind;
 use crate::server::pairs::{Place, Registered};
+use crate::server::running::OnItsWay;
 use crate::status::{ConnectionStatus, LegStatus, Moved};
 
 /// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
@@ -74,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Legs find it by this, where clients come over a pair.
     registered: Option<Registered>,
+    /// The connection to the server is known as the relay's own.
+    on_its_way: Option<OnItsWay>,
     guest: Guest,
 }
 
@@ -173,6 +176,7 @@ impl Connection {
             queued: false,
             running: arrival.relay,
             registered: None,
+            on_its_way: None,
             guest: arrival.guest,
         })
     }
@@ -253,7 +257,13 @@ impl Connection {
                     self.refuse(&reply);
                     return Err(End::NoTarget(why));
                 }
-                Dialled::Connected { socket, goal, to } => {
+                Dialled::Connected {
+                    socket,
+                    goal,
+                    to,
+                    on_its_way,
+                } => {
+                    self.on_its_way = on_its_way;
                     self.connected(socket, &goal, to, around)
                         .map_err(End::Failed)?;
                 }

@@ -36,7 +36,8 @@ impl Connection {
             has_data: false,
             now,
         };
-        let connect = |to| dial::begin(&way, host, to).map(OwnedFd::from);
+        // A relay that clients are diverted to has no pair.
+        let connect = |to| dial::begin(&way, host, to).map(|(socket, _)| OwnedFd::from(socket));
         let legs = [(Some(&mut self.near), NEAR_LEGS), (far, FAR_LEGS)];
         for (leg, token) in legs {
             let Some(leg) = leg.filter(|leg| leg.failure().is_none()) else {
