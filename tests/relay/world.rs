@@ -45,6 +45,8 @@ impl Relay {
             // Keys are those that a test names.
             .env("XDG_CONFIG_HOME", "/nonexistent")
             .env("XDG_STATE_HOME", "/nonexistent")
+            // Nothing is remembered, not even by root.
+            .env("XDG_CACHE_HOME", "/dev/null")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -5,6 +5,7 @@ mod facing;
 mod handover;
 mod operating;
 mod page;
+mod paths;
 mod prometheus;
 mod rules;
 mod top;

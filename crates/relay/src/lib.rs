@@ -16,6 +16,7 @@ mod server;
 mod settings;
 pub mod sockopt;
 pub mod status;
+pub mod strategy;
 pub mod tls;
 mod worker;
 

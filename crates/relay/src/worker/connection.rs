@@ -389,7 +389,7 @@ impl Connection {
         }
         let mut far = Leg::socket(socket, to.is_some());
         match (target.is_pair(), to) {
-            (true, Some(to)) => far = self.first_leg(far, to, around)?,
+            (true, Some(to)) => far = self.first_leg(far, (&target, to), around)?,
             _ => far.register(around.registry, token)?,
         }
         self.set_client_buffers(&target, to);
