@@ -13,4 +13,6 @@ mod soak;
 mod ssh;
 mod status;
 mod tls;
+#[cfg(target_os = "linux")]
+mod transparent;
 mod world;

@@ -13,7 +13,6 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use pair::Growth;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{
@@ -31,6 +30,7 @@ use rustls::{
     SignatureScheme, version,
 };
 
+use crate::strategy::Paths;
 use crate::tls::{TlsClient, TlsServer};
 
 /// What is spoken within TLS, and its version.
@@ -49,6 +49,10 @@ pub struct Facing {
     pub most: usize,
     /// What waits for the path may be deflated.
     pub zstd: bool,
+    /// What was learned of paths, from one connection to the next.
+    pub paths: Option<Arc<dyn Paths>>,
+    /// What connections begin with and find is said in the log.
+    pub explain: bool,
 }
 
 /// How many connections carry one.
@@ -130,6 +134,8 @@ impl Facing {
             stripes: Stripes::UpTo(8),
             most: 64 << 20,
             zstd: true,
+            paths: None,
+            explain: false,
         })
     }
 
@@ -141,13 +147,6 @@ impl Facing {
     /// What is spoken at an entrance of it.
     pub fn entrance(&self) -> TlsServer {
         self.server.clone()
-    }
-
-    pub(crate) fn growth(&self) -> Growth {
-        match self.stripes {
-            Stripes::Fixed(legs) => Growth::fixed(legs),
-            Stripes::UpTo(most) => Growth::new(most),
-        }
     }
 }
 
