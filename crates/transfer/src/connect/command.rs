@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::debug;
 
@@ -57,6 +57,9 @@ impl FarCommand {
         let channel = link.open_exec(&command);
         let channel =
             channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
+        // Nothing is said to it that would send what opens it.
+        link.flush(Instant::now())
+            .map_err(|e| format!("{shown}: {e}"))?;
         let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
         let (stream, local) = UnixStream::pair().map_err(wrong)?;
         local.set_nonblocking(true).map_err(wrong)?;
