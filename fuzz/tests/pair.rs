@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
+use pair::control::{Begin, Control, Listener, marker};
 use pair::{Config, Frame, LegId, MOST_DATA, Parser, Piece, Session, Why};
 
 fn frames() -> Corpus {
@@ -71,6 +72,47 @@ fn frames_of_anybody() {
             let mut again = Parser::default();
             again.push(&frame.encode());
             assert_eq!(again.poll(), Ok(Some(frame)));
+        }
+        Ok(())
+    });
+}
+
+/// What a half that was started over ssh says, or whoever has started it.
+#[test]
+fn control_messages_of_anybody() {
+    let all = [
+        (
+            "here",
+            Control::Here {
+                software: "0.1.0".to_owned(),
+                key: "SHA256:x".to_owned(),
+            },
+        ),
+        (
+            "begin",
+            Control::Begin(Begin {
+                allow: vec!["SHA256:a".to_owned()],
+                target: "localhost:22".to_owned(),
+                ..Begin::default()
+            }),
+        ),
+        ("listens", Control::Listens(22)),
+        ("failed", Control::Failed("why".to_owned())),
+        ("alive", Control::Alive),
+        ("open", Control::Open(1)),
+        ("carried", Control::Carried(1, Bytes::from_static(b"x"))),
+        ("gone", Control::Gone(1)),
+    ];
+    let bytes = all.map(|(name, said)| (name, [&marker()[..], &said.encode()].concat()));
+    let corpus = Corpus(bytes.to_vec());
+    parse(2000, |u| {
+        let bytes = corpus.mutant(u)?;
+        let mut whole = Listener::of_half();
+        whole.push(&bytes);
+        while let Ok(Some(said)) = whole.poll() {
+            let mut again = Listener::of_starter();
+            again.push(&said.encode());
+            assert_eq!(again.poll(), Ok(Some(said)));
         }
         Ok(())
     });

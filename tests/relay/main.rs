@@ -7,6 +7,7 @@ mod ends;
 mod entrances;
 mod limits;
 mod operating;
+mod over_ssh;
 mod pair;
 mod plain;
 mod soak;

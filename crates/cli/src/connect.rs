@@ -1,5 +1,6 @@
 //! Opens a session with each host that the operands name.
 
+mod half;
 mod program;
 mod query;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use plan::{Pack, Told};
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
-use transfer::config::{LocalUser, Query};
+use transfer::config::{HostConfig, LocalUser, Query};
 use transfer::connect::{self, Facts, FarUse, Look, SharedPrompt, Surroundings};
 use transfer::copy::{Connect, CopyRequest, HostId, Place};
 use transfer::memory::Memories;
@@ -255,8 +256,8 @@ impl Hosts {
         }))
     }
 
-    /// A session over our own SSH.
-    fn over_ssh(&self, destination: &Destination, cancel: &Cancel) -> Result<Session, String> {
+    /// What a host is like, and what a connection to it is made with.
+    fn prepare(&self, destination: &Destination) -> Result<(HostConfig, Surroundings), String> {
         let user = LocalUser::current();
         let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
         let mut config = resolve(query::query(&self.flags, destination))?;
@@ -319,6 +320,12 @@ impl Hosts {
                 query.resolve(&hop_user).map_err(|error| error.to_string())
             }),
         };
+        Ok((config, around))
+    }
+
+    /// A session over our own SSH.
+    fn over_ssh(&self, destination: &Destination, cancel: &Cancel) -> Result<Session, String> {
+        let (config, around) = self.prepare(destination)?;
         let (link, again) =
             self.until_cancelled(cancel, move || connect::connect(config, &around))?;
         // What is measured is over when its connection is: one that was lost is no figure.

@@ -13,9 +13,10 @@ use sys::{Tuning, far};
 use transfer::connect::{Dial, Family, pass_socket};
 use transfer::escape;
 
-use crate::congestion;
 use crate::exit::Exit;
-use crate::flags::low::{self, DialArgs, When};
+use crate::flags::low::{self, DialArgs, RelayArgs, When};
+use crate::flags::table::PairArgs;
+use crate::{congestion, relaying, usage};
 
 /// What is read at once.
 const PIECE: usize = 256 * 1024;
@@ -26,6 +27,9 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
         && let Err(why) = congestion::permitted(name)
     {
         return tell(&why, Exit::Usage);
+    }
+    if args.via.is_some() || args.pair.is_some() {
+        return through_a_pair(args);
     }
     let dial = Dial {
         family: match args.family {
@@ -70,6 +74,42 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     match done {
         Ok(()) => Exit::Done,
         Err(why) => tell(&why, Exit::NoConnection),
+    }
+}
+
+/// The accelerated route: over facing relays, of which this is one.
+fn through_a_pair(args: &DialArgs) -> Exit {
+    if hands_over(args.fdpass) {
+        let why = "a way over facing relays is no one socket that could be handed over: tell ssh \
+                   ProxyUseFdpass no";
+        return tell(why, Exit::Usage);
+    }
+    let host = match args.host.contains(':') {
+        true => format!("[{}]", args.host),
+        false => args.host.clone(),
+    };
+    let target = match &args.pair {
+        Some(relay) => format!("{relay}/pair"),
+        None => format!("{host}:{}", args.port),
+    };
+    let relay = RelayArgs {
+        entrance: "-".to_owned(),
+        targets: vec![target],
+        dscp: args.dscp.clone(),
+        congestion: args.congestion.clone(),
+        bind: args.bind,
+        connect_timeout: Some(args.timeout),
+        pair: PairArgs {
+            via: args.via.clone(),
+            ssh_config: args.ssh_config.clone(),
+            ..PairArgs::default()
+        },
+        ..RelayArgs::default()
+    };
+    match relaying::run(&relay) {
+        Ok(Exit::Done) => Exit::Done,
+        Ok(_) => Exit::NoConnection,
+        Err(error) => usage(&error),
     }
 }
 

@@ -7,6 +7,7 @@ mod operating;
 mod page;
 mod paths;
 mod prometheus;
+mod route;
 mod rules;
 mod top;
 
@@ -25,6 +26,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
 use self::operating::Told;
+use self::route::Route;
 use crate::exit::Exit;
 use crate::flags::low::{Instead, RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
@@ -58,6 +60,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
                 Err(why) => failed(&why),
             });
         }
+        Some(Instead::Half) => return Ok(half(args)),
         None => {}
     }
     let told = match &args.config {
@@ -67,6 +70,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     };
     let streams = told.as_ref().is_ok_and(Told::is_of_streams);
     log(args, streams);
+    let told = told.and_then(|told| told.on_its_way(args));
     let done = told.and_then(|mut told| {
         for relay in &told.relays {
             for warning in relay::clamped(&relay.sockopts) {
@@ -93,6 +97,15 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     })
 }
 
+/// One half of a pair, for whoever has started it over ssh; what it says beside is theirs to show.
+fn half(args: &RelayArgs) -> Exit {
+    log(args, true);
+    match route::half::run() {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
+    }
+}
+
 /// What the command line means.
 fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let entrance: Entrance = args
@@ -100,9 +113,24 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .parse()
         .map_err(|e| format!("{}: it {e}", args.entrance))?;
     let mut speaks = speaks(args, &entrance)?;
-    let targets = targets(args, &speaks)?;
+    let route = Route::of(args)?;
+    if route.is_some() && (speaks.pair || speaks.asks.is_some()) {
+        return Err(format!(
+            "{}: clients of pair, socks5 and http cannot go over ssh (--via, ssh://)",
+            args.entrance
+        ));
+    }
+    let way = route.as_ref().and_then(Route::way);
+    let targets = match &route {
+        None => targets(args, &speaks)?,
+        // Until it is begun, it leads nowhere.
+        Some(_) => way.iter().map(|way| way.target.clone()).collect(),
+    };
     let pairs = speaks.pair || targets.iter().any(Target::is_pair);
-    let facing = pairs.then(|| facing::settle(&args.pair)).transpose()?;
+    let facing = match way {
+        Some(way) => Some(way.facing),
+        None => pairs.then(|| facing::settle(&args.pair)).transpose()?,
+    };
     if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
         speaks.tls = Some(facing.entrance());
     }
@@ -164,22 +192,23 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     if let Some(name) = &args.congestion {
         congestion::permitted(name)?;
     }
+    let tuning = Tuning {
+        dscp: args.dscp.value(),
+        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
+        congestion: args.congestion.clone(),
+        probes,
+        notsent_lowat: args.notsent_lowat,
+        pacing: args.rate.map(|rate| rate.bytes()),
+        mptcp: args.mptcp,
+        bind: args.bind,
+        interface: args.interface.clone(),
+        ..Tuning::default()
+    };
     Ok(Relay {
         entrance,
         targets,
         allow,
-        tuning: Tuning {
-            dscp: args.dscp.value(),
-            keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
-            congestion: args.congestion.clone(),
-            probes,
-            notsent_lowat: args.notsent_lowat.or_else(|| pairs.then_some(UNSENT)),
-            pacing: args.rate.map(|rate| rate.bytes()),
-            mptcp: args.mptcp,
-            bind: args.bind,
-            interface: args.interface.clone(),
-            ..Tuning::default()
-        },
+        tuning: if pairs { for_pairs(tuning) } else { tuning },
         sockopts: args.sockopts.clone(),
         buffer: args.buffer.unwrap_or(BUFFER),
         connect_timeout: args.connect_timeout.unwrap_or(CONNECT),
@@ -200,6 +229,14 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
             rate_all: args.rate_all.map(|rate| rate.bytes()),
         },
     })
+}
+
+/// What sockets of pairs are told besides.
+fn for_pairs(tuning: Tuning) -> Tuning {
+    Tuning {
+        notsent_lowat: tuning.notsent_lowat.or(Some(UNSENT)),
+        ..tuning
+    }
 }
 
 /// Where connections go, unless clients say so.

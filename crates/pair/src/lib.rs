@@ -5,6 +5,7 @@
 //! a leg takes is whatever [`Session::poll`] has for the leg that can be written to, so that a slow
 //! leg holds nothing that a fast one could have carried.
 
+pub mod control;
 mod frame;
 mod growth;
 mod incoming;

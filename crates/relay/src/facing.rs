@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::Ed25519KeyPair;
@@ -26,8 +28,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
-    SignatureScheme, version,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName,
+    ServerConfig, SignatureScheme, version,
 };
 
 use crate::strategy::Paths;
@@ -147,6 +149,36 @@ impl Facing {
     /// What is spoken at an entrance of it.
     pub fn entrance(&self) -> TlsServer {
         self.server.clone()
+    }
+
+    /// Whether the other half answers at an address, with a key that is known; why not.
+    ///
+    /// # Errors
+    /// One sentence without the address.
+    pub fn meet(&self, at: SocketAddr, within: Duration) -> Result<(), String> {
+        let until = Instant::now() + within;
+        let tcp = TcpStream::connect_timeout(&at, within);
+        let mut tcp = tcp.map_err(|e| match e.kind() {
+            io::ErrorKind::TimedOut => format!(
+                "it did not answer within {:.1} s: a firewall, perhaps",
+                within.as_secs_f64()
+            ),
+            io::ErrorKind::ConnectionRefused => {
+                "it is closed on the way: a firewall, or address translation".to_owned()
+            }
+            _ => e.to_string(),
+        })?;
+        let name = ServerName::try_from("pair").map_err(|e| e.to_string())?;
+        let config = Arc::clone(&self.client.config);
+        let mut tls = ClientConnection::new(config, name).map_err(|e| e.to_string())?;
+        while tls.is_handshaking() {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_millis(1));
+            let done = tcp.set_read_timeout(Some(left));
+            let done = done.and_then(|()| tls.complete_io(&mut tcp));
+            done.map_err(|e| format!("what answers there is not the other half: {e}"))?;
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,12 @@ pub mod strategy;
 pub mod tls;
 mod worker;
 
+/// What a relay and the half of a pair that it has started over ssh say to each other.
+pub mod control {
+    pub use bytes::Bytes;
+    pub use pair::control::*;
+}
+
 pub use address::{AddressError, Entrance, Host, Place, Target};
 pub use network::{Network, is_allowed};
 pub use rules::{Command, Rules};

@@ -204,7 +204,11 @@ fn relay() -> Command {
              Two relays face each other where one has a TARGET far:7000/pair and the other, at \
              far, the LISTEN *:7000/pair: between them each connection is spread over several of \
              TCP, encrypted, and compressed where that pays. Each half has a key, and says its \
-             fingerprint as it starts; the other is given that with --pair-allow.\n\n\
+             fingerprint as it starts; the other is given that with --pair-allow. With a TARGET \
+             ssh://far/localhost:22, or --via far, the other half is started at far over ssh, and \
+             needs no keys of its own: a longhaul has to be there (longhaul bootstrap far). It ends \
+             with this one, or when the ssh connection does. Where its port cannot be reached, data \
+             go over the ssh connection, which is said.\n\n\
              An end of file is passed on as an end of file, after the last byte, and the other \
              direction goes on. A connection that breaks is reset on the other side too, and so \
              are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \

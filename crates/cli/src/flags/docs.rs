@@ -233,6 +233,10 @@ const DIAL_EXAMPLES: Examples = &[
         "ssh -o ProxyCommand='longhaul dial --congestion bbr %h %p' host",
         "Without ProxyUseFdpass the bytes are carried.",
     ),
+    (
+        "scp -o ProxyCommand='longhaul dial --via gate %h %p' big host:",
+        "Through facing relays, of which one is started at gate over ssh.",
+    ),
 ];
 
 const SSH_CONFIG_EXAMPLES: Examples = &[
@@ -301,6 +305,15 @@ const RELAY_EXAMPLES: Examples = &[
     (
         "longhaul relay 9022 host:22 --sockopt buffsize:1024kic+1024kos",
         "With buffers as DeleGate's tcprelay was given them.",
+    ),
+    (
+        "longhaul relay 9022 ssh://far/localhost:22",
+        "Over several connections to a facing relay that is started at far over ssh, to the port 22 \
+         there.",
+    ),
+    (
+        "longhaul relay 9022 jp1:22 --via tokyo,osaka",
+        "Through two hosts in the middle, each with a half that is started over ssh.",
     ),
 ];
 

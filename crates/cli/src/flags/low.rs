@@ -219,6 +219,8 @@ pub(crate) enum Instead {
     Check(PathBuf),
     /// `top ADDRESS:PORT`.
     Top(String),
+    /// `half`.
+    Half,
     /// `rules`, of the relay that the rest of the words says.
     Rules(Rules),
 }
@@ -537,6 +539,7 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
     match words.as_slice() {
         [check, file] if check == "check" => args.instead = Some(Instead::Check(file.into())),
         [top, address] if top == "top" => args.instead = Some(Instead::Top(address.clone())),
+        [half] if half == "half" => args.instead = Some(Instead::Half),
         [word, ..] if word == "check" => return Err(relay_usage("check goes with FILE alone")),
         [word, ..] if word == "top" => return Err(relay_usage("top goes with ADDRESS:PORT alone")),
         [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {

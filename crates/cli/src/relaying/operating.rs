@@ -16,6 +16,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use super::handover::{self, Predecessor};
+use super::route::{self, Route};
 use super::{config, page, prometheus, settle};
 use crate::config_file::is_nearby;
 use crate::flags::low::RelayArgs;
@@ -28,6 +29,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What command line and file say together.
 pub(super) struct Told {
     pub(super) relays: Vec<Relay>,
+    /// Ways over ssh.
+    routes: Vec<Route>,
     /// Keys and certificates, as they were before they were read.
     files: Vec<Stamped>,
     status: Option<SocketAddr>,
@@ -47,7 +50,17 @@ impl Told {
             Some(file) => config::read(file, settled)?,
             None => (RelayArgs::default(), vec![settled(args)?]),
         };
-        let (relays, files): (Vec<_>, Vec<_>) = relays.into_iter().unzip();
+        let (mut all_relays, mut routes, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for Settled {
+            relay,
+            route,
+            files: of,
+        } in relays
+        {
+            all_relays.push(relay);
+            routes.extend(route);
+            files.extend(of);
+        }
         let metrics = args.metrics.clone().or(all.metrics);
         if metrics.as_deref().is_some_and(|at| !is_nearby(at)) {
             return Err(
@@ -65,14 +78,31 @@ impl Told {
             )
         });
         Ok(Self {
-            relays,
-            files: files.into_iter().flatten().collect(),
+            relays: all_relays,
+            routes,
+            files,
             status: status.transpose()?,
             metrics: metrics.as_deref().map(ToldAt::of),
             handover: args.handover.clone().or(all.handover),
             drain_timeout: args.drain_timeout.or(all.drain_timeout),
             threads: args.threads.or(all.threads),
         })
+    }
+
+    /// The same with ways over ssh begun that were not yet.
+    ///
+    /// # Errors
+    /// One of them cannot be.
+    pub(super) fn on_its_way(self, args: &RelayArgs) -> Result<Self, String> {
+        let mut new = false;
+        for route in &self.routes {
+            if route.way().is_none() {
+                route.begin()?;
+                new = true;
+            }
+        }
+        // They lead somewhere from now on.
+        if new { Self::of(args) } else { Ok(self) }
     }
 
     /// Whether it is one connection, of standard input and output.
@@ -82,13 +112,22 @@ impl Told {
     }
 }
 
-/// One relay, and the files that it depends on.
-fn settled(args: &RelayArgs) -> Result<(Relay, Vec<Stamped>), String> {
+/// One relay, its way over ssh if it has one, and the files that it depends on.
+struct Settled {
+    relay: Relay,
+    route: Option<Route>,
+    files: Vec<Stamped>,
+}
+
+fn settled(args: &RelayArgs) -> Result<Settled, String> {
     let tls = &args.tls;
     let files = [&tls.cert, &tls.key, &tls.ca, &tls.client_ca];
     let files = files.into_iter().flatten().cloned().map(Stamped::new);
-    let files = files.collect();
-    Ok((settle(args)?, files))
+    Ok(Settled {
+        files: files.collect(),
+        route: Route::of(args)?,
+        relay: settle(args)?,
+    })
 }
 
 /// A file, and what tells it from another of the same name.
@@ -173,6 +212,12 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
         files: Mutex::new(told.files),
     });
     reloading.watch().map_err(wrong)?;
+    let moved = Arc::downgrade(&reloading);
+    route::when_changed(move || {
+        if let Some(reloading) = moved.upgrade() {
+            reloading.reload();
+        }
+    });
     signals::watch_and_reload(
         move || ending.begin(false),
         || {},
@@ -282,7 +327,8 @@ impl Reloading {
     /// Whoever comes from now on meets what the files say now, if they make sense.
     fn reload(&self) {
         systemd::reloading();
-        let told = Told::of(&self.args).and_then(|told| {
+        let told = Told::of(&self.args).and_then(|told| told.on_its_way(&self.args));
+        let told = told.and_then(|told| {
             let replaced = self.handle.replace(told.relays);
             replaced.map(|()| told.files).map_err(|e| e.to_string())
         });

@@ -45,13 +45,28 @@ pub(super) fn command_once(placed: Option<&str>) -> Vec<u8> {
     starting("serve --once", placed)
 }
 
+/// The same for one half of a pair of relays. One that was sent there is started where sha256sum
+/// tells that it is what was sent.
+pub(super) fn command_half(placed: Option<&str>) -> Vec<u8> {
+    starting_checked("relay half", "", placed)
+}
+
 fn starting(serve: &str, placed: Option<&str>) -> Vec<u8> {
+    let itself = format!(
+        "\"\") exec \"$f\" {serve} --sum {};; ",
+        placed.unwrap_or_default()
+    );
+    starting_checked(serve, &itself, placed)
+}
+
+/// `unchecked` is a case for where there is no sha256sum.
+fn starting_checked(serve: &str, unchecked: &str, placed: Option<&str>) -> Vec<u8> {
     let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     let sent = placed.filter(plain).map(|sum| {
         format!(
             "f=${{XDG_CACHE_HOME:-$HOME/.cache}}/longhaul/bin/longhaul-{sum}; \
              if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
-             {sum}*) exec \"$f\" {serve};; \"\") exec \"$f\" {serve} --sum {sum};; esac; fi; "
+             {sum}*) exec \"$f\" {serve};; {unchecked}esac; fi; "
         )
     });
     let script = format!(
@@ -270,7 +285,7 @@ mod tests {
     fn the_command_is_the_same_for_every_shell() {
         let sum = "0a".repeat(32);
         for placed in [None, Some(sum.as_str()), Some("'; evil")] {
-            for command in [command(placed), command_once(placed)] {
+            for command in [command(placed), command_once(placed), command_half(placed)] {
                 let command = String::from_utf8(command).unwrap();
                 let script = command.strip_prefix("exec sh -c '").unwrap();
                 let script = script.strip_suffix('\'').unwrap();

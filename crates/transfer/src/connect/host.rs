@@ -99,7 +99,7 @@ pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<Ss
     Ok(link)
 }
 
-fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
+pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
     let name = escape::name(host.as_bytes());
     link.establish(early).map_err(|e| format!("{name}: {e}"))
 }

@@ -1,4 +1,5 @@
-//! ProxyJump: an authenticated connection that carries another one in a channel.
+//! An authenticated connection of which one channel carries the bytes of a socket of ours:
+//! ProxyJump, and commands that are talked to.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -27,12 +28,18 @@ pub(super) fn through(mut outer: SshLink, host: &str, port: u16) -> io::Result<S
     let channel = outer.open_direct_tcpip(host, port);
     let thread: JoinHandle<()> = std::thread::Builder::new()
         .name("jump".to_owned())
-        .spawn(move || carry(outer, channel, &local))?;
+        .spawn(move || carry(outer, channel, &local, &mut |text| debug!("jump: {text}")))?;
     Ok(Stream::Jump(inner, Some(thread)))
 }
 
-/// Moves bytes until either side ends.
-fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
+/// Moves bytes until either side ends. What the far end says beside them, and why it has ended, is
+/// said to `hears`.
+pub(super) fn carry(
+    mut outer: SshLink,
+    channel: ChannelId,
+    local: &UnixStream,
+    hears: &mut dyn FnMut(&str),
+) {
     let mut segments = Segments::default();
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut events = Vec::new();
@@ -56,7 +63,7 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
         ];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return debug!("jump: {e}"),
+            Err(e) => return hears(&e.to_string()),
         }
         let (inner_ready, outer_ready) = (fds[0].revents(), fds[1].revents());
         if inner_ready.intersects(PollFlags::IN | PollFlags::HUP) && room > 0 {
@@ -82,20 +89,21 @@ fn carry(mut outer: SshLink, channel: ChannelId, local: &UnixStream) {
         let done = moved
             .and_then(|_| outer.handle_timeout(now))
             .and_then(|()| outer.flush(now).map(|_| ()));
-        let mut over = done.inspect_err(|e| debug!("jump: {e}")).is_err();
+        let mut over = done.inspect_err(|e| hears(&e.to_string())).is_err();
         for event in events.drain(..) {
             match event {
                 LinkEvent::Data(_, bytes) => held.push_back(bytes),
                 LinkEvent::Closed(_, why) => {
-                    debug!("jump: {}", why.unwrap_or_default());
+                    why.iter().for_each(|why| hears(why));
                     over = true;
                 }
-                LinkEvent::Refused(_, why) => {
-                    debug!("jump: {why}");
+                LinkEvent::Refused(_, why) | LinkEvent::Exited(_, Err(why)) => {
+                    hears(&why);
                     over = true;
                 }
-                LinkEvent::Says(text) => debug!("jump: {text}"),
-                LinkEvent::Exited(..) | LinkEvent::Over(_) | LinkEvent::Restarted => {}
+                LinkEvent::Exited(_, Ok(_)) => over = true,
+                LinkEvent::Says(text) => hears(&text),
+                LinkEvent::Over(_) | LinkEvent::Restarted => {}
             }
         }
         if !write_held(local, &mut held) || over {

@@ -3,6 +3,7 @@
 mod again;
 mod agent_channels;
 mod choices;
+mod command;
 mod direct;
 mod far;
 mod gate;
@@ -16,6 +17,7 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
+pub use command::FarCommand;
 pub use far::{FarUse, findings, remember_findings, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
 pub use host::{Beside, Look, Resolve, Surroundings};

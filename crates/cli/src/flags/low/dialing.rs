@@ -23,6 +23,11 @@ pub(crate) struct DialArgs {
     pub(crate) attempts: u32,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
+    /// Hosts on the way, at which halves of pairs are started.
+    pub(crate) via: Option<String>,
+    /// The other half of a pair.
+    pub(crate) pair: Option<String>,
+    pub(crate) ssh_config: Option<PathBuf>,
 }
 
 impl Default for DialArgs {
@@ -37,6 +42,9 @@ impl Default for DialArgs {
             attempts: 1,
             dscp: Dscp::default(),
             congestion: None,
+            via: None,
+            pair: None,
+            ssh_config: None,
         }
     }
 }
@@ -67,6 +75,12 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
             return Err(wrong(&format!("'{port}' is no port from 1 to 65535")));
         }
     };
+    if args.via.is_some() && args.pair.is_some() {
+        return Err(wrong("it is --via or --pair"));
+    }
+    if args.ssh_config.is_some() && args.via.is_none() {
+        return Err(wrong("--ssh-config goes with --via"));
+    }
     Ok(args)
 }
 
@@ -135,6 +149,11 @@ mod tests {
             ("longhaul dial host 0", "'0' is no port"),
             ("longhaul dial host 65536", "'65536' is no port"),
             ("longhaul dial --bind here host 22", "--bind: 'here'"),
+            (
+                "longhaul dial --via a --pair b:1 host 22",
+                "--via or --pair",
+            ),
+            ("longhaul dial -F none host 22", "goes with --via"),
             (
                 "longhaul dial --connect-timeout 0 host 22",
                 "--connect-timeout: '0'",

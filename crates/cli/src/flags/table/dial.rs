@@ -107,6 +107,45 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             Ok(())
         },
     ),
+    Flag::ours(
+        Group::Pair,
+        ("via", Takes::Value("HOSTS")),
+        "Go through a half of a pair at each of these hosts, started over ssh",
+        "Go to HOST through these hosts, [user@]host[:port], separated by commas: at each a half of \
+         a pair of relays is started over ssh, and the last connects to HOST. The same as longhaul \
+         relay --via HOSTS - HOST:PORT. Bytes are carried then, so that ssh is told ProxyUseFdpass \
+         no.",
+        |args, given| {
+            args.via = Some(given.text()?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
+        ("pair", Takes::Value("RELAY")),
+        "Go through the facing relay at RELAY (host:port), wherever that leads",
+        "Go through the facing relay at RELAY, host:port. Where that leads its own TARGET says, \
+         which should be HOST's: ssh finds out by the host key. Keys are those of longhaul relay: \
+         $XDG_STATE_HOME/longhaul/pair_key is ours, $XDG_CONFIG_HOME/longhaul/known_pairs has the \
+         relay's. Bytes are carried then, so that ssh is told ProxyUseFdpass no.",
+        |args, given| {
+            args.pair = Some(given.text()?);
+            Ok(())
+        },
+    ),
+    Flag {
+        short: Some('F'),
+        ..Flag::ours(
+            Group::Pair,
+            ("ssh-config", Takes::Value("FILE")),
+            "With --via: read this instead of ~/.ssh/config",
+            "With --via: read this ssh_config file instead of the user's and the system's.",
+            |args, given| {
+                args.ssh_config = Some(given.os().into());
+                Ok(())
+            },
+        )
+    },
 ];
 
 /// The flags of `longhaul ssh-config`.

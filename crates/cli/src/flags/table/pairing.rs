@@ -103,6 +103,49 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             Ok(())
         },
     ),
+    Flag::ours(
+        Group::Pair,
+        ("via", Takes::Value("HOSTS")),
+        "Go through a half of a pair at each of these hosts, started over ssh",
+        "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order in \
+              which they are passed: at each a half of a pair is started over ssh, and the last \
+              connects to TARGET. `ssh://HOST/TARGET` is the same as TARGET with --via HOST. There \
+              has to be a longhaul at each (see longhaul bootstrap). Data go to a TCP port of their \
+              own, or over the ssh connection where that cannot be reached. docs/design/0018 says \
+              when a host in the middle helps.",
+        |args, given| {
+            args.pair.via = Some(given.text()?);
+            Ok(())
+        },
+    ),
+    Flag {
+        short: Some('F'),
+        ..Flag::ours(
+            Group::Pair,
+            ("ssh-config", Takes::Value("FILE")),
+            "For hosts reached over ssh: read this instead of ~/.ssh/config",
+            "For hosts reached over ssh (--via, ssh://): read this ssh_config file instead of the \
+              user's and the system's. \"none\" reads none.",
+            |args, given| {
+                args.pair.ssh_config = Some(given.os().into());
+                Ok(())
+            },
+        )
+    },
+    Flag {
+        short: Some('o'),
+        ..Flag::ours(
+            Group::Pair,
+            ("ssh-option", Takes::Values("OPTION")),
+            "For hosts reached over ssh: an option of ssh_config(5); may be repeated",
+            "For hosts reached over ssh (--via, ssh://): an option in the format of ssh_config(5), \
+              such as -o ConnectTimeout=10. May be repeated; the first value of an option counts.",
+            |args, given| {
+                args.pair.ssh_options = given.texts()?;
+                Ok(())
+            },
+        )
+    },
 ];
 
 /// What facing relays are told.
@@ -117,4 +160,8 @@ pub(crate) struct PairArgs {
     pub(crate) plain: bool,
     /// What was decided is said.
     pub(crate) explain: bool,
+    /// Hosts on the way, at which halves are started.
+    pub(crate) via: Option<String>,
+    pub(crate) ssh_config: Option<PathBuf>,
+    pub(crate) ssh_options: Vec<String>,
 }

@@ -1,0 +1,18 @@
+use transfer::connect::FarCommand;
+use transfer::copy::HostId;
+
+use super::Hosts;
+
+impl Hosts {
+    /// Starts a half of a pair of relays at a host.
+    ///
+    /// # Errors
+    /// One sentence with the host.
+    pub(crate) fn start_half(&self, host: HostId) -> Result<FarCommand, String> {
+        // Questions share the terminal.
+        let _hold = self.output.console().hold();
+        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        let (config, around) = self.prepare(destination)?;
+        FarCommand::half(config, &around)
+    }
+}

@@ -1,0 +1,354 @@
+//! Ways through halves of pairs that are started over ssh: `ssh://HOST/TARGET` and `--via`.
+//! docs/design/0018-splitting.md.
+
+pub(super) mod half;
+mod near;
+mod talk;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use relay::control::Begin;
+use relay::facing::{Facing, Known, Stripes, new_key};
+use relay::{Host, Place, Target};
+use tracing::{info, warn};
+use transfer::cancel::Cancel;
+use transfer::copy::HostId;
+use transfer::operand::Destination;
+use zeroize::Zeroizing;
+
+use self::near::{Carrier, FarHalf, Followed, Pause, patience, say_alive};
+use crate::connect::Hosts;
+use crate::flags::low::{CopyArgs, RelayArgs};
+use crate::output::Output;
+use crate::output::console::Console;
+use transfer::connect::FarUse;
+
+/// So often this end says that it is there: address translations forget.
+const ALIVE: Duration = Duration::from_secs(30);
+/// Hosts on a way at most.
+const MOST_HOSTS: usize = 8;
+
+/// A way: hosts in the order in which they are passed, and where the last one leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    hosts: Vec<Destination>,
+    target: String,
+    /// What is said to whoever is at the target in front of the bytes: `proxy`, or nothing.
+    words: Vec<String>,
+    ssh_config: Option<PathBuf>,
+    ssh_options: Vec<String>,
+    stripes: Option<usize>,
+    most: Option<usize>,
+    plain: bool,
+    verbose: u8,
+}
+
+/// Where a way begins.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) target: Target,
+    pub(super) facing: Facing,
+}
+
+/// Ways that were begun in this process, which relays that are set up anew go on using.
+static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
+/// Told when one of them begins elsewhere than before.
+static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+/// Of this end, for as long as the process lives.
+static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
+
+struct Begun {
+    route: Route,
+    way: Way,
+}
+
+fn begun() -> MutexGuard<'static, Vec<Begun>> {
+    BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has it told when a way begins elsewhere than before.
+pub(super) fn when_changed(tell: impl Fn() + Send + Sync + 'static) {
+    // There is one who serves.
+    let _ = CHANGED.set(Box::new(tell));
+}
+
+impl Route {
+    /// The way that is asked for, if one is.
+    ///
+    /// # Errors
+    /// What makes no sense.
+    pub(super) fn of(args: &RelayArgs) -> Result<Option<Self>, String> {
+        let url = args
+            .targets
+            .iter()
+            .find(|target| target.starts_with("ssh://"));
+        if url.is_none() && args.pair.via.is_none() {
+            return Ok(None);
+        }
+        let [target] = args.targets.as_slice() else {
+            return Err(match args.targets.is_empty() {
+                true => "--via: it goes with one TARGET".to_owned(),
+                false => "a way over ssh has one TARGET".to_owned(),
+            });
+        };
+        let mut hosts = Vec::new();
+        for host in args.pair.via.iter().flat_map(|via| via.split(',')) {
+            hosts.push(Destination::parse(host).map_err(|e| format!("--via: {e}"))?);
+        }
+        let mut target = target.as_str();
+        if let Some(rest) = target.strip_prefix("ssh://") {
+            let wrong =
+                "is ssh://[USER@]HOST[:PORT]/TARGET, where TARGET is what the host connects to";
+            let (host, inner) = rest
+                .split_once('/')
+                .ok_or_else(|| format!("{target}: it {wrong}"))?;
+            hosts.push(Destination::parse(host).map_err(|e| format!("{target}: {e}"))?);
+            target = inner;
+        }
+        if hosts.len() > MOST_HOSTS {
+            return Err(format!("--via: more than {MOST_HOSTS} hosts"));
+        }
+        let parsed: Target = target.parse().map_err(|e| format!("{target}: it {e}"))?;
+        super::no_words(target, &parsed.words, &["proxy", "proxy1", "proxy2"])?;
+        Ok(Some(Self {
+            hosts,
+            target: parsed.place.to_string(),
+            words: parsed.words,
+            ssh_config: args.pair.ssh_config.clone(),
+            ssh_options: args.pair.ssh_options.clone(),
+            stripes: args.pair.stripes,
+            most: args.pair.buffer,
+            plain: args.pair.plain,
+            verbose: args.verbose,
+        }))
+    }
+
+    /// Where it begins, if it was begun.
+    pub(super) fn way(&self) -> Option<Way> {
+        let begun = begun();
+        let of = begun.iter().find(|begun| begun.route == *self);
+        of.map(|begun| begun.way.clone())
+    }
+
+    /// Begins it, and looks after it from now on.
+    ///
+    /// # Errors
+    /// A host cannot be reached, or has no longhaul: one sentence.
+    pub(super) fn begin(&self) -> Result<(), String> {
+        let carrier = Carrier::start().map_err(|e| format!("legs cannot be taken: {e}"))?;
+        let chain = self.set_up(&carrier, false)?;
+        begun().push(Begun {
+            route: self.clone(),
+            way: chain.way.clone(),
+        });
+        let route = self.clone();
+        let thread = thread::Builder::new().name("route".to_owned());
+        let started = thread.spawn(move || route.keep(&carrier, chain));
+        started.map_err(|e| format!("no thread to look after it: {e}"))?;
+        Ok(())
+    }
+
+    fn keep(&self, carrier: &Arc<Carrier>, mut chain: Chain) {
+        let mut pause = Pause::new();
+        loop {
+            let why = chain.follow();
+            warn!("{why}: it is started again");
+            carrier.lead_to(None);
+            drop(chain);
+            chain = loop {
+                thread::sleep(pause.next());
+                match self.set_up(carrier, true) {
+                    Ok(chain) => break chain,
+                    Err(why) => warn!("{why}"),
+                }
+            };
+            if let Some(begun) = begun().iter_mut().find(|begun| begun.route == *self) {
+                begun.way = chain.way.clone();
+            }
+            if let Some(tell) = CHANGED.get() {
+                tell();
+            }
+        }
+    }
+
+    /// Starts the halves, and has each lead to the next.
+    fn set_up(&self, carrier: &Arc<Carrier>, again: bool) -> Result<Chain, String> {
+        let key = KEY.as_ref().map_err(Clone::clone)?;
+        let own = Facing::new(key.as_bytes(), Known::default())?;
+        let own = own.fingerprint().to_owned();
+        let mut halves = Vec::new();
+        for nth in 0..self.hosts.len() {
+            halves.push(self.start(nth, again)?);
+        }
+        let keys: Vec<String> = halves.iter().map(|half| half.key.clone()).collect();
+        let mut next = (self.target.clone(), String::new());
+        let mut first = (0, None);
+        for nth in (0..halves.len()).rev() {
+            let before = nth.checked_sub(1).and_then(|nth| keys.get(nth)).cloned();
+            let Some(half) = halves.get_mut(nth) else {
+                continue;
+            };
+            let begin = Begin {
+                allow: [Some(own.clone()), before].into_iter().flatten().collect(),
+                target: next.0.clone(),
+                target_key: next.1.clone(),
+                most: self.most.unwrap_or(64 << 20) as u64,
+                stripes: self.stripes.unwrap_or_default() as u8,
+                zstd: !self.plain,
+            };
+            let port = match half.begin(begin) {
+                Ok(port) => port,
+                // The way begins behind it, over the ssh connection that passes it.
+                Err(why) if nth + 1 < self.hosts.len() => {
+                    warn!("{why}: data pass it over ssh");
+                    first.0 = nth + 1;
+                    break;
+                }
+                Err(why) => return Err(why),
+            };
+            first = (nth, port);
+            let Some(port) = port else {
+                if nth > 0 {
+                    warn!(
+                        "{}: nothing but ssh reaches it: data pass the hosts before it so",
+                        half.name
+                    );
+                }
+                break;
+            };
+            let host = &half.command.host_name;
+            let host = if host.contains(':') {
+                format!("[{host}]")
+            } else {
+                host.clone()
+            };
+            next = (format!("{host}:{port}/pair"), half.key.clone());
+        }
+        self.lead(halves.split_off(first.0), first, carrier)
+    }
+
+    /// Finds the way to the first half.
+    fn lead(
+        &self,
+        halves: Vec<FarHalf>,
+        (nth, port): (usize, Option<u16>),
+        carrier: &Arc<Carrier>,
+    ) -> Result<Chain, String> {
+        let key = KEY.as_ref().map_err(Clone::clone)?;
+        let half = halves.first().ok_or("there is no half")?;
+        let mut known = Known::default();
+        known.add(&half.key)?;
+        let mut facing = Facing::new(key.as_bytes(), known)?;
+        if let Some(most) = self.most {
+            facing.most = most;
+        }
+        facing.zstd = !self.plain;
+        if let Some(stripes) = self.stripes {
+            facing.stripes = Stripes::Fixed(stripes);
+        }
+        let name = half.name.clone();
+        let address = half.command.address.filter(|_| nth == 0);
+        let direct = match (address, port) {
+            (Some(mut at), Some(port)) => {
+                at.set_port(port);
+                let met = facing.meet(at, patience(half.command.rtt));
+                met.map(|()| at)
+                    .map_err(|why| format!("port {port}: {why}"))
+            }
+            (_, None) if nth == 0 => Err("the half there has no port that others reach".to_owned()),
+            _ if nth > 0 => Err("it is passed by way of others".to_owned()),
+            _ => Err("its address is not known, behind ProxyJump or ProxyCommand".to_owned()),
+        };
+        let at = match direct {
+            Ok(at) => {
+                info!(
+                    "{name}: longhaul {} is the other half, at {at}",
+                    half.software
+                );
+                at
+            }
+            Err(why) => {
+                warn!("{name}: data go over the ssh connection itself: {why}");
+                // More would share it.
+                facing.stripes = Stripes::Fixed(1);
+                carrier.lead_to(Some(Arc::clone(&half.voice)));
+                carrier.at
+            }
+        };
+        let (tell, gone) = mpsc::channel();
+        let followed = halves.into_iter().map(|half| half.follow(tell.clone()));
+        let followed = followed.collect::<Result<_, _>>();
+        Ok(Chain {
+            halves: followed.map_err(|e| format!("{name}: {e}"))?,
+            gone,
+            way: Way {
+                target: self.target_at(at),
+                facing,
+            },
+        })
+    }
+
+    fn target_at(&self, at: SocketAddr) -> Target {
+        Target {
+            place: Place::Tcp {
+                host: Host::Address(at.ip()),
+                port: at.port(),
+            },
+            words: [&["pair".to_owned()], self.words.as_slice()].concat(),
+        }
+    }
+
+    /// Starts the half at one of the hosts, which is reached through those before it.
+    fn start(&self, nth: usize, again: bool) -> Result<FarHalf, String> {
+        let (before, from) = self.hosts.split_at(nth);
+        let host = from.first().ok_or("there is no such host")?;
+        let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
+        let flags = CopyArgs {
+            config: self.ssh_config.clone(),
+            options: self.ssh_options.clone(),
+            jump: (!jump.is_empty()).then(|| jump.join(",")),
+            // Nobody is there any more to be asked.
+            batch: again,
+            far: FarUse::Stock,
+            verbose: self.verbose,
+            ..CopyArgs::default()
+        };
+        let output = Output::new(
+            Arc::new(Console::new(false)),
+            None,
+            false,
+            Cancel::default(),
+        );
+        let hosts = Hosts::new(vec![host.clone()], flags, Arc::new(output));
+        let command = hosts.start_half(HostId(0))?;
+        FarHalf::meet(&host.to_string(), command)
+    }
+}
+
+/// Halves that lead to each other.
+struct Chain {
+    halves: Vec<Followed>,
+    gone: Receiver<String>,
+    way: Way,
+}
+
+impl Chain {
+    /// Until one of them is gone; why.
+    fn follow(&self) -> String {
+        loop {
+            match self.gone.recv_timeout(ALIVE) {
+                Ok(why) => return why,
+                Err(RecvTimeoutError::Timeout) => say_alive(&self.halves),
+                Err(RecvTimeoutError::Disconnected) => return "the halves are gone".to_owned(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! `longhaul relay half`: one half of a pair, started over somebody's login. It is there for as
+//! long as its standard input is.
+
+use std::env;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use relay::control::{Begin, Control, Listener};
+use relay::facing::{Facing, Known, Stripes};
+use relay::{Entrance, HandedOn, Host, Place, Relay, Relays, Speaks, Target};
+use serve::listen::hide_memory;
+
+use super::super::settle;
+use super::talk::{Deaf, Ear, Voice, ends};
+use crate::flags::low::RelayArgs;
+
+/// Whoever has started it says at once what is wanted.
+const BEGIN: Duration = Duration::from_secs(60);
+/// Whoever has said nothing for so long is gone: an sshd that does not ask whether its client is
+/// there keeps what it has started for hours.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// The next half answers within this, TCP and TLS.
+const MEET: Duration = Duration::from_secs(10);
+
+/// Relays until standard input ends; the process is to end at once then.
+///
+/// # Errors
+/// Why nothing came of it, which whoever started it was told too.
+pub(in super::super) fn run() -> Result<(), String> {
+    let wrong = |e: io::Error| format!("a half of a pair cannot be started: {e}");
+    // The key is in memory alone.
+    hide_memory().map_err(wrong)?;
+    let (mut ear, voice) =
+        ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
+    let key = relay::facing::new_key()?;
+    let facing = Facing::new(key.as_bytes(), Known::default())?;
+    voice.mark().map_err(wrong)?;
+    let here = Control::Here {
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        key: facing.fingerprint().to_owned(),
+    };
+    voice.say(&here).map_err(wrong)?;
+    let begin = match ear.hear(BEGIN) {
+        Ok(Control::Begin(begin)) => begin,
+        Err(Deaf::Over) => return Ok(()),
+        _ => return Err("relay half is for longhaul to start over ssh".to_owned()),
+    };
+    match start(&begin, key.as_bytes()) {
+        Ok(half) => {
+            let port = if half.reachable { half.at.port() } else { 0 };
+            voice.say(&Control::Listens(port)).map_err(wrong)?;
+            follow(&mut ear, &voice, half.at);
+            Ok(())
+        }
+        Err(why) => {
+            // Whoever does not listen any more is not told.
+            let _ = voice.say(&Control::Failed(why.clone()));
+            Err(why)
+        }
+    }
+}
+
+/// A half that takes legs.
+struct Half {
+    _relays: Relays,
+    at: SocketAddr,
+    /// From elsewhere.
+    reachable: bool,
+}
+
+fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
+    let mut known = Known::default();
+    for key in begin.allow.iter().chain([&begin.target_key]) {
+        known.add(key)?;
+    }
+    let mut facing = Facing::new(key, known)?;
+    facing.most = usize::try_from(begin.most)
+        .unwrap_or(usize::MAX)
+        .max(64 << 10);
+    facing.zstd = begin.zstd;
+    if begin.stripes > 0 {
+        facing.stripes = Stripes::Fixed(begin.stripes.into());
+    }
+    let target: Target = begin
+        .target
+        .parse()
+        .map_err(|e| format!("{}: it {e}", begin.target))?;
+    if target.is_pair() {
+        meet(&facing, &target)?;
+    }
+    let reached = reached_at();
+    let places = reached.into_iter().map(|ip| (ip, true));
+    let places = places.chain([(IpAddr::from([127, 0, 0, 1]), false)]);
+    let mut why = String::new();
+    for (ip, reachable) in places {
+        match Relays::start(
+            vec![relay_at(ip, &facing, &target)?],
+            thread::available_parallelism().map_or(1, usize::from),
+            HandedOn::ByStarter(Vec::new()),
+        ) {
+            Ok(relays) => {
+                let at = relays.listening().first().and_then(|at| at.parse().ok());
+                return Ok(Half {
+                    at: at.ok_or("it does not listen")?,
+                    _relays: relays,
+                    reachable,
+                });
+            }
+            Err(e) => why = e.to_string(),
+        }
+    }
+    Err(why)
+}
+
+fn relay_at(ip: IpAddr, facing: &Facing, target: &Target) -> Result<Relay, String> {
+    let usual = settle(&RelayArgs {
+        entrance: "0".to_owned(),
+        targets: vec!["1".to_owned()],
+        ..RelayArgs::default()
+    })?;
+    Ok(Relay {
+        entrance: Entrance {
+            place: Place::Tcp {
+                host: Host::Address(ip),
+                port: 0,
+            },
+            words: vec!["pair".to_owned()],
+        },
+        targets: vec![target.clone()],
+        speaks: Speaks {
+            pair: true,
+            tls: Some(facing.entrance()),
+            ..Speaks::default()
+        },
+        tuning: super::super::for_pairs(usual.tuning.clone()),
+        facing: Some(facing.clone()),
+        ..usual
+    })
+}
+
+/// Whether the next half can be reached from here.
+fn meet(facing: &Facing, target: &Target) -> Result<(), String> {
+    let addresses = match &target.place {
+        Place::Tcp {
+            host: Host::Name(name),
+            port,
+        } => {
+            let found = (name.as_str(), *port).to_socket_addrs();
+            found.map_err(|e| format!("{name}: {e}"))?.collect()
+        }
+        place => place.addresses().unwrap_or_default(),
+    };
+    let mut why = "its name has no address".to_owned();
+    for at in addresses {
+        match facing.meet(at, MEET) {
+            Ok(()) => return Ok(()),
+            Err(e) => why = format!("{at}: {e}"),
+        }
+    }
+    Err(why)
+}
+
+/// The address at which sshd was reached: the third word of SSH_CONNECTION (ssh(1)).
+fn reached_at() -> Option<IpAddr> {
+    let connection = env::var("SSH_CONNECTION").ok()?;
+    connection.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
+/// Answers, and takes legs that are carried here, until whoever started it is gone.
+fn follow(ear: &mut Ear, voice: &Arc<Voice>, at: SocketAddr) {
+    while let Ok(said) = ear.hear(FORGOTTEN) {
+        match said {
+            Control::Alive => {
+                if voice.say(&Control::Alive).is_err() {
+                    return;
+                }
+            }
+            Control::Open(leg) => {
+                let carried = TcpStream::connect(at).and_then(|stream| voice.carry(leg, stream));
+                if carried.is_err() && voice.say(&Control::Gone(leg)).is_err() {
+                    return;
+                }
+            }
+            Control::Carried(leg, bytes) => voice.pass_on(leg, &bytes),
+            Control::Gone(leg) => {
+                voice.drop_leg(leg);
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Halves of pairs that were started over ssh, from the end that has started them.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use relay::control::{Begin, Control, ControlError, Listener};
+use transfer::connect::FarCommand;
+use transfer::escape;
+
+use super::talk::{Deaf, Ear, Voice, ends};
+
+/// How long a shell may take to start what was asked for.
+const START: Duration = Duration::from_secs(60);
+/// How long it may take to reach the next one.
+const BEGIN: Duration = Duration::from_secs(30);
+/// Who is there says so about every half a minute.
+const SILENT: Duration = Duration::from_secs(100);
+
+/// A half that runs at a host.
+pub(super) struct FarHalf {
+    /// As the user names the host.
+    pub(super) name: String,
+    /// Its version.
+    pub(super) software: String,
+    /// The fingerprint of its key.
+    pub(super) key: String,
+    pub(super) command: FarCommand,
+    ear: Ear,
+    pub(super) voice: Arc<Voice>,
+}
+
+impl FarHalf {
+    /// Hears that it is there.
+    pub(super) fn meet(name: &str, command: FarCommand) -> Result<Self, String> {
+        let stream = &command.stream;
+        let streams = ends(stream, stream, Listener::of_half());
+        let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
+        let mut half = Self {
+            name: name.to_owned(),
+            software: String::new(),
+            key: String::new(),
+            command,
+            ear,
+            voice,
+        };
+        match half.ear.hear(START) {
+            Ok(Control::Here { software, key }) => {
+                let plain = |text: &str| escape::text(text.as_bytes()).to_string();
+                (half.software, half.key) = (plain(&software), key);
+                Ok(half)
+            }
+            Ok(_) => Err(format!("{name}: what answers there is no half of a pair")),
+            Err(deaf) => Err(half.absent(&deaf)),
+        }
+    }
+
+    /// Why there is none.
+    fn absent(&mut self, deaf: &Deaf) -> String {
+        let name = &self.name;
+        match deaf {
+            _ if self.ear.had(b"longhaul-absent ") => format!(
+                "{name}: there is no longhaul, and one is needed there: longhaul bootstrap {name} \
+                 sends this one, or install it on the PATH"
+            ),
+            Deaf::Wrong(ControlError::Version(version)) => format!(
+                "{name}: the longhaul there starts halves of pairs by version {version}, this one \
+                 by {}: upgrade the older",
+                relay::control::CONTROL
+            ),
+            Deaf::Silent => format!(
+                "{name}: what was started there has said nothing for {} s",
+                START.as_secs()
+            ),
+            _ => {
+                let words = self.command.last_words();
+                let words = if words.is_empty() {
+                    "it has ended"
+                } else {
+                    &words
+                };
+                format!(
+                    "{name}: no half of a pair can be started there (is its longhaul older than \
+                     this one?): {words}"
+                )
+            }
+        }
+    }
+
+    /// Tells it what to do; the port that it takes legs at, if others than itself can come there.
+    pub(super) fn begin(&mut self, begin: Begin) -> Result<Option<u16>, String> {
+        let name = &self.name;
+        let gone = |_| format!("{name}: the half there is gone");
+        self.voice.say(&Control::Begin(begin)).map_err(gone)?;
+        match self.ear.hear(BEGIN) {
+            Ok(Control::Listens(0)) => Ok(None),
+            Ok(Control::Listens(port)) => Ok(Some(port)),
+            Ok(Control::Failed(why)) => Err(format!("{name}: {}", escape::text(why.as_bytes()))),
+            Err(Deaf::Silent) => Err(format!("{name}: the half there does not answer")),
+            _ => {
+                let words = self.command.last_words();
+                Err(format!("{name}: the half there has ended: {words}"))
+            }
+        }
+    }
+
+    /// Hears it for as long as it is there; why it is not, is told then.
+    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<Followed> {
+        let followed = Followed {
+            voice: Arc::clone(&self.voice),
+            stream: self.command.stream.as_fd().try_clone_to_owned()?.into(),
+        };
+        let Self {
+            name,
+            mut command,
+            mut ear,
+            voice,
+            ..
+        } = self;
+        let thread = thread::Builder::new().name("half".to_owned());
+        thread.spawn(move || {
+            let why = loop {
+                match ear.hear(SILENT) {
+                    Ok(Control::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
+                    Ok(Control::Gone(leg)) => {
+                        voice.drop_leg(leg);
+                    }
+                    Ok(Control::Alive) => {}
+                    Ok(_) | Err(Deaf::Wrong(_)) => break "it is not understood".to_owned(),
+                    Err(Deaf::Silent) => {
+                        break format!("nothing came for {} s", SILENT.as_secs());
+                    }
+                    Err(Deaf::Over) => break command.last_words(),
+                }
+            };
+            voice.drop_legs();
+            // Nobody waits for it where the whole chain was given up.
+            let _ = gone.send(match why.is_empty() {
+                true => format!("{name}: the half there has ended"),
+                false => format!("{name}: the half there is gone: {why}"),
+            });
+        })?;
+        Ok(followed)
+    }
+}
+
+/// A half that is listened to. It ends with this.
+pub(super) struct Followed {
+    pub(super) voice: Arc<Voice>,
+    stream: std::os::unix::net::UnixStream,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Takes legs on loopback, for a half that cannot be reached otherwise.
+pub(super) struct Carrier {
+    listener: TcpListener,
+    pub(super) at: SocketAddr,
+    to: Mutex<Option<Arc<Voice>>>,
+}
+
+impl Carrier {
+    pub(super) fn start() -> io::Result<Arc<Self>> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let carrier = Arc::new(Self {
+            at: listener.local_addr()?,
+            listener,
+            to: Mutex::default(),
+        });
+        let accepts = carrier.listener.try_clone()?;
+        let weak = Arc::downgrade(&carrier);
+        let thread = thread::Builder::new().name("carrier".to_owned());
+        thread.spawn(move || {
+            let mut leg = 0_u32;
+            while let Ok((stream, _)) = accepts.accept() {
+                let Some(carrier) = weak.upgrade() else {
+                    return;
+                };
+                let to = carrier.lock().clone();
+                // Who finds nobody here is told so by the end of the connection.
+                if let Some(voice) = to {
+                    leg = leg.wrapping_add(1);
+                    let _ = voice
+                        .say(&Control::Open(leg))
+                        .and_then(|()| voice.carry(leg, stream));
+                }
+            }
+        })?;
+        Ok(carrier)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Voice>>> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where legs go from now on.
+    pub(super) fn lead_to(&self, voice: Option<Arc<Voice>>) {
+        *self.lock() = voice;
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // Wakes whoever accepts.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+/// Says now and then that this end is there.
+pub(super) fn say_alive(halves: &[Followed]) {
+    for half in halves {
+        // One that is gone is told by whoever listens.
+        let _ = half.voice.say(&Control::Alive);
+    }
+}
+
+/// So long to reach a port, on top of three round trips: the first SYN that is lost is sent again
+/// after one second.
+pub(super) fn patience(rtt: Duration) -> Duration {
+    Duration::from_secs(2) + rtt * 6
+}
+
+/// After so long the next attempt, and twice as long for each further one.
+pub(super) struct Pause(Duration, Instant);
+
+impl Pause {
+    pub(super) fn new() -> Self {
+        Self(Duration::from_secs(1), Instant::now())
+    }
+
+    /// What ran for a while begins again soon.
+    pub(super) fn next(&mut self) -> Duration {
+        if self.1.elapsed() > Duration::from_secs(300) {
+            self.0 = Duration::from_secs(1);
+        }
+        let pause = self.0;
+        self.0 = (self.0 * 2).min(Duration::from_secs(60));
+        self.1 = Instant::now();
+        pause
+    }
+}

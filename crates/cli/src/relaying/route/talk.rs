@@ -1,0 +1,193 @@
+//! Both ends of the channel over which a half of a pair was started.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use relay::control::{Bytes, Control, ControlError, Listener, MOST_CARRIED, marker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Legs that are carried at once: each has a thread.
+const MOST_LEGS: usize = 1024;
+/// Of what is not understood, about so much is kept.
+const MOST_NOISE: usize = 64 << 10;
+
+/// Hears what the other end says.
+pub(super) struct Ear {
+    input: File,
+    listener: Listener,
+    /// What has come, for as long as nothing of it is understood.
+    noise: Option<Vec<u8>>,
+}
+
+/// Why nothing more is heard.
+#[derive(Debug)]
+pub(super) enum Deaf {
+    /// It has ended.
+    Over,
+    /// Nothing came in time.
+    Silent,
+    /// What came is not understood.
+    Wrong(ControlError),
+}
+
+impl Ear {
+    pub(super) fn new(input: File, listener: Listener) -> Self {
+        Self {
+            input,
+            listener,
+            noise: Some(Vec::new()),
+        }
+    }
+
+    /// Whether this was there before anything was understood.
+    pub(super) fn had(&self, text: &[u8]) -> bool {
+        let noise = self.noise.as_deref().unwrap_or_default();
+        noise.windows(text.len()).any(|window| window == text)
+    }
+
+    /// What is said next, unless nothing comes for so long.
+    pub(super) fn hear(&mut self, within: Duration) -> Result<Control, Deaf> {
+        let mut bytes = [0; 64 << 10];
+        loop {
+            if let Some(control) = self.listener.poll().map_err(Deaf::Wrong)? {
+                self.noise = None;
+                return Ok(control);
+            }
+            let timeout = Timespec::try_from(within).ok();
+            let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Err(Deaf::Silent),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Err(Deaf::Over),
+            }
+            match self.input.read(&mut bytes) {
+                Ok(0) => return Err(Deaf::Over),
+                Ok(n) => {
+                    let bytes = bytes.get(..n).unwrap_or_default();
+                    if let Some(noise) = self.noise.as_mut().filter(|n| n.len() < MOST_NOISE) {
+                        noise.extend_from_slice(bytes);
+                    }
+                    self.listener.push(bytes);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Deaf::Over),
+            }
+        }
+    }
+}
+
+/// Speaks to the other end, and carries legs to it.
+pub(super) struct Voice {
+    output: Mutex<File>,
+    legs: Mutex<BTreeMap<u32, Arc<TcpStream>>>,
+}
+
+impl Voice {
+    pub(super) fn new(output: File) -> Arc<Self> {
+        Arc::new(Self {
+            output: Mutex::new(output),
+            legs: Mutex::default(),
+        })
+    }
+
+    /// Says it; waits for as long as the channel is full.
+    pub(super) fn say(&self, control: &Control) -> io::Result<()> {
+        self.write(&control.encode())
+    }
+
+    /// Says where it begins.
+    pub(super) fn mark(&self) -> io::Result<()> {
+        self.write(&marker())
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(bytes)
+    }
+
+    fn legs(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<TcpStream>>> {
+        self.legs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries what comes on a leg, from now on.
+    pub(super) fn carry(self: &Arc<Self>, leg: u32, stream: TcpStream) -> io::Result<()> {
+        let stream = Arc::new(stream);
+        {
+            let mut legs = self.legs();
+            if legs.len() >= MOST_LEGS || legs.contains_key(&leg) {
+                return Err(io::Error::other("there are too many legs"));
+            }
+            legs.insert(leg, Arc::clone(&stream));
+        }
+        // Small messages wait for nobody.
+        let _ = stream.set_nodelay(true);
+        let voice = Arc::clone(self);
+        let thread = thread::Builder::new().name("leg".to_owned());
+        let started = thread.spawn(move || {
+            let mut bytes = [0; MOST_CARRIED];
+            loop {
+                let said = match (&*stream).read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(n) => {
+                        let bytes = bytes.get(..n).unwrap_or_default();
+                        voice.say(&Control::Carried(leg, Bytes::copy_from_slice(bytes)))
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+                    Err(_) => break,
+                };
+                if said.is_err() {
+                    break;
+                }
+            }
+            // Whoever was told that it is gone knows.
+            if voice.drop_leg(leg) {
+                let _ = voice.say(&Control::Gone(leg));
+            }
+        });
+        started.map(|_| ()).inspect_err(|_| {
+            self.drop_leg(leg);
+        })
+    }
+
+    /// What has come for a leg goes on; whoever reads there always does.
+    pub(super) fn pass_on(&self, leg: u32, bytes: &[u8]) {
+        let stream = self.legs().get(&leg).cloned();
+        if let Some(stream) = stream
+            && (&*stream).write_all(bytes).is_err()
+        {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// A leg is gone; whether it was there.
+    pub(super) fn drop_leg(&self, leg: u32) -> bool {
+        let stream = self.legs().remove(&leg);
+        if let Some(stream) = &stream {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        stream.is_some()
+    }
+
+    /// All of them are.
+    pub(super) fn drop_legs(&self) {
+        for (_, stream) in std::mem::take(&mut *self.legs()) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// The two ends of a channel.
+pub(super) fn ends(
+    input: impl std::os::fd::AsFd,
+    output: impl std::os::fd::AsFd,
+    listener: Listener,
+) -> io::Result<(Ear, Arc<Voice>)> {
+    let input = input.as_fd().try_clone_to_owned()?;
+    let output = output.as_fd().try_clone_to_owned()?;
+    Ok((Ear::new(input.into(), listener), Voice::new(output.into())))
+}

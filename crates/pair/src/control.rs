@@ -1,0 +1,383 @@
+//! What a relay and the half of a pair that it has started over ssh say to each other, on that
+//! half's standard streams: docs/PROTOCOL.md, "A half that is started".
+//!
+//! Legs that cannot go by TCP of their own are carried here too, each with a number. There is no
+//! window for one of them: both halves always read what comes for a leg.
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+
+use crate::PairError;
+
+/// The version of what follows the marker.
+pub const CONTROL: u32 = 1;
+/// The line behind which the half begins; the version follows it, and the end of the line.
+const MARKER: &[u8] = b"\nlonghaul-half ";
+/// What a login may say before that (a motd, what a shell's files print).
+const MOST_NOISE: usize = 64 << 10;
+/// Bytes of a leg in one message: short, so that legs take turns on a slow path.
+pub const MOST_CARRIED: usize = 16 << 10;
+/// The longest message.
+const LONGEST: usize = MOST_CARRIED + 16;
+/// The longest text in a message.
+const LONGEST_TEXT: usize = 1024;
+/// Keys in a message at most.
+const MOST_KEYS: usize = 8;
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// The half is there.
+    Here {
+        /// Its version.
+        software: String,
+        /// The fingerprint of its key.
+        key: String,
+    },
+    /// What it is to do; said once.
+    Begin(Begin),
+    /// It takes legs, at this port of the address that the login went to; 0 where only those that
+    /// are carried here.
+    Listens(u16),
+    /// It cannot, and why.
+    Failed(String),
+    /// Whoever says it is there. The half answers with the same.
+    Alive,
+    /// A leg begins.
+    Open(u32),
+    /// Bytes of a leg: 1 to [`MOST_CARRIED`].
+    Carried(u32, Bytes),
+    /// A leg is gone, for whoever hears it too.
+    Gone(u32),
+}
+
+/// What a half is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begin {
+    /// Fingerprints of those whose legs it takes.
+    pub allow: Vec<String>,
+    /// Where it leads, as an operand of `longhaul relay`.
+    pub target: String,
+    /// The fingerprint of the half that the target is; empty where it is none.
+    pub target_key: String,
+    /// Of each direction of a connection it holds so many bytes at most.
+    pub most: u64,
+    /// So many connections to the target, if that is a half; 0 lets it find out.
+    pub stripes: u8,
+    /// What waits for the path may be deflated.
+    pub zstd: bool,
+}
+
+const HERE: u8 = 1;
+const BEGIN: u8 = 2;
+const LISTENS: u8 = 3;
+const FAILED: u8 = 4;
+const ALIVE: u8 = 5;
+const OPEN: u8 = 6;
+const CARRIED: u8 = 7;
+const GONE: u8 = 8;
+
+/// What a half says before anything else.
+pub fn marker() -> Vec<u8> {
+    [MARKER, CONTROL.to_string().as_bytes(), b"\n"].concat()
+}
+
+impl Control {
+    /// Its bytes. Texts that are too long are cut.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(match self {
+            Self::Carried(_, bytes) => bytes.len() + 9,
+            _ => 64,
+        });
+        // The length is known at the end.
+        out.put_slice(&[0; 5]);
+        let kind = match self {
+            Self::Here { software, key } => {
+                put_text(&mut out, software);
+                put_text(&mut out, key);
+                HERE
+            }
+            Self::Begin(begin) => {
+                let keys = begin.allow.len().min(MOST_KEYS);
+                out.put_u8(keys as u8);
+                for key in begin.allow.iter().take(keys) {
+                    put_text(&mut out, key);
+                }
+                put_text(&mut out, &begin.target);
+                put_text(&mut out, &begin.target_key);
+                out.put_u64(begin.most);
+                out.put_u8(begin.stripes);
+                out.put_u8(u8::from(begin.zstd));
+                BEGIN
+            }
+            Self::Listens(port) => {
+                out.put_u16(*port);
+                LISTENS
+            }
+            Self::Failed(why) => {
+                put_text(&mut out, why);
+                FAILED
+            }
+            Self::Alive => ALIVE,
+            Self::Open(leg) => {
+                out.put_u32(*leg);
+                OPEN
+            }
+            Self::Carried(leg, bytes) => {
+                out.put_u32(*leg);
+                out.put_slice(bytes);
+                CARRIED
+            }
+            Self::Gone(leg) => {
+                out.put_u32(*leg);
+                GONE
+            }
+        };
+        let len = (out.len() - 5) as u32;
+        if let Some(head) = out.get_mut(..5) {
+            let (first, length) = head.split_at_mut(1);
+            first.copy_from_slice(&[kind]);
+            length.copy_from_slice(&len.to_be_bytes());
+        }
+        out.freeze()
+    }
+
+    fn decode(kind: u8, mut fields: Bytes) -> Option<Self> {
+        let fields = &mut fields;
+        let said = match kind {
+            HERE => Self::Here {
+                software: text(fields)?,
+                key: text(fields)?,
+            },
+            BEGIN => {
+                let keys = usize::from(fields.try_get_u8().ok()?);
+                if keys > MOST_KEYS {
+                    return None;
+                }
+                Self::Begin(Begin {
+                    allow: (0..keys).map(|_| text(fields)).collect::<Option<_>>()?,
+                    target: text(fields)?,
+                    target_key: text(fields)?,
+                    most: fields.try_get_u64().ok()?,
+                    stripes: fields.try_get_u8().ok()?,
+                    zstd: match fields.try_get_u8().ok()? {
+                        0 => false,
+                        1 => true,
+                        _ => return None,
+                    },
+                })
+            }
+            LISTENS => Self::Listens(fields.try_get_u16().ok()?),
+            FAILED => Self::Failed(text(fields)?),
+            ALIVE => Self::Alive,
+            OPEN => Self::Open(fields.try_get_u32().ok()?),
+            CARRIED => {
+                let leg = fields.try_get_u32().ok()?;
+                let bytes = std::mem::take(fields);
+                if bytes.is_empty() || bytes.len() > MOST_CARRIED {
+                    return None;
+                }
+                Self::Carried(leg, bytes)
+            }
+            GONE => Self::Gone(fields.try_get_u32().ok()?),
+            _ => return None,
+        };
+        fields.is_empty().then_some(said)
+    }
+}
+
+fn put_text(out: &mut BytesMut, text: &str) {
+    let mut len = text.len().min(LONGEST_TEXT);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    out.put_u16(len as u16);
+    out.put_slice(text.get(..len).unwrap_or_default().as_bytes());
+}
+
+fn text(fields: &mut Bytes) -> Option<String> {
+    let len = usize::from(fields.try_get_u16().ok()?);
+    if len > LONGEST_TEXT || len > fields.len() {
+        return None;
+    }
+    String::from_utf8(fields.split_to(len).to_vec()).ok()
+}
+
+/// Why nothing more is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlError {
+    /// No half has answered; what was said instead, as far as it tells anything.
+    Noise,
+    /// It speaks another version of this.
+    Version(u32),
+    /// What it says cannot be.
+    Wrong(PairError),
+}
+
+/// Makes messages of what comes. It holds one at most, and what was pushed behind it.
+#[derive(Debug)]
+pub struct Listener {
+    held: BytesMut,
+    /// The marker is still to come, after so many bytes of noise.
+    noise: Option<usize>,
+}
+
+impl Listener {
+    /// At the half: whoever has started it has nothing in front.
+    pub fn of_starter() -> Self {
+        Self {
+            held: BytesMut::new(),
+            noise: None,
+        }
+    }
+
+    /// At whoever has started it.
+    pub fn of_half() -> Self {
+        Self {
+            // The marker is a line of its own, and may be the first.
+            held: BytesMut::from(&b"\n"[..]),
+            noise: Some(0),
+        }
+    }
+
+    /// Takes what came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+    }
+
+    /// The next message, once it is whole.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be.
+    pub fn poll(&mut self) -> Result<Option<Control>, ControlError> {
+        if self.noise.is_some() && !self.find_marker()? {
+            return Ok(None);
+        }
+        let wrong = ControlError::Wrong(PairError::BadFrame);
+        let Some(mut head) = self.held.get(..5) else {
+            return Ok(None);
+        };
+        let (kind, len) = (head.get_u8(), head.get_u32() as usize);
+        if len > LONGEST {
+            return Err(wrong);
+        }
+        if self.held.len() < 5 + len {
+            return Ok(None);
+        }
+        self.held.advance(5);
+        let fields = self.held.split_to(len).freeze();
+        Control::decode(kind, fields).map(Some).ok_or(wrong)
+    }
+
+    /// Passes over what is in front of the marker; whether that has come.
+    fn find_marker(&mut self) -> Result<bool, ControlError> {
+        let mut windows = self.held.windows(MARKER.len());
+        let Some(at) = windows.position(|window| window == MARKER) else {
+            // It may have begun.
+            let noise = self.held.len().saturating_sub(MARKER.len() - 1);
+            self.held.advance(noise);
+            let before = self.noise.unwrap_or_default() + noise;
+            self.noise = Some(before);
+            return match before > MOST_NOISE {
+                true => Err(ControlError::Noise),
+                false => Ok(false),
+            };
+        };
+        self.held.advance(at);
+        let rest = self.held.get(MARKER.len()..).unwrap_or_default();
+        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+            // What is no number has no end either.
+            return match rest.len() > 10 {
+                true => Err(ControlError::Noise),
+                false => Ok(false),
+            };
+        };
+        let number = rest.get(..end).unwrap_or_default();
+        let number = std::str::from_utf8(number).ok();
+        let version = number.and_then(|number| number.parse().ok());
+        match version {
+            Some(CONTROL) => {
+                self.held.advance(MARKER.len() + end + 1);
+                self.noise = None;
+                Ok(true)
+            }
+            Some(other) => Err(ControlError::Version(other)),
+            None => Err(ControlError::Noise),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Control> {
+        vec![
+            Control::Here {
+                software: "0.1.0".to_owned(),
+                key: "SHA256:x".to_owned(),
+            },
+            Control::Begin(Begin {
+                allow: vec!["SHA256:a".to_owned(), "SHA256:b".to_owned()],
+                target: "localhost:22".to_owned(),
+                target_key: String::new(),
+                most: 1 << 40,
+                stripes: 8,
+                zstd: true,
+            }),
+            Control::Listens(65_535),
+            Control::Failed("why".to_owned()),
+            Control::Alive,
+            Control::Open(7),
+            Control::Carried(7, Bytes::from_static(&[1; MOST_CARRIED])),
+            Control::Gone(u32::MAX),
+        ]
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_behind_any_noise_however_they_are_cut() {
+        let said: Vec<u8> = all().iter().flat_map(|c| c.encode().to_vec()).collect();
+        for noise in ["", "Welcome!\n", "longhaul-half\nlonghaul-halfx", "\n\n"] {
+            let bytes = [noise.as_bytes(), &marker(), &said].concat();
+            for cut in [1, 2, 3, 64, 100_000] {
+                let mut listener = Listener::of_half();
+                let mut found = Vec::new();
+                for part in bytes.chunks(cut) {
+                    listener.push(part);
+                    while let Some(control) = listener.poll().unwrap() {
+                        found.push(control);
+                    }
+                }
+                assert_eq!(found, all(), "{noise:?} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_half_of_ours_is_told_from_one() {
+        let poll = |bytes: &[u8]| {
+            let mut listener = Listener::of_half();
+            listener.push(bytes);
+            listener.poll()
+        };
+        assert_eq!(poll(b"motd\n"), Ok(None));
+        assert_eq!(poll(&[b'x'; 70_000]), Err(ControlError::Noise));
+        assert_eq!(poll(b"longhaul-half 2\n"), Err(ControlError::Version(2)));
+        assert_eq!(poll(b"longhaul-half 1"), Ok(None));
+        assert_eq!(poll(b"longhaul-half xxxxxxxxxxx"), Err(ControlError::Noise));
+        let long = [&marker()[..], &[CARRIED, 0, 1, 0, 0]].concat();
+        assert!(matches!(poll(&long), Err(ControlError::Wrong(_))));
+        let empty = [&marker()[..], &[CARRIED, 0, 0, 0, 4, 0, 0, 0, 1]].concat();
+        assert!(matches!(poll(&empty), Err(ControlError::Wrong(_))));
+    }
+
+    #[test]
+    fn a_text_is_cut_between_letters() {
+        let why = "\u{e4}".repeat(LONGEST_TEXT);
+        let mut listener = Listener::of_starter();
+        listener.push(&Control::Failed(why).encode());
+        let Ok(Some(Control::Failed(why))) = listener.poll() else {
+            panic!("it is whole")
+        };
+        assert_eq!(why.len(), LONGEST_TEXT);
+    }
+}

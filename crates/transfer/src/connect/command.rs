@@ -1,0 +1,100 @@
+//! A command at a host that is talked to for as long as it runs.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use tracing::debug;
+
+use super::far;
+use super::host::{Surroundings, establish, start};
+use super::host_gate::memory_name;
+use super::jump;
+use crate::config::HostConfig;
+use crate::escape;
+use crate::session::Link as _;
+
+/// Of what it says on standard error, so much of a line is kept.
+const LONGEST_LINE: usize = 400;
+
+/// A command that runs at a host, over a connection of its own. It ends when this is dropped.
+#[derive(Debug)]
+pub struct FarCommand {
+    /// Its standard input and output.
+    pub stream: UnixStream,
+    /// The address that the login went to, where it went there by TCP.
+    pub address: Option<SocketAddr>,
+    /// The host's name or address, as whoever is connected to next has to be asked for.
+    pub host_name: String,
+    /// The round trip.
+    pub rtt: Duration,
+    said: Arc<Mutex<String>>,
+    carries: Option<JoinHandle<()>>,
+}
+
+impl FarCommand {
+    /// Starts a half of a pair of relays.
+    ///
+    /// # Errors
+    /// One sentence with the host: it cannot be reached, or runs no command.
+    pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
+        let name = config.host.clone();
+        let host_name = config.host_name.clone();
+        let command = {
+            let (host, port, user) = memory_name(&config);
+            let memories = around.memories.as_ref();
+            let memory = memories.and_then(|m| m.load(host, port, user, SystemTime::now()));
+            far::command_half(far::placed(memory.as_ref()))
+        };
+        let (mut link, _) = start(config, around, 0)?;
+        establish(&mut link, &name, false)?;
+        let shown = escape::name(name.as_bytes()).to_string();
+        let address = link.stream().address();
+        let address = address.and_then(|address| address.parse().ok());
+        let rtt = link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
+        let channel = link.open_exec(&command);
+        let channel =
+            channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
+        // Nothing is said to it that would send what opens it.
+        link.flush(Instant::now())
+            .map_err(|e| format!("{shown}: {e}"))?;
+        let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
+        let (stream, local) = UnixStream::pair().map_err(wrong)?;
+        local.set_nonblocking(true).map_err(wrong)?;
+        let said = Arc::new(Mutex::new(String::new()));
+        let (kept, of) = (Arc::clone(&said), shown.clone());
+        let thread = thread::Builder::new().name("command".to_owned());
+        let carries = thread.spawn(move || {
+            jump::carry(link, channel, &local, &mut |text| {
+                let line = text.trim().chars().take(LONGEST_LINE).collect::<String>();
+                debug!("{of}: {}", escape::text(line.as_bytes()));
+                if !line.is_empty() {
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = line;
+                }
+            });
+        });
+        Ok(Self {
+            stream,
+            address,
+            host_name,
+            rtt,
+            said,
+            carries: Some(carries.map_err(wrong)?),
+        })
+    }
+
+    /// What it, or the connection, has said last beside its output: why it has ended, once that
+    /// has come to its end. Escaped.
+    pub fn last_words(&mut self) -> String {
+        // Both directions are over by now, or are from here on.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        if let Some(carries) = self.carries.take() {
+            // A thread that panicked has said so.
+            let _ = carries.join();
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        escape::text(said.as_bytes()).to_string()
+    }
+}

@@ -1,0 +1,235 @@
+//! Halves of pairs that are started over ssh: they carry what any pair carries, and are gone when
+//! whoever has started them is.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longhaul_tests::both_ends::BothEnds;
+use longhaul_tests::longhaul;
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::Seed;
+use testkit::tree::write_file;
+
+use crate::world::{Relay, expect_all, server};
+
+/// Logins and shells on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ends() -> Option<BothEnds> {
+    let ends = BothEnds::start()?;
+    ends.install();
+    Some(ends)
+}
+
+fn config(ends: &BothEnds) -> String {
+    ends.scene.client.dir.config().display().to_string()
+}
+
+/// A relay to this listener by way of halves over ssh.
+fn relay_to(ends: &BothEnds, listener: &TcpListener, flags: &[&str]) -> Relay {
+    let to = format!("ssh://peer/{}", listener.local_addr().unwrap());
+    let config = config(ends);
+    let words = [&["127.0.0.1:0", "-F", &config, &to], flags].concat();
+    Relay::start(&words)
+}
+
+/// So many bytes each way at once, and then both ends.
+fn there_and_back(relay: &Relay, listener: &TcpListener, bytes: usize) {
+    let (mut client, mut server) = relay.pair(listener);
+    let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
+    thread::scope(|scope| {
+        for (stream, sent) in [(&client, &there), (&server, &back)] {
+            let mut stream = stream.try_clone().unwrap();
+            scope.spawn(move || {
+                stream.write_all(sent).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+            });
+        }
+        scope.spawn(|| expect_all(&mut server, &there));
+        expect_all(&mut client, &back);
+    });
+}
+
+/// The processes of longhaul that run at the far end.
+fn halves(ends: &BothEnds) -> Vec<u32> {
+    let mut all = ends.scene.peer.processes();
+    all.retain(|pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("longhaul"))
+    });
+    all
+}
+
+#[track_caller]
+fn none_is_left(ends: &BothEnds) {
+    let until = Instant::now() + PATIENCE;
+    while !ends.scene.peer.sessions().is_empty() {
+        let left = halves(ends);
+        assert!(Instant::now() < until, "{left:?} run on");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_half_is_started_over_ssh_and_ends_with_who_started_it() {
+    let Some(ends) = ends() else { return };
+    let listener = server();
+    let relay = relay_to(&ends, &listener, &["--stripes", "3"]);
+    relay.says("is the other half, at 127.0.0.1:");
+    there_and_back(&relay, &listener, 10_000_000);
+    relay.says("3 legs of 3");
+    assert_eq!(halves(&ends).len(), 1);
+    relay.signal(Signal::KILL);
+    none_is_left(&ends);
+}
+
+#[test]
+fn nothing_is_left_whenever_it_is_killed() {
+    let Some(ends) = ends() else { return };
+    let listener = server();
+    let to = format!("ssh://peer/{}", listener.local_addr().unwrap());
+    for after in [0, 20, 50, 100, 150, 200, 300, 500] {
+        let mut child = Command::new(longhaul())
+            .args(["relay", "127.0.0.1:0", "-F", &config(&ends), &to])
+            .env("XDG_STATE_HOME", "/nonexistent")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Wherever it is by then.
+        thread::sleep(Duration::from_millis(after));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        none_is_left(&ends);
+    }
+}
+
+#[test]
+fn a_half_that_dies_is_started_again() {
+    let Some(ends) = ends() else { return };
+    let listener = server();
+    let relay = relay_to(&ends, &listener, &[]);
+    let (mut client, _server) = relay.pair(&listener);
+    client.write_all(b"x").unwrap();
+    let [half] = halves(&ends)[..] else {
+        panic!("there is one")
+    };
+    kill_process(Pid::from_raw(half.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    let ended = client.read_to_end(&mut Vec::new());
+    assert!(ended.is_err(), "a reset is no end of file");
+    relay.says("it is started again");
+    let until = Instant::now() + PATIENCE;
+    while relay.log().matches("is the other half, at").count() < 2
+        || !relay.log().contains("were read again")
+    {
+        assert!(Instant::now() < until, "{}", relay.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    there_and_back(&relay, &listener, 100_000);
+}
+
+#[test]
+fn where_the_port_cannot_be_reached_data_go_over_ssh() {
+    let Some(mut ends) = ends() else { return };
+    let port = ends.scene.peer.port();
+    let command = format!("{} dial 127.0.0.1 {port}", longhaul().display());
+    ends.scene.client.dir.set("peer", "ProxyCommand", command);
+    let listener = server();
+    let relay = relay_to(&ends, &listener, &[]);
+    let log = relay.says("data go over the ssh connection itself");
+    assert!(log.contains("ProxyCommand"), "{log}");
+    there_and_back(&relay, &listener, 5_000_000);
+    // Several at once, of which one does not read.
+    let (stalled, mut silent) = relay.pair(&listener);
+    silent
+        .set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    while silent.write_all(&[7; 65_536]).is_ok() {}
+    there_and_back(&relay, &listener, 2_000_000);
+    drop(stalled);
+    relay.signal(Signal::KILL);
+    none_is_left(&ends);
+}
+
+#[test]
+fn what_is_missing_there_is_said_with_what_to_do() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    let refused = |script: Option<&str>| {
+        if let Some(script) = script {
+            ends.install_script(script);
+        }
+        let outcome = ends.scene.client.dir.run(longhaul());
+        let outcome = outcome.args(["relay", "127.0.0.1:0", "-F", &config(&ends)]);
+        let outcome = outcome
+            .arg("ssh://peer/localhost:9")
+            .timeout(PATIENCE)
+            .run();
+        outcome.expect_code(1).err()
+    };
+    let said = refused(None);
+    assert!(
+        said.contains("there is no longhaul") && said.contains("longhaul bootstrap peer"),
+        "{said}"
+    );
+    let said = refused(Some("echo it is older >&2; exit 2"));
+    assert!(said.contains("older than this one"), "{said}");
+    let said = refused(Some("echo; echo longhaul-half 7; exec cat"));
+    assert!(said.contains("upgrade the older"), "{said}");
+}
+
+#[test]
+fn a_chain_of_halves_leads_to_the_target() {
+    let Some(mut ends) = ends() else { return };
+    // Another name of the same server, which is reached through it.
+    let port = ends.scene.peer.port();
+    ends.scene
+        .client
+        .dir
+        .add_host_at("behind", &ends.scene.peer, port);
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let config = config(&ends);
+    let words = ["127.0.0.1:0", "-F", &config, "--via", "peer,behind", &to];
+    let relay = Relay::start(&words);
+    let log = relay.says("is the other half, at 127.0.0.1:");
+    assert!(!log.contains("over ssh"), "{log}");
+    assert_eq!(halves(&ends).len(), 2);
+    there_and_back(&relay, &listener, 5_000_000);
+    relay.signal(Signal::KILL);
+    none_is_left(&ends);
+}
+
+#[test]
+fn programs_of_ssh_go_through_it_as_a_proxy_command() {
+    let Some(ends) = ends() else { return };
+    let content = Seed::new(1).bytes(5_000_000);
+    write_file(&ends.scene.path("file"), &content);
+    let (longhaul, config, port) = (longhaul(), config(&ends), ends.scene.peer.port());
+    let commands = [
+        format!(
+            "{} relay -F {config} - ssh://peer/127.0.0.1:{port}",
+            longhaul.display()
+        ),
+        format!(
+            "{} dial -F {config} --via peer 127.0.0.1 {port}",
+            longhaul.display()
+        ),
+    ];
+    for (nth, command) in commands.into_iter().enumerate() {
+        let there = ends.scene.path(&format!("there{nth}"));
+        let option = format!("ProxyCommand={command}");
+        let scp = ends.scene.client.dir.run("scp");
+        let scp = scp.args(["-F", &config, "-o", &option]);
+        let scp = scp.arg(ends.scene.path("file"));
+        let scp = scp.arg(longhaul_tests::remote("peer", &there));
+        scp.timeout(PATIENCE).run().expect_code(0);
+        assert!(std::fs::read(&there).unwrap() == content, "{option}");
+    }
+    none_is_left(&ends);
+}
