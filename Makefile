@@ -1,10 +1,13 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint fuzz soak demo bench bench-full man clean help
+.PHONY: build portable test lint fuzz soak demo bench bench-full man clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
+
+portable: ## a release binary for any Linux of ten years: target/portable/longhaul
+	scripts/portable.sh
 
 test: ## everything CI checks: setup of the peers, format, lints, tests, a short fuzz run
 	scripts/test.sh

@@ -28,7 +28,7 @@ ln -s "$longhaul" "$work/bin/longhaul"
 # Sources are text. Repeated beyond what zlib and a block of zstd look back on.
 find crates docs tests -name '*.rs' -o -name '*.md' | sort | xargs cat >"$work/once"
 gzip -9 <"$work/once" >"$work/once.gz"
-fill() { while :; do cat "$1"; done 2>/dev/null | head -c "${size}M" || true; }
+fill() { while cat "$1"; do :; done 2>/dev/null | head -c "${size}M" || true; }
 for kind in $data; do
     case $kind in
     text) fill "$work/once" >"$work/text" ;;
@@ -112,7 +112,7 @@ UserKnownHostsFile $work/known_hosts
 BatchMode yes
 END
     [ -d /run/sshd ] || mkdir -p /run/sshd
-    "$(command -v sshd)" -D -e -f "$work/sshd_config" 2>/dev/null &
+    "$(command -v sshd)" -D -e -f "$work/sshd_config" 2>"$work/sshd.log" &
     sshd_pid=$!
     trap 'kill "$sshd_pid" 2>/dev/null || true; rm -rf "$work"' EXIT
     until ssh -F "$work/ssh_config" far true 2>/dev/null; do sleep 0.1; done

@@ -168,6 +168,53 @@ fn old_ciphers_are_named_and_marked_and_never_advised() {
 }
 
 #[test]
+fn old_ciphers_are_measured_where_that_is_asked_for_and_are_not_advised() {
+    let builder = PeerBuilder::openssh()
+        .option("Ciphers", "aes128-cbc,aes128-ctr")
+        .option("MACs", "hmac-sha1,hmac-sha2-256");
+    let Some(scene) = Scene::with(builder) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let flags = [
+        "--insecure-too",
+        "--json",
+        "--time",
+        "1s",
+        "--place",
+        "memory",
+        "--data",
+        "random",
+        "--lanes",
+        "1x1",
+        "peer",
+    ];
+    let outcome = bench(&scene, &flags).run().expect_code(0);
+    let result = json(&outcome);
+    assert_eq!(result["named"], serde_json::json!([]), "{outcome}");
+    let rows = result["rows"].as_array().expect("rows");
+    let carried = |row: &&Value| row["setting"]["carried"] == true;
+    let pairs: Vec<(&str, &str)> = rows
+        .iter()
+        .filter(carried)
+        .filter(|row| row["runs"].as_array().is_some_and(|runs| !runs.is_empty()))
+        .filter_map(|row| {
+            let setting = &row["setting"];
+            Some((setting["cipher"].as_str()?, setting["mac"].as_str()?))
+        })
+        .collect();
+    let asked = [("aes128-cbc", "hmac-sha2-256"), ("aes128-ctr", "hmac-sha1")];
+    assert_eq!(pairs, asked, "{outcome}");
+    let advice = result["advice"].to_string();
+    assert!(
+        !advice.contains("cbc") && !advice.contains("sha1"),
+        "{advice}"
+    );
+}
+
+#[test]
 fn what_it_leaves_is_what_it_found_and_a_page() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;

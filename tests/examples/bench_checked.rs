@@ -5,6 +5,7 @@
 //!     longhaul lab --rtt 0.2ms --rate 1Gbit --sshd -- bench_checked copies SECONDS NAME
 //!
 //! `openssl` sets `longhaul bench --local` beside `openssl speed`, packets of 32 KiB on one core.
+//! SSH's chacha20-poly1305 is not the one that TLS has and openssl measures, so it is left out.
 //! `copies` runs `longhaul bench` with the lab's far end, or with an sshd on loopback outside of a
 //! lab, writes NAME.json, NAME.html and NAME.txt, and sets its ciphers beside scp: the difference of
 //! two files by the difference of their times, in memory, without the login.
@@ -22,7 +23,7 @@ use testkit::{PeerKind, Seed};
 
 type Done<T> = Result<T, Box<dyn Error>>;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -54,11 +55,14 @@ fn output(command: &mut Command) -> Done<String> {
 fn openssl() -> Done<()> {
     // SSH's cipher, and what openssl speed is asked for: those whose time adds up.
     let pairs: &[(&str, &[&[&str]])] = &[
-        ("aes128-gcm@openssh.com", &[&["-evp", "aes-128-gcm"]]),
-        ("aes256-gcm@openssh.com", &[&["-evp", "aes-256-gcm"]]),
+        // Without -aead it leaves the tag out.
         (
-            "chacha20-poly1305@openssh.com",
-            &[&["-evp", "chacha20-poly1305"]],
+            "aes128-gcm@openssh.com",
+            &[&["-evp", "aes-128-gcm", "-aead"]],
+        ),
+        (
+            "aes256-gcm@openssh.com",
+            &[&["-evp", "aes-256-gcm", "-aead"]],
         ),
         (
             "aes128-ctr hmac-sha2-256",

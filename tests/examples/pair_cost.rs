@@ -3,7 +3,10 @@
 //! Needs iperf3 and what `longhaul lab` needs.
 //!
 //!     cargo build --release -p longhaul -p longhaul-tests --examples
-//!     target/release/examples/pair_cost [stripes|zstd]
+//!     target/release/examples/pair_cost [stripes|wrap|zstd]
+//!
+//! `wrap` leads iperf3 to the pair by a rule of `longhaul wrap`, three times in turn with eight
+//! streams without it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -28,9 +31,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["--near", "stripes", near @ ..] => near_stripes(near),
+        ["--near", "wrap", near @ ..] => near_wrap(near),
         ["--near", "zstd", near @ ..] => near_zstd(near),
         ["--far", what, far @ ..] => self::far(what, far),
         ["stripes"] => lab("stripes", &["--path", "transatlantic", "--tcp", "stock"]),
+        ["wrap"] => lab("wrap", &["--path", "transatlantic", "--tcp", "stock"]),
         ["zstd"] => lab("zstd", &["--rtt", "20ms", "--rate", "100Mbit"]),
         _ => {
             lab("stripes", &["--path", "transatlantic", "--tcp", "stock"]);
@@ -42,7 +47,7 @@ fn main() -> ExitCode {
 
 /// This program at both ends of a path.
 fn lab(what: &str, path: &[&str]) {
-    if what == "stripes" && find_program("iperf3").is_none() {
+    if what != "zstd" && find_program("iperf3").is_none() {
         println!("iperf3 is not installed");
         return;
     }
@@ -75,7 +80,7 @@ fn lab(what: &str, path: &[&str]) {
 fn far(what: &str, words: &[&str]) {
     let mut server = None;
     let target = match what {
-        "stripes" => {
+        "stripes" | "wrap" => {
             let iperf = Command::new("iperf3")
                 .args(["-s", "-p", IPERF])
                 .stdout(Stdio::null())
@@ -115,13 +120,14 @@ fn near_half(words: &[&str], flags: &[&str]) -> Half {
 
 /// Mbit/s that came.
 fn iperf(host: &str, port: &str, streams: &str) -> f64 {
+    iperf_by(Command::new("iperf3"), host, port, streams)
+}
+
+fn iperf_by(mut command: Command, host: &str, port: &str, streams: &str) -> f64 {
     let words = [
         "-J", "-c", host, "-p", port, "-t", SECONDS, "-O", OMITTED, "-P", streams,
     ];
-    let output = Command::new("iperf3")
-        .args(words)
-        .output()
-        .expect("iperf3 starts");
+    let output = command.args(words).output().expect("iperf3 starts");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     told["end"]["sum_received"]["bits_per_second"]
         .as_f64()
@@ -144,6 +150,22 @@ fn near_stripes(words: &[&str]) {
         println!(
             "{name:<27} {rate:>7.0} Mbit/s, {:.0} % of eight streams",
             100.0 * rate / eight
+        );
+    }
+}
+
+fn near_wrap(words: &[&str]) {
+    let half = near_half(words, &["--stripes", "8"]);
+    let route = format!("far4:{IPERF}={}", half.address);
+    for round in 1..=3 {
+        let eight = iperf("far4", IPERF, "8");
+        let mut command = Command::new(longhaul());
+        command.args(["wrap", "--route", &route, "iperf3"]);
+        let wrapped = iperf_by(command, "far4", IPERF, "1");
+        println!(
+            "{round}: iperf3 -P 8 {eight:.0} Mbit/s, one stream wrapped and led to a pair of 8 \
+             stripes {wrapped:.0} Mbit/s: {:.0} %",
+            100.0 * wrapped / eight
         );
     }
 }

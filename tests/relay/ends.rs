@@ -104,6 +104,18 @@ fn a_reset_behind_half_an_end_is_one_too() {
 }
 
 #[test]
+fn a_reset_that_was_told_to_a_look_for_first_bytes_is_no_end() {
+    let listener = server();
+    let relay = Relay::to(&["--fastopen"], &listener);
+    // It finds a client that has gone already; the kernel says so only once.
+    relay.signal(Signal::STOP);
+    reset(relay.connect());
+    relay.signal(Signal::CONT);
+    let log = relay.says("connection=");
+    assert!(log.contains("reset: the client broke"), "{log}");
+}
+
+#[test]
 fn a_reset_comes_through_a_reader_who_does_not_read() {
     let listener = server();
     let relay = Relay::to(&[], &listener);

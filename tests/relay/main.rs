@@ -14,4 +14,6 @@ mod soak;
 mod ssh;
 mod status;
 mod tls;
+#[cfg(target_os = "linux")]
+mod transparent;
 mod world;

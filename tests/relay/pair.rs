@@ -6,12 +6,14 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_tests::facing::Keys;
 use longhaul_tests::{longhaul, processes};
+use plan::{Direction, Learned};
 use rustix::process::Signal;
 use testkit::Seed;
+use transfer::memory::{HostMemory, Memories};
 
 use crate::world::{Relay, SOON, accept, bounded, expect_all, expect_reset, server};
 
@@ -84,6 +86,45 @@ fn bytes_come_out_as_they_went_in_both_ways_at_once() {
     let striped = halves(&["--stripes", "5"]);
     striped.there_and_back(30_000_000);
     striped.near.says("5 legs of 5");
+}
+
+#[test]
+fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
+    let cache = tempfile::tempdir().unwrap();
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let far = start(&keys().far("127.0.0.1:0/pair", &to, &[]));
+    let now = SystemTime::now();
+    let at = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut memory = HostMemory::default();
+    memory.learn(Learned {
+        direction: Direction::Up,
+        connections: 3,
+        channels: 1,
+        rate: 84_000_000,
+        rtt_us: 100,
+        at: at - 7200,
+    });
+    let memories = Memories::at(cache.path().join("longhaul/hosts"));
+    let port = far.address().port();
+    memories
+        .store("127.0.0.1", port, "pair:", &memory, now)
+        .unwrap();
+    let words = keys().near(&far.address().to_string(), &["--explain"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let near = Relay::start_with(&words, &[("XDG_CACHE_HOME", cache.path())]);
+    let halves = Halves {
+        near,
+        far,
+        listener,
+    };
+    halves.there_and_back(20_000_000);
+    let log = halves.near.log();
+    let why = "begins with 3 legs: so many carried 84.0 MB/s over 0.1 ms 2 h ago";
+    assert!(log.contains(why), "{log}");
+    let (_, count) = log.split_once(" legs of ").unwrap();
+    let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
+    assert!(digits.parse::<u32>().unwrap() >= 3, "{log}");
 }
 
 #[test]

@@ -30,12 +30,23 @@ impl Relay {
 
     /// The same with variables of the environment.
     pub(crate) fn start_with(words: &[&str], variables: &[(&str, &Path)]) -> Self {
-        let mut command = Command::new(longhaul());
+        Self::run(Command::new(longhaul()), words, variables)
+    }
+
+    /// The same in a namespace, by a command that runs what stands behind it.
+    pub(crate) fn start_in(mut enters: Command, words: &[&str]) -> Self {
+        enters.arg(longhaul());
+        Self::run(enters, words, &[])
+    }
+
+    fn run(mut command: Command, words: &[&str], variables: &[(&str, &Path)]) -> Self {
         command.arg("relay").args(words);
         let mut child = command
             // Keys are those that a test names.
             .env("XDG_CONFIG_HOME", "/nonexistent")
             .env("XDG_STATE_HOME", "/nonexistent")
+            // Nothing is remembered, not even by root.
+            .env("XDG_CACHE_HOME", "/dev/null")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

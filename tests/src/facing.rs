@@ -95,6 +95,8 @@ impl Half {
             .arg("relay")
             .args(words)
             .env("XDG_CONFIG_HOME", "/nonexistent")
+            // What it learns of a path is not for the next one.
+            .env("XDG_CACHE_HOME", "/dev/null")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

@@ -67,13 +67,21 @@ fn echo(mut stream: TcpStream, mut got: impl FnMut(u64)) {
 /// # Panics
 /// If it does not compile.
 pub fn probe(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
-    if missing::find_program("cc").is_none() {
-        missing::skip("a C compiler", "run scripts/setup-tests.sh");
+    probe_by("cc", folder, flags)
+}
+
+/// The same by this compiler.
+///
+/// # Panics
+/// If it does not compile.
+pub fn probe_by(compiler: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
+    if missing::find_program(compiler).is_none() {
+        missing::skip(compiler, "run scripts/setup-tests.sh");
         return None;
     }
     let program = folder.join(format!("probe{}", flags.concat()));
     let source = missing::checkout().join("tests/wrap/probe.c");
-    let run = Run::new("cc")
+    let run = Run::new(compiler)
         .args(["-O1", "-Wall", "-pthread"])
         .args(flags);
     run.arg("-o").arg(&program).arg(source).run().expect_code(0);

@@ -335,6 +335,97 @@ static void waits(void) {
     puts("ok");
 }
 
+/* What a program asks of its socket, and tells it. */
+static void asked(void) {
+    int fd = connected(), one = 1, value = 0;
+    struct sockaddr_in peer, own;
+    socklen_t len = sizeof peer;
+    CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == 0 && len == sizeof peer);
+    CHECK(peer.sin_family == AF_INET && peer.sin_port == to.sin_port);
+    CHECK(peer.sin_addr.s_addr == to.sin_addr.s_addr);
+    len = sizeof own;
+    CHECK(getsockname(fd, (struct sockaddr *)&own, &len) == 0 && own.sin_family == AF_INET);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+    len = sizeof value;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &len) == 0 && value != 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one) == 0);
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, &len) == 0 && value != 0);
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &len) == 0 && value == 0);
+    struct tcp_info info;
+    len = sizeof info;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0);
+    CHECK(info.tcpi_state == 1 && info.tcpi_rtt > 0);
+    echo(fd, "asked");
+    CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == -1 && errno == EISCONN);
+    CHECK(fcntl(fd, F_GETFD) == 0);
+    puts("ok");
+}
+
+/* Registered before connect(), with data of its own, and never again. */
+static void epolled(void) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int poller = epoll_create1(0), woken = 0;
+    const uint64_t mark = 0x123456789abcdef0;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP, .data.u64 = mark};
+    CHECK(epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) == 0);
+    int done = connect(fd, (struct sockaddr *)&to, sizeof to);
+    CHECK(done == 0 || errno == EINPROGRESS);
+    CHECK(epoll_wait(poller, &event, 1, 10000) == 1 && event.data.u64 == mark);
+    int error = -1;
+    socklen_t len = sizeof error;
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
+    CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    CHECK(write(fd, "hello", 5) == 5);
+    event = (struct epoll_event){.events = EPOLLIN | EPOLLRDHUP, .data.u64 = mark + 1};
+    CHECK(epoll_ctl(poller, EPOLL_CTL_MOD, fd, &event) == 0);
+    char back[8];
+    size_t have = 0;
+    while (have < 5) {
+        CHECK(epoll_wait(poller, &event, 1, 10000) == 1);
+        CHECK(event.data.u64 == mark + 1 && event.events == EPOLLIN);
+        ssize_t n = read(fd, back, sizeof back);
+        CHECK(n > 0 || errno == EAGAIN);
+        if (n > 0) have += n;
+        CHECK(++woken < 100);
+    }
+    CHECK(epoll_wait(poller, &event, 1, 50) == 0);
+    shutdown(fd, SHUT_WR);
+    CHECK(epoll_wait(poller, &event, 1, 10000) == 1 && event.events & EPOLLRDHUP);
+    CHECK(read(fd, back, 1) == 0);
+    puts("ok");
+}
+
+/* Connections that this process takes itself: one that ends, and one that is reset. */
+static void endings(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    CHECK(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 5) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+    for (int abrupt = 0; abrupt < 2; abrupt++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+        int other = accept(listener, NULL, NULL);
+        CHECK(other >= 0 && write(other, "bytes", 5) == 5);
+        char back[8];
+        size_t have = 0;
+        while (have < 5) {
+            ssize_t n = read(fd, back + have, 5 - have);
+            CHECK(n > 0);
+            have += n;
+        }
+        struct linger none = {1, 0};
+        if (abrupt) setsockopt(other, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        close(other);
+        errno = 0;
+        ssize_t n = read(fd, back, 1);
+        printf("%d %s\n", (int)n, n < 0 ? strerror(errno) : "");
+        close(fd);
+    }
+}
+
 static void cost(int count) {
     for (int n = 0; n < count; n++) {
         int fd = connected();
@@ -368,6 +459,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "signals")) signals();
     else if (!strcmp(mode, "ways")) ways(more);
     else if (!strcmp(mode, "waits")) waits();
+    else if (!strcmp(mode, "asked")) asked();
+    else if (!strcmp(mode, "epolled")) epolled();
+    else if (!strcmp(mode, "endings")) endings();
     else if (!strcmp(mode, "cost")) cost(atoi(more));
     else CHECK(!"a mode");
     return 0;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_tests::wrapped::{Echo, Wrapping, probe};
+use longhaul_tests::wrapped::{Echo, Wrapping, probe_by};
 use testkit::{Outcome, Run};
 
 struct Probe {
@@ -15,8 +15,12 @@ struct Probe {
 
 impl Probe {
     fn new() -> Option<Self> {
+        Self::by("cc", &[])
+    }
+
+    fn by(compiler: &str, flags: &[&str]) -> Option<Self> {
         let wrapping = Wrapping::new();
-        let program = probe(wrapping.folder.path(), &[])?;
+        let program = probe_by(compiler, wrapping.folder.path(), flags)?;
         Some(Self {
             wrapping,
             program,
@@ -50,21 +54,68 @@ fn whatever_a_program_does_with_its_sockets_comes_to_the_same() {
         return;
     };
     let (report, _) = probe.wrapping.report();
-    for mode in [
-        "wrong",
-        "nonblocking",
-        "threads",
-        "forks",
-        "exhausted",
-        "reused",
-        "signals",
-        "ways",
-        "waits",
-    ] {
+    for mode in MODES {
         let expected = probe.plain(mode);
         for flags in [&[][..], &["--always"], &["--always", &report], &[&report]] {
             assert_eq!(probe.wrapped(flags, mode), expected, "{mode} {flags:?}");
         }
+    }
+}
+
+/// Of the probe: those that come to the same whatever is done.
+const MODES: &[&str] = &[
+    "wrong",
+    "nonblocking",
+    "threads",
+    "forks",
+    "exhausted",
+    "reused",
+    "signals",
+    "ways",
+    "waits",
+    "asked",
+    "epolled",
+    "endings",
+];
+
+/// musl's loader and its functions in place of glibc's.
+#[test]
+fn with_musl_too() {
+    let Some(probe) = Probe::by("musl-gcc", &[]) else {
+        return;
+    };
+    let run = probe.wrapping.run(&["--check"]).arg(&probe.program);
+    let checked = run.run().expect_code(0).out();
+    assert!(checked.contains("with musl (/lib/ld-musl-"), "{checked}");
+    let (report, _) = probe.wrapping.report();
+    for mode in MODES {
+        let expected = probe.plain(mode);
+        for flags in [&["--always", &report][..], &["--filter", "*"]] {
+            if *mode != "wrong" {
+                assert_eq!(probe.wrapped(flags, mode), expected, "{mode} {flags:?}");
+            }
+        }
+    }
+    assert_eq!(probe.wrapped(&["--always"], "mark"), "0 0\n");
+    assert_eq!(probe.wrapped(&["--always"], "wrong"), "ok\n");
+    let reported = probe.wrapping.reported();
+    assert!(reported.iter().all(|line| line["program"] == "probe"));
+    assert!(reported.len() > 100, "{}", reported.len());
+}
+
+/// Address sanitizer insists on being the first library, and has functions before the C library's of
+/// its own.
+#[test]
+fn with_address_sanitizer_too() {
+    let Some(probe) = Probe::by("cc", &["-fsanitize=address"]) else {
+        return;
+    };
+    for mode in ["mark", "nonblocking", "threads", "forks", "ways", "endings"] {
+        let expected = match mode {
+            "mark" => "0 0\n".to_owned(),
+            mode => probe.plain(mode),
+        };
+        assert_eq!(probe.wrapped(&["--always"], mode), expected, "{mode}");
     }
 }
 

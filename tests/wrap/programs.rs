@@ -127,6 +127,47 @@ fn iperf3() {
 }
 
 #[test]
+fn redis() {
+    if !have("redis-server") || !have("redis-benchmark") {
+        return;
+    }
+    let wrapping = Wrapping::new();
+    let port = testkit::port::free().to_string();
+    let server = wrapped(&wrapping).args(["redis-server", "--port", &port, "--save", ""]);
+    let server = server
+        .args(["--bind", "127.0.0.1"])
+        .in_folder(wrapping.folder.path());
+    let server = server.timeout(Duration::from_secs(120)).spawn();
+    assert!(server.shows("Ready to accept"), "{}", server.wait());
+    let client = |flags: &[&str], words: &[&str]| {
+        let run = wrapping.run(flags).args(words).args(["-p", &port]);
+        run.timeout(Duration::from_secs(60))
+            .run()
+            .expect_code(0)
+            .out()
+    };
+    for flags in [&["--always"][..], &["--filter", "*"]] {
+        let words = [
+            "redis-benchmark",
+            "-n",
+            "2000",
+            "-c",
+            "20",
+            "-t",
+            "set,get",
+            "--csv",
+        ];
+        let told = client(flags, &words);
+        for test in ["\"SET\"", "\"GET\""] {
+            assert!(told.contains(test), "{flags:?}: {told}");
+        }
+    }
+    let run = wrapped(&wrapping).args(["redis-cli", "-p", &port, "shutdown", "nosave"]);
+    run.run().expect_code(0);
+    server.wait().expect_code(0);
+}
+
+#[test]
 fn node() {
     if !have("node") {
         return;

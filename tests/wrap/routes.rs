@@ -8,6 +8,8 @@ use longhaul_tests::wrapped::{Echo, Wrapping, probe};
 use testkit::port::free;
 use testkit::{Run, missing};
 
+use crate::filtered::{asyncio, node};
+
 /// `longhaul relay` to a port of this machine; ended with this.
 struct Relay(Child, u16);
 
@@ -141,12 +143,75 @@ fn a_socket_that_waits_goes_by_a_socks_proxy() {
     };
     let (_, lines) = run("ways", echo.port);
     assert_eq!(lines[0]["via"], format!("127.0.0.1:{}", proxy.1));
-    // One that does not wait goes by itself.
-    let (_, lines) = run("nonblocking", echo.port);
-    assert!(lines[0]["via"].is_null(), "{lines:?}");
+    // One that does not wait is led there by the process beside the program.
+    for mode in ["nonblocking", "epolled"] {
+        let (_, lines) = run(mode, echo.port);
+        assert_eq!(lines[0]["via"], format!("127.0.0.1:{}", proxy.1));
+        assert_eq!(lines[0]["carried"]["by"], "socks", "{lines:?}");
+        assert_eq!(lines[0]["tcp"]["sent"], 5, "{lines:?}");
+    }
     // What the proxy refuses is tried without it, and refused as it would have been.
     assert_eq!(run("refused", free()).0, "-1 111\n");
     let other = Echo::start();
     let (_, lines) = run("ways", other.port);
     assert!(lines[0]["via"].is_null(), "{lines:?}");
+    let (_, lines) = run("nonblocking", other.port);
+    assert!(lines[0]["via"].is_null(), "{lines:?}");
+    assert_eq!(lines[0]["carried"]["by"], "direct");
+}
+
+/// Without the process beside it, as where only the library is loaded, it goes by itself.
+#[test]
+fn a_socket_that_does_not_wait_needs_somebody_for_a_socks_proxy() {
+    let wrapping = Wrapping::new();
+    let Some(probe) = probe(wrapping.folder.path(), &[]) else {
+        return;
+    };
+    let echo = Echo::start();
+    let library = wrapping.run(&["--library"]).run().expect_code(0).out();
+    let route = format!("route=*=socks5://127.0.0.1:{}", free());
+    for rules in [route.clone(), route + ",carrier=nobody-1@9"] {
+        let run = Run::new(&probe).args(["nonblocking", &echo.port.to_string()]);
+        let run = run.env("LD_PRELOAD", library.trim());
+        let outcome = run.env("LONGHAUL_WRAP", rules).run().expect_code(0);
+        assert_eq!(
+            (outcome.out().as_str(), outcome.err().as_str()),
+            ("ok\n", "")
+        );
+    }
+}
+
+#[test]
+fn curl_python_and_node_go_by_a_socks_proxy() {
+    let wrapping = Wrapping::new();
+    let echo = Echo::start();
+    let permitted = format!("127.0.0.1:{}", echo.port);
+    let proxy = Relay::start(&["127.0.0.1:0/socks5", "--to", &permitted]);
+    let route = format!("*=socks5://127.0.0.1:{}", proxy.1);
+    let (report, _) = wrapping.report();
+    let wrapped = |words: &[&str]| {
+        let run = wrapping.run(&["--route", &route, &report]).args(words);
+        run.timeout(std::time::Duration::from_secs(120))
+    };
+    let led = || {
+        let lines = wrapping.reported();
+        let led = |line: &serde_json::Value| line["carried"]["by"] == "socks";
+        assert!(!lines.is_empty() && lines.iter().all(led), "{lines:?}");
+    };
+    if missing::find_program("curl").is_some() {
+        let url = format!("telnet://127.0.0.1:{}", echo.port);
+        let run = wrapped(&["curl", "-s", "-m", "2", &url]).stdin("hello\n");
+        assert_eq!(run.run().out(), "hello\n");
+        led();
+    }
+    for (program, flag, text) in [
+        ("python3", "-c", asyncio(echo.port)),
+        ("node", "-e", node(echo.port)),
+    ] {
+        if missing::find_program(program).is_some() {
+            let outcome = wrapped(&[program, flag, &text]).run().expect_code(0);
+            assert_eq!(outcome.out(), "5000000\n", "{program}");
+            led();
+        }
+    }
 }

@@ -120,7 +120,7 @@ fn tell(why: &str, exit: Exit) -> Exit {
 
 /// BBR where the host is far and the kernel permits it: CUBIC takes each lost packet for congestion,
 /// and nobody is there any more to look at losses when they come.
-fn suit_the_path(stream: &TcpStream) {
+pub(crate) fn suit_the_path(stream: &TcpStream) {
     let far = Duration::from_micros(far::LOSSES_US.into());
     if sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= far) {
         let _ = sys::set_congestion_control(stream, far::CONGESTION);

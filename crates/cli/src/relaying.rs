@@ -5,8 +5,10 @@ mod facing;
 mod handover;
 mod operating;
 mod page;
+mod paths;
 mod prometheus;
 mod route;
+mod rules;
 mod top;
 
 use std::fs::File;
@@ -16,7 +18,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use relay::entry::permit::Permit;
-use relay::{Asks, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target};
+use relay::{Asks, Diverted, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
 use sys::{Probes, Tuning};
@@ -51,6 +53,13 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     match &args.instead {
         Some(Instead::Check(file)) => return Ok(config_file::checked(config::read(file, settle))),
         Some(Instead::Top(address)) => return Ok(top::run(address)),
+        Some(Instead::Rules(what)) => {
+            let relay = settle(args).map_err(|why| relay_usage(&why))?;
+            return Ok(match rules::run(*what, &relay) {
+                Ok(()) => Exit::Done,
+                Err(why) => failed(&why),
+            });
+        }
         Some(Instead::Half) => return Ok(half(args)),
         None => {}
     }
@@ -66,6 +75,12 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
         for relay in &told.relays {
             for warning in relay::clamped(&relay.sockopts) {
                 warn!("{warning}");
+            }
+            if relay.speaks.diverted == Some(Diverted::Redirect) && !sys::may_mark() {
+                warn!(
+                    "without CAP_NET_ADMIN the relay's own connections have no mark: a rule that \
+                     redirects what this machine sends leads them back, where they are refused"
+                );
             }
         }
         match told.relays.pop() {
@@ -125,10 +140,16 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     };
     let permits = args.permits.iter().map(permit);
     let permits = permits.collect::<Result<Vec<_>, _>>()?;
-    if permits.is_empty() == speaks.asks.is_some() {
+    if permits.is_empty() == speaks.names_target() {
         return Err(
-            "an entrance with socks5 or http goes with --to HOST:PORT, which says where clients \
-             may go"
+            "an entrance with socks5, http, redirect or tproxy goes with --to HOST:PORT, which \
+             says where clients may go"
+                .to_owned(),
+        );
+    }
+    if speaks.diverted.is_some() && permits.iter().any(Permit::is_of_names) {
+        return Err(
+            "--to: who is led here was on the way to an address: give networks, not names"
                 .to_owned(),
         );
     }
@@ -148,6 +169,17 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     // Whoever has proved a name or a key is nobody in particular no more.
     if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
         is_for_this_machine(&entrance.place)?;
+        if speaks.diverted == Some(Diverted::Tproxy) {
+            return Err(format!(
+                "{}: with tproxy, others are led here at whatever address: say who may come with \
+                 --allow NETWORK",
+                args.entrance
+            ));
+        }
+    }
+    if args.keep_address && (args.bind.is_some() || pairs) {
+        let what = if pairs { "pair" } else { "--bind" };
+        return Err(format!("--keep-address excludes {what}"));
     }
     let probes = match &args.keepalive {
         None => Some(PROBES),
@@ -184,6 +216,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         idle_timeout: args.idle_timeout,
         half_timeout: args.half_timeout.unwrap_or(HALF),
         fastopen: args.fastopen,
+        keep_address: args.keep_address,
         speaks,
         permits,
         tls_client,
@@ -217,10 +250,10 @@ fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
     };
     let targets = args.targets.iter().map(target);
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
-    match (targets.is_empty(), speaks.asks) {
-        (true, None) => Err("where connections go is needed: a TARGET".to_owned()),
-        (false, Some(_)) => Err(format!(
-            "{}: clients say there where they go, as --to lets them: leave TARGET out",
+    match (targets.is_empty(), speaks.names_target()) {
+        (true, false) => Err("where connections go is needed: a TARGET".to_owned()),
+        (false, true) => Err(format!(
+            "{}: clients have a target of their own, as --to lets them: leave TARGET out",
             args.entrance
         )),
         _ => Ok(targets),
@@ -232,7 +265,9 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
     no_words(
         &args.entrance,
         &entrance.words,
-        &["proxy", "tls", "socks5", "http", "pair"],
+        &[
+            "proxy", "tls", "socks5", "http", "pair", "redirect", "tproxy",
+        ],
     )?;
     is_pair_possible(&args.entrance, &entrance.place, &entrance.words)?;
     let has = |word: &str| entrance.words.iter().any(|own| own == word);
@@ -242,6 +277,20 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
         (false, true) => Some(Asks::Http),
         (false, false) => None,
     };
+    let diverted = match (has("redirect"), has("tproxy")) {
+        (false, false) => None,
+        (true, _) => Some(Diverted::Redirect),
+        (false, true) => Some(Diverted::Tproxy),
+    };
+    if diverted.is_some() {
+        let tcp = matches!(entrance.place, Place::Tcp { .. });
+        if !tcp || entrance.words.len() > 1 {
+            return Err(format!(
+                "{}: redirect and tproxy are of a TCP port, and nothing else is spoken there",
+                args.entrance
+            ));
+        }
+    }
     if entrance.place == Place::Streams && !entrance.words.is_empty() {
         return Err(format!("{}: standard streams are plain", args.entrance));
     }
@@ -250,6 +299,7 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
         tls: has("tls").then(|| args.tls.server()).transpose()?,
         pair: has("pair"),
         asks,
+        diverted,
     })
 }
 

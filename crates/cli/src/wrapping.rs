@@ -1,23 +1,27 @@
 //! `longhaul wrap`: runs a program with the library before it.
 
+mod carrier;
 mod library;
 mod program;
 mod report;
 mod rules;
+mod told;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use sys::Tuning;
 use transfer::escape;
 
+use self::carrier::Carrier;
 use self::program::{Checked, Found};
 use crate::flags::low::{Report, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
@@ -74,21 +78,74 @@ fn act(args: &WrapArgs) -> Result<ExitCode, Failure> {
         let why = format!("{path} {why}; it was not run (--anyway runs it as it is)");
         return Err(Failure::Exit(CANNOT, why));
     }
-    let rules = rules::build(args).map_err(Failure::Usage)?;
     let library = library::find().map_err(failed)?;
-    let mut command = Command::new(&found.path);
-    command.arg0(name).args(words);
-    command.env("LD_PRELOAD", preload(&library));
     let file = match &args.report {
-        Some(Report::Shown) => return shown(command, rules, &found),
+        Some(Report::Shown) => Some(own_file().map_err(failed)?),
         Some(Report::Written(file)) => {
             let file = std::path::absolute(file);
             Some(file.map_err(|e| failed(format!("--report: {e}")))?)
         }
         None => None,
     };
+    let carrier = carrier(args, file.as_deref())?;
+    let rule = carrier.as_ref().map(Carrier::rule);
+    let rules = rules::build(args, rule.as_deref()).map_err(Failure::Usage)?;
+    let mut command = Command::new(&found.path);
+    command.arg0(name).args(words);
+    command.env("LD_PRELOAD", preload(&library));
     command.env("LONGHAUL_WRAP", with(rules, file.as_deref()));
-    Err(not_run(&found, &command.exec()))
+    if program::wants_to_be_first(&found) {
+        command.env("ASAN_OPTIONS", not_first());
+    }
+    let shown = file.filter(|_| matches!(args.report, Some(Report::Shown)));
+    if carrier.is_none() && shown.is_none() {
+        return Err(not_run(&found, &command.exec()));
+    }
+    let status = run_below(command, &found)?;
+    // What it has left behind may still have connections.
+    if let Some(carrier) = carrier {
+        carrier.finish();
+    }
+    if let Some(file) = shown {
+        let lines = fs::read(&file).unwrap_or_default();
+        drop(fs::remove_file(&file));
+        drop(io::stderr().write_all(report::shown(&lines).as_bytes()));
+    }
+    Ok(code(status).into())
+}
+
+/// What is there already, and that a library may be loaded before the sanitizer.
+fn not_first() -> OsString {
+    let mut options = std::env::var_os("ASAN_OPTIONS").unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    options
+}
+
+/// Where lines are until they are shown.
+fn own_file() -> Result<PathBuf, String> {
+    let room = library::room().map_err(|why| format!("--report: {why}"))?;
+    let file = room.join(format!("report-{}", std::process::id()));
+    // Of a process that had this number before.
+    drop(fs::remove_file(&file));
+    Ok(file)
+}
+
+/// Who carries bytes, where somebody has to.
+fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<Carrier>, Failure> {
+    if !rules::need_a_carrier(args) {
+        return Ok(None);
+    }
+    let tuning = Tuning {
+        dscp: args.dscp.value(),
+        congestion: args.congestion.clone(),
+        ..Tuning::default()
+    };
+    let carrier = Carrier::start(report.map(Path::to_owned), tuning, !args.no_tune);
+    let failed = |e| Failure::Exit(FAILED, format!("there is nobody to carry bytes: {e}"));
+    carrier.map(Some).map_err(failed)
 }
 
 fn tell(found: &Found, checked: &Checked) -> ExitCode {
@@ -139,16 +196,10 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
     all
 }
 
-/// Runs it below this process, which tells at the end what was written.
-fn shown(mut command: Command, rules: String, found: &Found) -> Result<ExitCode, Failure> {
-    let failed = |why: String| Failure::Exit(FAILED, format!("--report: {why}"));
-    let room = library::room().map_err(failed)?;
-    let file = room.join(format!("report-{}", std::process::id()));
-    // Of a process that had this number before.
-    drop(fs::remove_file(&file));
-    command.env("LONGHAUL_WRAP", with(rules, Some(&file)));
-    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
-    let mut signals = signals.map_err(|e| failed(e.to_string()))?;
+/// Runs it below this process, which has something to do beside it.
+fn run_below(mut command: Command, found: &Found) -> Result<ExitStatus, Failure> {
+    let failed = |e: io::Error| Failure::Exit(FAILED, format!("it cannot be waited for: {e}"));
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = command.spawn().map_err(|error| not_run(found, &error))?;
     let pid = Pid::from_child(&child);
     let passing = thread::Builder::new().spawn(move || {
@@ -162,12 +213,8 @@ fn shown(mut command: Command, rules: String, found: &Found) -> Result<ExitCode,
             let _ = kill_process(pid, signal);
         }
     });
-    passing.map_err(|e| failed(e.to_string()))?;
-    let status = child.wait().map_err(|e| failed(e.to_string()))?;
-    let lines = fs::read(&file).unwrap_or_default();
-    drop(fs::remove_file(&file));
-    drop(io::stderr().write_all(report::shown(&lines).as_bytes()));
-    Ok(code(status).into())
+    passing.map_err(failed)?;
+    child.wait().map_err(failed)
 }
 
 fn code(status: ExitStatus) -> u8 {

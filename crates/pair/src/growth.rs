@@ -28,6 +28,18 @@ pub struct Growth {
     last: Option<(Instant, u64)>,
     rate: f64,
     rest: Duration,
+    found: Option<Found>,
+}
+
+/// What was found by trying: how many legs pay, and what other numbers carried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// So many pay.
+    pub legs: usize,
+    /// Bytes a second that they carried.
+    pub rate: f64,
+    /// How many there were before or were given back, and what those carried.
+    pub other: (usize, f64),
 }
 
 #[derive(Debug)]
@@ -65,7 +77,22 @@ impl Growth {
             last: None,
             rate: 0.0,
             rest: REST,
+            found: None,
         }
+    }
+
+    /// The same from `legs` on, which have paid before.
+    pub fn beginning(legs: usize, most: usize) -> Self {
+        let most = most.max(1);
+        Self {
+            wanted: legs.clamp(1, most),
+            ..Self::new(most)
+        }
+    }
+
+    /// What was found by trying, if anything was.
+    pub fn found(&self) -> Option<Found> {
+        self.found
     }
 
     /// Always so many.
@@ -128,7 +155,17 @@ impl Growth {
                 if looks >= SETTLE && rate > was * PAYS && look.legs > before {
                     self.rest = REST;
                     self.state = State::Watching(0);
+                    self.found = Some(Found {
+                        legs: look.legs,
+                        rate,
+                        other: (before, was),
+                    });
                 } else if looks >= TRIAL {
+                    self.found = Some(Found {
+                        legs: before,
+                        rate: was,
+                        other: (look.legs, rate),
+                    });
                     self.wanted = before;
                     self.state = State::Resting(now + self.rest);
                     self.rest = (self.rest * 2).min(LONGEST_REST);
@@ -182,6 +219,30 @@ mod tests {
         assert_eq!(grown(100e6, 100e6, 1e9, 60), (2, 1));
         // Whoever sends is the limit.
         assert_eq!(grown(25e6, 1e9, 20e6, 100), (1, 1));
+    }
+
+    #[test]
+    fn what_was_found_is_where_the_next_one_begins() {
+        let mut growth = Growth::beginning(4, 8);
+        assert_eq!((growth.wanted(), growth.found()), (4, None));
+        assert_eq!(Growth::beginning(16, 8).wanted(), 8);
+        #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
+        let mut now = Instant::now();
+        let mut bytes = 0;
+        // Four fill the path: eight are tried, and bring nothing.
+        for _ in 0..40 {
+            let look = Look {
+                bytes,
+                full: true,
+                legs: growth.wanted(),
+            };
+            growth.look(look, now);
+            now += Duration::from_millis(250);
+            bytes += 25_000_000;
+        }
+        let found = growth.found().expect("eight were tried");
+        assert_eq!((found.legs, found.other.0), (4, 8));
+        assert!((found.rate - 1e8).abs() < 1e6, "{found:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod squeeze;
 use std::fmt;
 
 pub use frame::{FIRST_CREDIT, Frame, MOST_DATA, Parser, Piece, TOKEN, Why};
-pub use growth::{Growth, Look};
+pub use growth::{Found, Growth, Look};
 pub use session::{Config, Session};
 
 /// One of a session's legs; no number is used twice.

@@ -15,7 +15,6 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use pair::Growth;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{
@@ -33,6 +32,7 @@ use rustls::{
     ServerConfig, SignatureScheme, version,
 };
 
+use crate::strategy::Paths;
 use crate::tls::{TlsClient, TlsServer};
 
 /// What is spoken within TLS, and its version.
@@ -51,6 +51,10 @@ pub struct Facing {
     pub most: usize,
     /// What waits for the path may be deflated.
     pub zstd: bool,
+    /// What was learned of paths, from one connection to the next.
+    pub paths: Option<Arc<dyn Paths>>,
+    /// What connections begin with and find is said in the log.
+    pub explain: bool,
 }
 
 /// How many connections carry one.
@@ -132,6 +136,8 @@ impl Facing {
             stripes: Stripes::UpTo(8),
             most: 64 << 20,
             zstd: true,
+            paths: None,
+            explain: false,
         })
     }
 
@@ -173,13 +179,6 @@ impl Facing {
             done.map_err(|e| format!("what answers there is not the other half: {e}"))?;
         }
         Ok(())
-    }
-
-    pub(crate) fn growth(&self) -> Growth {
-        match self.stripes {
-            Stripes::Fixed(legs) => Growth::fixed(legs),
-            Stripes::UpTo(most) => Growth::new(most),
-        }
     }
 }
 

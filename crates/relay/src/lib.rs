@@ -11,10 +11,12 @@ pub mod entry;
 pub mod facing;
 mod network;
 mod pump;
+mod rules;
 mod server;
 mod settings;
 pub mod sockopt;
 pub mod status;
+pub mod strategy;
 pub mod tls;
 mod worker;
 
@@ -26,6 +28,7 @@ pub mod control {
 
 pub use address::{AddressError, Entrance, Host, Place, Target};
 pub use network::{Network, is_allowed};
+pub use rules::{Command, Rules};
 pub use server::{HandedOn, Handle, Relays, StartError, streams};
-pub use settings::{Asks, Limits, Relay, Speaks, is_for_strangers};
+pub use settings::{Asks, Diverted, Limits, Relay, Speaks, is_for_strangers};
 pub use sockopt::clamped;

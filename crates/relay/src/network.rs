@@ -13,6 +13,10 @@ pub struct Network {
 }
 
 impl Network {
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Whether an address lies in it. IPv4 addresses as IPv6 sockets see them (RFC 4291 section
     /// 2.5.5.2) count as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {

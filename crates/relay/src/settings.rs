@@ -35,13 +35,15 @@ pub struct Relay {
     pub idle_timeout: Option<Duration>,
     /// The same for one of which one end has finished.
     pub half_timeout: Duration,
+    /// Targets see the client's address.
+    pub keep_address: bool,
     /// A first flight goes with the SYN, where the client speaks first.
     pub fastopen: bool,
     /// How much there may be.
     pub limits: Limits,
     /// What clients speak in front of their bytes.
     pub speaks: Speaks,
-    /// Where clients that say themselves where to go may go.
+    /// Where clients that say themselves where to go may go, or that were on their way elsewhere.
     pub permits: Vec<Permit>,
     /// For targets with which TLS is spoken.
     pub tls_client: Option<TlsClient>,
@@ -62,6 +64,24 @@ pub struct Speaks {
     pub pair: bool,
     /// A request that says where they want to go.
     pub asks: Option<Asks>,
+    /// Nothing: they were on their way elsewhere.
+    pub diverted: Option<Diverted>,
+}
+
+impl Speaks {
+    /// Whether clients have a target of their own.
+    pub fn names_target(&self) -> bool {
+        self.asks.is_some() || self.diverted.is_some()
+    }
+}
+
+/// How clients were led here that wanted to go elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diverted {
+    /// Their destination was replaced (nftables' redirect).
+    Redirect,
+    /// It was not: the socket takes what is for others (nftables' tproxy).
+    Tproxy,
 }
 
 /// How clients say where they want to go.

@@ -21,6 +21,7 @@ static MODE: AtomicU32 = AtomicU32::new(OFF);
 const OFF: u32 = 0;
 const ON: u32 = 1;
 const REPORTING: u32 = 2;
+const CARRYING: u32 = 4;
 
 /// Which hosts are near and far.
 pub(crate) static MEMORY: Memory = Memory::new();
@@ -58,7 +59,12 @@ pub(crate) fn is_on() -> bool {
 
 /// Whether lines are written for a report.
 pub(crate) fn is_reporting() -> bool {
-    MODE.load(Acquire) == REPORTING
+    MODE.load(Acquire) & REPORTING != 0
+}
+
+/// Whether another process carries bytes, where a rule says so.
+pub(crate) fn is_carrying() -> bool {
+    MODE.load(Acquire) & CARRYING != 0
 }
 
 fn kept() -> Option<&'static Kept> {
@@ -131,13 +137,14 @@ extern "C" fn begin() {
         Ok(rules) => rules,
         Err(error) => return tell(&[": '", error.word, "' ", error.why]),
     };
-    let mode = match rules.report {
-        None => ON,
-        Some(file) => {
-            kept.report = text.len() - file.len();
-            REPORTING
-        }
-    };
+    let mut mode = ON;
+    if let Some(file) = rules.report {
+        kept.report = text.len() - file.len();
+        mode |= REPORTING;
+    }
+    if rules.carrier.is_some() {
+        mode |= CARRYING;
+    }
     kept.rules = Some(rules);
     MODE.store(mode, Release);
 }

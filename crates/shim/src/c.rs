@@ -7,12 +7,20 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
+pub(crate) const AF_UNIX: u16 = 1;
 pub(crate) const AF_INET: u16 = 2;
 pub(crate) const AF_INET6: u16 = 10;
 pub(crate) const SOL_SOCKET: c_int = 1;
 pub(crate) const SO_TYPE: c_int = 3;
 pub(crate) const SO_ERROR: c_int = 4;
+pub(crate) const SO_PEERCRED: c_int = 17;
+pub(crate) const SO_RCVLOWAT: c_int = 18;
+pub(crate) const SO_RCVTIMEO: c_int = 20;
+pub(crate) const SO_SNDTIMEO: c_int = 21;
 pub(crate) const SO_COOKIE: c_int = 57;
+pub(crate) const SO_RCVTIMEO_NEW: c_int = 66;
+pub(crate) const SO_SNDTIMEO_NEW: c_int = 67;
+pub(crate) const SCM_RIGHTS: c_int = 1;
 pub(crate) const SOCK_STREAM: c_int = 1;
 pub(crate) const IPPROTO_IP: c_int = 0;
 pub(crate) const IP_TOS: c_int = 1;
@@ -26,16 +34,22 @@ pub(crate) const EINTR: c_int = 4;
 pub(crate) const ENOSYS: c_int = 38;
 pub(crate) const ENETUNREACH: c_int = 101;
 pub(crate) const ECONNABORTED: c_int = 103;
+pub(crate) const ECONNRESET: c_int = 104;
+pub(crate) const EISCONN: c_int = 106;
 pub(crate) const ECONNREFUSED: c_int = 111;
 pub(crate) const EHOSTUNREACH: c_int = 113;
 pub(crate) const EINPROGRESS: c_int = 115;
 const CLOCK_MONOTONIC: c_int = 1;
+const F_GETFD: c_int = 1;
 const F_GETFL: c_int = 3;
+const F_SETFL: c_int = 4;
+const FD_CLOEXEC: c_int = 1;
 const O_NONBLOCK: c_int = 0o4000;
 const O_WRONLY: c_int = 1;
 const O_CREAT: c_int = 0o100;
 const O_APPEND: c_int = 0o2000;
-const O_CLOEXEC: c_int = 0o2_000_000;
+pub(crate) const O_CLOEXEC: c_int = 0o2_000_000;
+const O_RDONLY: c_int = 0;
 
 /// `struct timespec` where a long has 64 bits.
 #[repr(C)]
@@ -46,17 +60,13 @@ struct Timespec {
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
-    fn getsockopt(
-        fd: c_int,
-        level: c_int,
-        option: c_int,
-        value: *mut c_void,
-        len: *mut u32,
-    ) -> c_int;
+    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn socketpair(family: c_int, kind: c_int, protocol: c_int, both: *mut c_int) -> c_int;
     fn getenv(name: *const c_char) -> *const c_char;
     fn readlink(path: *const c_char, buffer: *mut c_char, len: usize) -> isize;
     fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     fn getpid() -> c_int;
+    fn geteuid() -> u32;
     fn fcntl(fd: c_int, what: c_int, ...) -> c_int;
     fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     #[cfg(longhaul_preload)]
@@ -178,14 +188,6 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *__errno_location() = errno }
 }
 
-/// An option of a socket into these bytes: how many there are.
-pub(crate) fn option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
-    let mut len = u32::try_from(value.len()).ok()?;
-    // SAFETY: the pointers are to bytes that outlive the call, and `len` is how many.
-    let done = unsafe { getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) };
-    (done == 0).then_some((len as usize).min(value.len()))
-}
-
 /// A variable of the environment; only before the program runs, which may change it.
 pub(crate) fn variable(name: &CStr) -> Option<&CStr> {
     // SAFETY: the name ends with a zero.
@@ -209,6 +211,48 @@ pub(crate) fn waits(fd: c_int) -> bool {
     flags >= 0 && flags & O_NONBLOCK == 0
 }
 
+/// Whether a descriptor is closed by exec.
+pub(crate) fn is_closed_by_exec(fd: c_int) -> bool {
+    // SAFETY: it takes no further argument.
+    let flags = unsafe { fcntl(fd, F_GETFD) };
+    flags >= 0 && flags & FD_CLOEXEC != 0
+}
+
+/// Calls on a descriptor wait from now on no more.
+pub(crate) fn wait_no_more(fd: c_int) {
+    // SAFETY: a number goes with it.
+    unsafe { fcntl(fd, F_SETFL, O_NONBLOCK) };
+}
+
+/// A byte stream to a process of this machine.
+pub(crate) fn local_socket() -> Option<c_int> {
+    // SAFETY: it takes numbers alone.
+    let fd = unsafe { socket(AF_UNIX.into(), SOCK_STREAM | O_CLOEXEC, 0) };
+    (fd >= 0).then_some(fd)
+}
+
+/// Two sockets that are connected with each other.
+pub(crate) fn local_pair() -> Option<[c_int; 2]> {
+    let mut both = [0; 2];
+    // SAFETY: the pointer is to two numbers.
+    let done = unsafe {
+        socketpair(
+            AF_UNIX.into(),
+            SOCK_STREAM | O_CLOEXEC,
+            0,
+            both.as_mut_ptr(),
+        )
+    };
+    (done == 0).then_some(both)
+}
+
+/// A file to read.
+pub(crate) fn open_to_read(path: &CStr) -> Option<c_int> {
+    // SAFETY: the path ends with a zero, and no mode goes with these flags.
+    let fd = unsafe { open(path.as_ptr(), O_RDONLY | O_CLOEXEC) };
+    (fd >= 0).then_some(fd)
+}
+
 /// A file to append to.
 pub(crate) fn append(path: &CStr) -> Option<c_int> {
     let flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -220,6 +264,12 @@ pub(crate) fn append(path: &CStr) -> Option<c_int> {
 pub(crate) fn process() -> u32 {
     // SAFETY: it has no arguments and cannot fail.
     unsafe { getpid() }.cast_unsigned()
+}
+
+/// The user in whose name the process acts.
+pub(crate) fn user() -> u32 {
+    // SAFETY: it has no arguments and cannot fail.
+    unsafe { geteuid() }
 }
 
 /// The monotonic clock, in microseconds.

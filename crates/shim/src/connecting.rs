@@ -3,12 +3,14 @@
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::carrier::{Carrier, letter};
+use crate::letter::{Kind, Letter};
 use crate::rules::{Rules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, Request};
-use crate::table::{Beginning, NO_MARK, State};
-use crate::watch::{Outset, Socket as _, outset, prepare_bulk, unmark};
-use crate::{begin, c, own, table};
+use crate::table::{Beginning, Carried, NO_MARK, State};
+use crate::watch::{Outset, Socket as _, is_same, outset, prepare_bulk, unmark};
+use crate::{begin, c, filter, own, table};
 
 /// The length of `struct sockaddr_in`.
 const V4: usize = 16;
@@ -85,28 +87,97 @@ pub(crate) fn connect(
     let Some(rules) = begin::rules() else {
         return direct();
     };
+    if filter::is_filtered(fd) {
+        c::set_errno(c::EISCONN);
+        return -1;
+    }
     let errno = c::Errno::keep();
     let route = rules.route(peer).filter(|_| Fd(fd).is_stream());
     let relay = route.and_then(|route| Some((route, raw(route.via, peer)?)));
-    drop(errno);
-    // A proxy that is told where to is spoken to before the program speaks: not without waiting.
-    let relay = relay.filter(|(route, _)| !route.socks || c::waits(fd));
-    let Some((route, relay)) = relay else {
-        return watched(rules, fd, peer, None, direct);
+    let carried = match rules.filters(peer) && Fd(fd).is_stream() {
+        true => Carried::Soon,
+        false => Carried::Not,
     };
-    let done = watched(rules, fd, peer, Some(route.via), || to_relay(&relay));
-    if done == 0 && route.socks && !is_led_on(fd, peer) {
+    drop(errno);
+    let watched = |via, call: &dyn Fn() -> c_int| watched(rules, fd, peer, via, carried, call);
+    let Some((route, relay)) = relay else {
+        return watched(None, &direct);
+    };
+    // A proxy that is told where to is spoken to before the program speaks: not by a socket that
+    // does not wait.
+    if route.socks && !c::waits(fd) {
+        return lead(rules, fd, peer, route.via, &to_relay)
+            .unwrap_or_else(|| watched(None, &direct));
+    }
+    let via = Some(route.via);
+    let done = match route.socks {
+        false => watched(via, &|| to_relay(&relay)),
+        // Filtered only behind the proxy's answer.
+        true => self::watched(rules, fd, peer, via, Carried::Not, || to_relay(&relay)),
+    };
+    if done == 0 && route.socks {
+        if is_led_on(fd, peer) {
+            if let Some(entry) = table::entry(fd).filter(|_| carried == Carried::Soon) {
+                entry.set_carried(carried);
+                filter::settle(fd);
+            }
+            return done;
+        }
         to_relay(&Raw::NOWHERE);
     } else if done == 0 || !is_refused(fd) {
         return done;
     }
     // Nobody is there: the program gets what it would have got without a rule.
-    let done = watched(rules, fd, peer, None, &direct);
+    let done = watched(None, &direct);
     match done != 0 && c::errno() == c::ECONNABORTED {
         // A socket that did not wait tells the end of the former attempt first.
-        true => watched(rules, fd, peer, None, direct),
+        true => watched(None, &direct),
         false => done,
     }
+}
+
+/// To the carrier, which is told where to lead the connection; `None` where nobody carries, and the
+/// socket is as it was.
+fn lead(
+    rules: &Rules<'_>,
+    fd: c_int,
+    peer: SocketAddr,
+    via: SocketAddr,
+    to_relay: &impl Fn(&Raw) -> c_int,
+) -> Option<c_int> {
+    let errno = c::Errno::keep();
+    let entry = table::entry(fd)?;
+    let port = rules.carrier?.port;
+    let at = raw(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), peer)?;
+    // It asks how far its connection has come.
+    let again = entry.carried() == Carried::Led && is_same(entry, &Fd(fd));
+    let carrier = (!again).then(Carrier::reach).flatten();
+    drop(errno);
+    if again {
+        return Some(to_relay(&at));
+    }
+    let carrier = carrier?;
+    let done = watched(rules, fd, peer, Some(via), Carried::Led, || to_relay(&at));
+    if done != 0 && c::errno() != c::EINPROGRESS {
+        return None;
+    }
+    let errno = c::Errno::keep();
+    let mut own = [0; LONGEST];
+    let own = own::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
+    let name = begin::program().as_bytes();
+    let letter = Letter {
+        port: own.map_or(0, |own| own.port()),
+        peer,
+        via,
+        ..letter(Kind::Lead, Fd(fd).cookie(), name)
+    };
+    if own.is_some() && carrier.tell(&letter, name, &[]) {
+        drop((carrier, errno));
+        return Some(done);
+    }
+    entry.free();
+    to_relay(&Raw::NOWHERE);
+    None
 }
 
 /// Tells a SOCKS 5 proxy where to, and whether it has got there.
@@ -146,10 +217,16 @@ fn watched(
     fd: c_int,
     peer: SocketAddr,
     via: Option<SocketAddr>,
+    carried: Carried,
     call: impl Fn() -> c_int,
 ) -> c_int {
     let to = via.unwrap_or(peer);
-    let outset = outset(rules, &begin::MEMORY, to.ip());
+    let outset = match (carried, outset(rules, &begin::MEMORY, to.ip())) {
+        // What goes over the network is the carrier's.
+        (Carried::Led, _) => Outset::Leave,
+        (Carried::Soon | Carried::Filtered, Outset::Ignore) => Outset::Leave,
+        (_, outset) => outset,
+    };
     let Some(entry) = table::entry(fd) else {
         return call();
     };
@@ -190,6 +267,10 @@ fn watched(
     let done = call();
     if done == 0 || matches!(c::errno(), c::EINPROGRESS | c::EINTR) {
         entry.begin(&beginning, state);
+        entry.set_carried(carried);
+    }
+    if done == 0 {
+        filter::settle(fd);
     }
     done
 }

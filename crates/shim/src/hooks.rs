@@ -2,14 +2,15 @@
 //! what is done beside it is elsewhere.
 #![allow(unsafe_code, reason = "functions with the C library's names and types")]
 
-use core::ffi::{c_int, c_long, c_short, c_ulong, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::transmute;
 
 use crate::c::{self, Next};
 use crate::connecting;
 use crate::socket::Fd;
+use crate::waiting::{PollFd, polling, selecting};
 use crate::waits::For;
-use crate::{begin, report, table, watch};
+use crate::{begin, filter, report, table, watch};
 
 /// A hook: its name, its arguments, and what it does with `next`, the call as it
 /// is, to the function that it stands before. Calls go straight there while there is nothing to do.
@@ -48,7 +49,13 @@ macro_rules! slots {
 
 slots! {
     CONNECT c"connect"
+    GETPEERNAME c"getpeername"
+    GETSOCKNAME c"getsockname"
+    GETSOCKOPT c"getsockopt"
     SETSOCKOPT c"setsockopt"
+    EPOLL_CTL c"epoll_ctl"
+    EPOLL_WAIT c"epoll_wait"
+    EPOLL_PWAIT c"epoll_pwait"
     WRITE c"write"
     WRITEV c"writev"
     SEND c"send"
@@ -73,20 +80,18 @@ slots! {
     EXIT2 c"_Exit"
 }
 
-/// Of `struct pollfd`.
-#[repr(C)]
+/// `struct epoll_event`, which has no gap on x86-64 (epoll_event(3type)).
+#[cfg_attr(target_arch = "x86_64", repr(C, packed))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(C))]
 #[derive(Clone, Copy)]
-pub struct PollFd {
-    pub(crate) fd: c_int,
-    pub(crate) events: c_short,
-    pub(crate) revents: c_short,
+pub struct EpollEvent {
+    pub(crate) events: u32,
+    pub(crate) data: u64,
 }
-
-pub(crate) const POLLIN: c_short = 1;
-const POLLOUT: c_short = 4;
 
 /// Before and after something is written to a descriptor.
 fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
+    filter::settle(fd);
     let watched = table::entry(fd).filter(|entry| !entry.is_free());
     let (Some(entry), Some(rules)) = (watched, begin::rules()) else {
         return call();
@@ -109,6 +114,11 @@ fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
 
 /// Before and after something is read from one.
 fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
+    filter::settle(fd);
+    let call = || match call() {
+        0 => filter::end(fd),
+        done => done,
+    };
     let Some(since) = report::since_on(fd) else {
         return call();
     };
@@ -149,14 +159,68 @@ hooks! {
         );
         let watched = table::entry(fd).filter(|entry| marks && !entry.is_free());
         let Some(entry) = watched.filter(|_| !value.is_null() && len >= 4) else {
-            return next();
+            // SAFETY: the arguments are the program's, but for the descriptor.
+            return of_socket(fd, level, option, |fd| unsafe {
+                function(fd, level, option, value, len)
+            });
         };
         // SAFETY: the program says that there are so many bytes.
         let mark = unsafe { value.cast::<c_int>().read_unaligned() };
         let errno = c::Errno::keep();
         let kept_off = watch::keeps_off(entry, &Fd(fd), mark as u8);
         drop(errno);
-        if kept_off { 0 } else { next() }
+        if kept_off {
+            return 0;
+        }
+        // SAFETY: the arguments are the program's, but for the descriptor.
+        of_socket(fd, level, option, |fd| unsafe { function(fd, level, option, value, len) })
+    }
+    /// getsockopt(2).
+    getsockopt in GETSOCKOPT
+        (fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut u32) -> c_int,
+        next, function => {
+        // SAFETY: the arguments are the program's, but for the descriptor.
+        let done = of_socket(fd, level, option, |fd| unsafe {
+            function(fd, level, option, value, len)
+        });
+        if done == 0 && (level, option) == (c::SOL_SOCKET, c::SO_ERROR) {
+            filter::settle(fd);
+        }
+        done
+    }
+    /// getpeername(2).
+    getpeername in GETPEERNAME
+        (fd: c_int, address: *mut c_void, len: *mut u32) -> c_int, next, function => {
+        filter::settle(fd);
+        // SAFETY: the arguments are the program's, but for the descriptor.
+        filter::on_real(fd, |fd| unsafe { function(fd, address, len) })
+    }
+    /// getsockname(2).
+    getsockname in GETSOCKNAME
+        (fd: c_int, address: *mut c_void, len: *mut u32) -> c_int, next, function => {
+        // SAFETY: the arguments are the program's, but for the descriptor.
+        filter::on_real(fd, |fd| unsafe { function(fd, address, len) })
+    }
+    /// epoll_ctl(2).
+    epoll_ctl in EPOLL_CTL
+        (epoll: c_int, what: c_int, fd: c_int, event: *mut EpollEvent) -> c_int, next, function => {
+        filter::has_epoll(epoll);
+        filter::settle(fd);
+        next()
+    }
+    /// epoll_wait(2).
+    epoll_wait in EPOLL_WAIT
+        (epoll: c_int, events: *mut EpollEvent, most: c_int, timeout: c_int) -> c_int,
+        next, function => {
+        filter::has_epoll(epoll);
+        next()
+    }
+    /// epoll_pwait(2).
+    epoll_pwait in EPOLL_PWAIT
+        (epoll: c_int, events: *mut EpollEvent, most: c_int, timeout: c_int, mask: *const c_void)
+        -> c_int, next, function => {
+        filter::has_epoll(epoll);
+        next()
     }
     /// write(2).
     write in WRITE(fd: c_int, from: *const c_void, len: usize) -> isize, next, function => {
@@ -259,6 +323,14 @@ hooks! {
     }
 }
 
+/// A call about an option, on the socket that it concerns.
+fn of_socket(fd: c_int, level: c_int, option: c_int, call: impl FnOnce(c_int) -> c_int) -> c_int {
+    match filter::is_of_the_pair(level, option) {
+        true => call(fd),
+        false => filter::on_real(fd, call),
+    }
+}
+
 /// A descriptor gets the number of another, which is closed by that.
 fn onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if fd != to {
@@ -268,61 +340,6 @@ fn onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     report::copied(fd, done);
     done
 }
-
-/// # Safety
-/// There have to be `count` of them.
-unsafe fn polling(of: *mut PollFd, count: c_ulong, call: impl FnOnce() -> c_int) -> c_int {
-    let since = report::since();
-    let done = call();
-    let errno = c::Errno::keep();
-    if let Some(us) = report::waited(since).filter(|_| done > 0 && !of.is_null()) {
-        // SAFETY: the caller answers for it, and the kernel has just gone through them.
-        let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
-        for one in of {
-            if one.revents & POLLIN != 0 {
-                report::add(one.fd, For::Reading, us);
-            }
-            if one.revents & POLLOUT != 0 {
-                report::add(one.fd, For::Writing, us);
-            }
-        }
-    }
-    drop(errno);
-    done
-}
-
-/// # Safety
-/// What is not null has to have `count` bits.
-unsafe fn selecting(
-    count: c_int,
-    reading: *mut c_ulong,
-    writing: *mut c_ulong,
-    call: impl FnOnce() -> c_int,
-) -> c_int {
-    let since = report::since();
-    let done = call();
-    let errno = c::Errno::keep();
-    if let Some(us) = report::waited(since).filter(|_| done > 0) {
-        for (set, what) in [(reading, For::Reading), (writing, For::Writing)] {
-            if set.is_null() {
-                continue;
-            }
-            for fd in 0..count {
-                let (word, bit) = (fd as usize / LONG, fd as usize % LONG);
-                // SAFETY: the caller answers for the bits, and the kernel has just written them.
-                let word = unsafe { *set.add(word) };
-                if word >> bit & 1 != 0 {
-                    report::add(fd, what, us);
-                }
-            }
-        }
-    }
-    drop(errno);
-    done
-}
-
-/// The bits of a long.
-const LONG: usize = c_long::BITS as usize;
 
 /// _exit(2), which runs nothing at the end of a program.
 ///

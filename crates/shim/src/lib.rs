@@ -16,14 +16,17 @@
 #[cfg(test)]
 extern crate std;
 
+#[cfg(target_os = "linux")]
+mod epolls;
 #[path = "../../sys/src/far.rs"]
 pub mod far;
+pub mod letter;
 pub mod line;
 mod memory;
 #[cfg(not(longhaul_preload))]
 pub mod program;
 pub mod rules;
-mod socks;
+pub mod socks;
 mod table;
 pub mod waits;
 mod watch;
@@ -33,7 +36,11 @@ mod begin;
 #[cfg(target_os = "linux")]
 mod c;
 #[cfg(target_os = "linux")]
+mod carrier;
+#[cfg(target_os = "linux")]
 mod connecting;
+#[cfg(target_os = "linux")]
+mod filter;
 #[cfg(target_os = "linux")]
 pub mod hooks;
 #[cfg(target_os = "linux")]
@@ -42,6 +49,8 @@ mod own;
 mod report;
 #[cfg(target_os = "linux")]
 mod socket;
+#[cfg(target_os = "linux")]
+mod waiting;
 
 /// Nothing here panics; whoever finds a way ends the program at once rather than go on half done.
 #[cfg(longhaul_preload)]

@@ -3,9 +3,15 @@
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::transmute;
+use core::ptr::null_mut;
 
 use crate::c;
-use crate::hooks::{CLOSE, POLL, POLLIN, PollFd, RECV, SEND, SETSOCKOPT, WRITE};
+use crate::epolls::Registered;
+use crate::hooks::{
+    CLOSE, CONNECT, DUP3, EPOLL_CTL, EpollEvent, GETSOCKNAME, GETSOCKOPT, POLL, READ, RECV,
+    RECVMSG, SEND, SENDMSG, SETSOCKOPT, WRITE,
+};
+use crate::waiting::{POLLIN, PollFd};
 
 /// Sets an option of a socket; false where that is not possible.
 pub(crate) fn set_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> bool {
@@ -15,6 +21,17 @@ pub(crate) fn set_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> 
     let len = value.len() as u32;
     // SAFETY: the pointer and the length are those of bytes that outlive the call.
     next.is_some_and(|next| unsafe { next(fd, level, name, value.as_ptr().cast(), len) == 0 })
+}
+
+/// An option of a socket into these bytes: how many there are.
+pub(crate) fn option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
+    type Get = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut u32) -> c_int;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Get> = unsafe { transmute(GETSOCKOPT.get()) };
+    let mut len = u32::try_from(value.len()).ok()?;
+    // SAFETY: the pointers are to bytes that outlive the call, and `len` is how many.
+    let done = unsafe { next?(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) };
+    (done == 0).then_some((len as usize).min(value.len()))
 }
 
 /// Writes to a descriptor of ours, by the function behind the hook. Best effort.
@@ -94,4 +111,164 @@ pub(crate) fn receive(fd: c_int, mut bytes: &mut [u8]) -> bool {
         bytes = bytes.get_mut(received..).unwrap_or_default();
     }
     true
+}
+
+/// Connects a socket of ours.
+pub(crate) fn connect(fd: c_int, address: &[u8]) -> bool {
+    type Connect = unsafe extern "C" fn(c_int, *const c_void, u32) -> c_int;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Connect> = unsafe { transmute(CONNECT.get()) };
+    let len = address.len() as u32;
+    // SAFETY: the pointer and the length are those of bytes that outlive the call.
+    next.is_some_and(|next| unsafe { next(fd, address.as_ptr().cast(), len) == 0 })
+}
+
+/// The address that a socket has here: how many bytes.
+pub(crate) fn own_address(fd: c_int, address: &mut [u8]) -> Option<usize> {
+    type Get = unsafe extern "C" fn(c_int, *mut c_void, *mut u32) -> c_int;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Get> = unsafe { transmute(GETSOCKNAME.get()) };
+    let mut len = u32::try_from(address.len()).ok()?;
+    // SAFETY: the pointers are to bytes that outlive the call, and `len` is how many.
+    let done = unsafe { next?(fd, address.as_mut_ptr().cast(), &raw mut len) };
+    (done == 0).then_some((len as usize).min(address.len()))
+}
+
+/// Reads from a descriptor of ours: how many bytes, 0 at the end and after errors.
+pub(crate) fn read(fd: c_int, bytes: &mut [u8]) -> usize {
+    type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Read> = unsafe { transmute(READ.get()) };
+    let Some(next) = next else {
+        return 0;
+    };
+    // SAFETY: the pointer and the length are those of bytes that outlive the call.
+    let read = unsafe { next(fd, bytes.as_mut_ptr().cast(), bytes.len()) };
+    usize::try_from(read).map_or(0, |read| read.min(bytes.len()))
+}
+
+/// Gives `to` the socket of `from`.
+pub(crate) fn put_onto(from: c_int, to: c_int, closed_by_exec: bool) -> bool {
+    type Dup = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Dup> = unsafe { transmute(DUP3.get()) };
+    let flags = if closed_by_exec { c::O_CLOEXEC } else { 0 };
+    // SAFETY: it takes numbers alone; whoever calls answers for what becomes of them.
+    next.is_some_and(|next| unsafe { next(from, to, flags) == to })
+}
+
+/// Registers a descriptor with an epoll instance, or takes it out.
+pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<Registered>) {
+    type Control = unsafe extern "C" fn(c_int, c_int, c_int, *mut EpollEvent) -> c_int;
+    const ADD: c_int = 1;
+    const DELETE: c_int = 2;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Control> = unsafe { transmute(EPOLL_CTL.get()) };
+    let what_to = if what.is_some() { ADD } else { DELETE };
+    let Registered { events, data } = what.unwrap_or(Registered { events: 0, data: 0 });
+    let mut event = EpollEvent { events, data };
+    if let Some(next) = next {
+        // SAFETY: the pointer is to a local.
+        unsafe { next(epoll, what_to, fd, &raw mut event) };
+    }
+}
+
+/// `struct msghdr` where longs have 64 bits.
+#[repr(C)]
+struct Message {
+    name: *mut c_void,
+    name_len: u32,
+    parts: *mut Part,
+    parts_len: usize,
+    control: *mut Control,
+    control_len: usize,
+    flags: c_int,
+}
+
+/// `struct iovec`.
+#[repr(C)]
+struct Part {
+    base: *mut u8,
+    len: usize,
+}
+
+/// `struct cmsghdr` with a descriptor.
+#[repr(C)]
+struct Control {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    fd: c_int,
+}
+
+/// The length of a control message with one descriptor.
+const CONTROL: usize = 20;
+
+impl Message {
+    fn new(part: &mut Part, control: &mut Control) -> Self {
+        Self {
+            name: null_mut(),
+            name_len: 0,
+            parts: part,
+            parts_len: 1,
+            control,
+            control_len: size_of::<Control>(),
+            flags: 0,
+        }
+    }
+}
+
+/// Sends a descriptor, and a byte since it cannot go alone.
+pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
+    type Send = unsafe extern "C" fn(c_int, *const Message, c_int) -> isize;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Send> = unsafe { transmute(SENDMSG.get()) };
+    let mut byte = 0;
+    let mut part = Part {
+        base: &raw mut byte,
+        len: 1,
+    };
+    let mut control = Control {
+        len: CONTROL,
+        level: c::SOL_SOCKET,
+        kind: c::SCM_RIGHTS,
+        fd,
+    };
+    let message = Message::new(&mut part, &mut control);
+    // SAFETY: all that the message points to are locals.
+    next.is_some_and(|next| unsafe { next(to, &raw const message, MSG_NOSIGNAL) == 1 })
+}
+
+/// One byte, and the descriptor that came with it.
+pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
+    type Receive = unsafe extern "C" fn(c_int, *mut Message, c_int) -> isize;
+    /// Of recvmsg(2).
+    const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
+    // SAFETY: what was found under this name has this type.
+    let next: Option<Receive> = unsafe { transmute(RECVMSG.get()) };
+    let mut byte = 0;
+    let mut part = Part {
+        base: &raw mut byte,
+        len: 1,
+    };
+    let mut control = Control {
+        len: 0,
+        level: 0,
+        kind: 0,
+        fd: -1,
+    };
+    let mut message = Message::new(&mut part, &mut control);
+    loop {
+        // SAFETY: all that the message points to are locals, with their lengths.
+        let received = unsafe { next?(from, &raw mut message, MSG_CMSG_CLOEXEC) };
+        match received {
+            1 => break,
+            ..=-1 if c::errno() == c::EINTR => {}
+            _ => return None,
+        }
+    }
+    let there = message.control_len >= CONTROL
+        && control.len == CONTROL
+        && (control.level, control.kind) == (c::SOL_SOCKET, c::SCM_RIGHTS);
+    Some((byte, Some(control.fd).filter(|_| there)))
 }

@@ -3,9 +3,11 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::carrier::{Carrier, letter};
+use crate::letter::Kind;
 use crate::line::{Record, changed};
 use crate::socket::Fd;
-use crate::table::{Entry, NO_MARK, State, entries};
+use crate::table::{Carried, Entry, NO_MARK, State, entries};
 use crate::waits::{For, LEAST_US};
 use crate::watch::{Socket as _, is_same};
 use crate::{begin, c, own, table};
@@ -43,7 +45,8 @@ pub(crate) fn copied(from: c_int, to: c_int) {
     drop(errno);
 }
 
-fn has_another_number(fd: c_int, entry: &Entry) -> bool {
+/// Whether the same socket has another number too.
+pub(crate) fn has_another_number(fd: c_int, entry: &Entry) -> bool {
     let cookie = entry.cookie.load(Relaxed);
     entries().any(|(other, there)| {
         other != fd && !there.is_free() && there.cookie.load(Relaxed) == cookie
@@ -77,6 +80,14 @@ fn tell(fd: c_int, entry: &Entry) {
         writing: entry.writing.read(),
     };
     let line = record.line();
+    // Who carries the bytes knows more of them, and adds it.
+    if matches!(entry.carried(), Carried::Led | Carried::Filtered) {
+        let letter = letter(Kind::Line, entry.cookie.load(Relaxed), line.bytes());
+        let told = |c: Carrier| c.tell(&letter, line.bytes(), &[]) && c.agrees();
+        if Carrier::reach().is_some_and(told) {
+            return;
+        }
+    }
     // Held for the moment of writing only. Where no descriptor is to be had, the line is lost.
     if let Some(file) = c::append(path) {
         own::write_all(file, line.bytes());

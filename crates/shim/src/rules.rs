@@ -8,6 +8,8 @@
 //! | `dscp=N` | the mark that packets get in place of the program's, 0 to 63; 0 without it |
 //! | `congestion=NAME` | the congestion control of far connections; BBR without it |
 //! | `route=DEST=VIA` | connections to DEST go to VIA, a relay |
+//! | `filter=DEST` | another process carries the bytes of connections to DEST, if there is one |
+//! | `carrier=NAME@PORT` | that process: its abstract UNIX socket and its port of 127.0.0.1 |
 //! | `report=FILE` | a line for each connection into FILE; last, since a name may have commas |
 //!
 //! DEST is `ADDR[/BITS][:PORT]` (an IPv6 address in brackets where a port follows) or `*[:PORT]`,
@@ -17,6 +19,10 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// More routes are an error.
 pub const ROUTES: usize = 32;
+/// More filters are an error.
+pub const FILTERS: usize = 8;
+/// Longer names of a carrier are an error.
+pub const CARRIER: usize = 64;
 
 /// What is to be done, with the words it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +37,19 @@ pub struct Rules<'a> {
     pub congestion: Option<&'a str>,
     /// Where the lines of a report go.
     pub report: Option<&'a str>,
+    /// The process that carries bytes, where there is one.
+    pub carrier: Option<Carrier<'a>>,
     routes: [Option<Route>; ROUTES],
+    filters: [Option<Net>; FILTERS],
+}
+
+/// A process that carries bytes for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carrier<'a> {
+    /// Its abstract UNIX socket, for letters.
+    pub name: &'a str,
+    /// Its port of 127.0.0.1, for connections that go by a proxy.
+    pub port: u16,
 }
 
 /// Connections to `to` go to `via`.
@@ -71,7 +89,9 @@ impl Default for Rules<'_> {
             dscp: 0,
             congestion: None,
             report: None,
+            carrier: None,
             routes: [None; ROUTES],
+            filters: [None; FILTERS],
         }
     }
 }
@@ -122,13 +142,35 @@ impl<'a> Rules<'a> {
                     *place = Some(route);
                     routes += 1;
                 }
+                ("filter", net) => {
+                    let net = Net::parse(net).ok_or_else(|| {
+                        wrong(word, "is no destination: ADDR[/BITS][:PORT] or *[:PORT]")
+                    })?;
+                    let place = rules.filters.iter_mut().find(|place| place.is_none());
+                    let place = place.ok_or_else(|| wrong(word, "is one filter too many"))?;
+                    *place = Some(net);
+                }
+                ("carrier", carrier) => {
+                    let carrier = Carrier::parse(carrier);
+                    let carrier = carrier.ok_or_else(|| wrong(word, "is no carrier: NAME@PORT"))?;
+                    rules.carrier = Some(carrier);
+                }
                 _ => return Err(wrong(word, "is no rule")),
             }
         }
         if rules.always && !rules.tune {
             return Err(wrong(text, "has both always and no-tune"));
         }
+        if rules.filters[0].is_some() && rules.carrier.is_none() {
+            return Err(wrong(text, "has a filter and nobody who carries"));
+        }
         Ok(rules)
+    }
+
+    /// Whether another process is to carry the bytes of connections to this address.
+    pub fn filters(&self, to: SocketAddr) -> bool {
+        let mut filters = self.filters.iter().map_while(|net| *net);
+        filters.any(|net| net.has(to))
     }
 
     /// The route to this address; the first that fits.
@@ -145,6 +187,16 @@ impl<'a> Rules<'a> {
 
 fn wrong<'a>(word: &'a str, why: &'static str) -> RuleError<'a> {
     RuleError { word, why }
+}
+
+impl<'a> Carrier<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let (name, port) = text.split_once('@')?;
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        let fits = !name.is_empty() && name.len() <= CARRIER && name.bytes().all(plain);
+        let port = port.parse().ok().filter(|port| *port > 0 && fits)?;
+        Some(Self { name, port })
+    }
 }
 
 impl Route {
@@ -254,6 +306,7 @@ pub(crate) fn mapped(to: SocketAddr) -> Ipv6Addr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::borrow::ToOwned as _;
     use std::string::String;
     use std::vec::Vec;
 
@@ -286,6 +339,11 @@ mod tests {
             ),
             ("report=x", "report=x"),
             ("always,no-tune", "always,no-tune"),
+            ("carrier=a@1,filter=x", "filter=x"),
+            ("filter=*", "filter=*"),
+            ("carrier=a b@1", "carrier=a b@1"),
+            ("carrier=a@0", "carrier=a@0"),
+            ("carrier=a", "carrier=a"),
         ] {
             assert_eq!(Rules::parse(text).unwrap_err().word, word, "{text}");
         }
@@ -294,6 +352,26 @@ mod tests {
             .collect();
         assert!(Rules::parse(&many[1..].join(",")).is_ok());
         assert!(Rules::parse(&many.join(",")).is_err());
+    }
+
+    #[test]
+    fn what_is_filtered_is_named() {
+        let rules = Rules::parse("filter=192.0.2.0/24,filter=*:80,carrier=a-1@9").unwrap();
+        let carrier = Carrier {
+            name: "a-1",
+            port: 9,
+        };
+        assert_eq!(rules.carrier, Some(carrier));
+        for (to, is) in [
+            ("192.0.2.1:1", true),
+            ("[::1]:80", true),
+            ("[::1]:81", false),
+        ] {
+            assert_eq!(rules.filters(to.parse().unwrap()), is, "{to}");
+        }
+        let many = "filter=*,".repeat(FILTERS) + "carrier=a@1";
+        assert!(Rules::parse(&many).is_ok());
+        assert!(Rules::parse(&("filter=*,".to_owned() + &many)).is_err());
     }
 
     #[test]

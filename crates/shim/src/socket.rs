@@ -6,20 +6,31 @@ use core::ffi::{CStr, c_int};
 use crate::far::tcp_info;
 use crate::line::Tcp;
 use crate::watch::Socket;
-use crate::{c, own};
+use crate::{c, filter, own};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Fd(pub(crate) c_int);
 
 impl Fd {
+    fn option(self, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
+        filter::on_real(self.0, |fd| own::option(fd, level, name, value))
+    }
+
     fn number(self, level: c_int, name: c_int) -> Option<c_int> {
         let mut value = [0; 4];
-        let len = c::option(self.0, level, name, &mut value)?;
+        let len = self.option(level, name, &mut value)?;
         (len == 4).then(|| c_int::from_ne_bytes(value))
     }
 
     fn set(self, level: c_int, name: c_int, value: &[u8]) -> bool {
-        own::set_option(self.0, level, name, value)
+        filter::on_real(self.0, |fd| own::set_option(fd, level, name, value))
+    }
+
+    /// Whether the connection is there, by its state: established, or ended by the peer alone.
+    pub(crate) fn is_connected(self) -> bool {
+        let mut state = [0];
+        own::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut state) == Some(1)
+            && matches!(state, [1 | 8])
     }
 
     /// A byte stream over IP, as far as its type tells.
@@ -35,7 +46,7 @@ impl Fd {
     /// What the kernel counted.
     pub(crate) fn tcp(self) -> Option<Tcp> {
         let mut info = [0; 160];
-        c::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
+        self.option(c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
         let u32_at = |at| field(&info, at).map_or(0, u32::from_ne_bytes);
         let u64_at = |at| field(&info, at).map_or(0, u64::from_ne_bytes);
         Some(Tcp {
@@ -53,24 +64,8 @@ impl Fd {
 
     /// The number of its inode, where the kernel has no cookies for sockets (before 4.12).
     fn inode(self) -> u64 {
-        // "/proc/self/fd/" and the number.
-        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-        let mut digits = [0; 10];
-        let mut rest = self.0.cast_unsigned();
-        let mut used = 0;
-        for digit in &mut digits {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            used += 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        let places = path.iter_mut().skip(14);
-        for (place, digit) in places.zip(digits.iter().take(used).rev()) {
-            *place = *digit;
-        }
-        let Ok(path) = CStr::from_bytes_until_nul(&path) else {
+        let mut path = [0; 32];
+        let Some(path) = numbered(b"/proc/self/fd/", self.0, &mut path) else {
             return 0;
         };
         let mut room = [0; 40];
@@ -87,6 +82,26 @@ impl Fd {
     }
 }
 
+/// A path that ends with the number of a descriptor, as the kernel wants paths.
+pub(crate) fn numbered<'a>(folder: &[u8], fd: c_int, room: &'a mut [u8; 32]) -> Option<&'a CStr> {
+    let mut digits = [0; 10];
+    let mut rest = fd.cast_unsigned();
+    let mut used = 0;
+    for digit in &mut digits {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        used += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    let number = digits.iter().take(used).rev();
+    for (place, byte) in room.iter_mut().zip(folder.iter().chain(number).chain(&[0])) {
+        *place = *byte;
+    }
+    CStr::from_bytes_until_nul(room).ok()
+}
+
 fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
     info.get(at..)?.first_chunk().copied()
 }
@@ -94,7 +109,7 @@ fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
 impl Socket for Fd {
     fn cookie(&self) -> u64 {
         let mut cookie = [0; 8];
-        match c::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {
+        match own::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {
             Some(8) => u64::from_ne_bytes(cookie),
             _ => self.inode(),
         }
@@ -102,7 +117,7 @@ impl Socket for Fd {
 
     fn rtt_us(&self) -> Option<u32> {
         let mut info = [0; 104];
-        c::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
+        self.option(c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
         field(&info, tcp_info::RTT).map(u32::from_ne_bytes)
     }
 

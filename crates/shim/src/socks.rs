@@ -5,20 +5,21 @@ use core::net::{IpAddr, SocketAddr};
 use crate::rules::plain;
 
 /// Version 5, one method, none needed.
-pub(crate) const GREETING: [u8; 3] = [5, 1, 0];
+pub const GREETING: [u8; 3] = [5, 1, 0];
 /// The answer to that.
-pub(crate) const WELCOME: [u8; 2] = [5, 0];
+pub const WELCOME: [u8; 2] = [5, 0];
 /// The longest rest of a reply: a name of 255 bytes and a port.
-pub(crate) const REST: usize = 257;
+pub const REST: usize = 257;
 
 /// CONNECT to this address.
-pub(crate) struct Request {
+pub struct Request {
     bytes: [u8; 22],
     len: usize,
 }
 
 impl Request {
-    pub(crate) fn new(to: SocketAddr) -> Self {
+    /// To that address.
+    pub fn new(to: SocketAddr) -> Self {
         let mut request = Self {
             bytes: [0; 22],
             len: 0,
@@ -38,7 +39,8 @@ impl Request {
         request
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// As it is sent.
+    pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
@@ -52,7 +54,7 @@ impl Request {
 }
 
 /// How many bytes follow the first five of a reply; `None` where it is no, or no reply.
-pub(crate) fn rest(head: [u8; 5]) -> Option<usize> {
+pub fn rest(head: [u8; 5]) -> Option<usize> {
     match head {
         [5, 0, 0, 1, _] => Some(4 + 2 - 1),
         [5, 0, 0, 3, len] => Some(usize::from(len) + 2),

@@ -46,8 +46,23 @@ pub(crate) enum State {
     Done,
 }
 
+/// Who else has a part in a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Carried {
+    /// Nobody.
+    Not = 0,
+    /// The carrier leads it to a proxy.
+    Led,
+    /// The carrier will have its socket once that is connected.
+    Soon,
+    /// The carrier has its socket, and the program one end of a pair.
+    Filtered,
+}
+
 pub(crate) struct Entry {
     state: AtomicU32,
+    carried: AtomicU32,
     /// The process that connected it.
     pub(crate) owner: AtomicU32,
     /// Tells this socket from others that get its number later.
@@ -85,6 +100,7 @@ impl Entry {
     pub(crate) const fn new() -> Self {
         Self {
             state: AtomicU32::new(State::Free as u32),
+            carried: AtomicU32::new(Carried::Not as u32),
             owner: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -118,6 +134,27 @@ impl Entry {
         self.state.load(Relaxed) == State::Free as u32
     }
 
+    /// Who else has a part in it.
+    pub(crate) fn carried(&self) -> Carried {
+        match self.carried.load(Acquire) {
+            1 => Carried::Led,
+            2 => Carried::Soon,
+            3 => Carried::Filtered,
+            _ => Carried::Not,
+        }
+    }
+
+    pub(crate) fn set_carried(&self, carried: Carried) {
+        self.carried.store(carried as u32, Release);
+    }
+
+    /// Says that somebody makes it a filtered one; false where somebody else does.
+    pub(crate) fn claim(&self) -> bool {
+        let (soon, not) = (Carried::Soon as u32, Carried::Not as u32);
+        let claimed = self.carried.compare_exchange(soon, not, AcqRel, Acquire);
+        claimed.is_ok()
+    }
+
     /// Takes it from one state to another; false where somebody else was quicker.
     pub(crate) fn turn(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
@@ -134,6 +171,7 @@ impl Entry {
     /// Another connection begins on this descriptor.
     pub(crate) fn begin(&self, new: &Beginning, state: State) {
         self.free();
+        self.set_carried(Carried::Not);
         self.owner.store(new.owner, Relaxed);
         self.cookie.store(new.cookie, Relaxed);
         self.begun_us.store(new.now_us, Relaxed);
@@ -179,6 +217,7 @@ impl Entry {
             via: other.via(),
         };
         self.begin(&beginning, state);
+        self.set_carried(other.carried());
         self.rtt_us.store(other.rtt_us.load(Relaxed), Relaxed);
         self.sent.store(other.sent.load(Relaxed), Relaxed);
         self.kept_off.store(other.kept_off.load(Relaxed), Relaxed);

@@ -44,8 +44,8 @@ pub use terminal::take_back_terminal;
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{
-    Buffers, Probes, Tuning, close_orderly, connect_with_data, may_control_congestion,
-    set_congestion_control,
+    Buffers, Probes, Tuning, close_orderly, connect_with_data, may_control_congestion, may_mark,
+    original_destination, set_congestion_control,
 };
 pub use umask::umask;
 pub use unix_socket::listen_unix;

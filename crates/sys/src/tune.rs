@@ -39,6 +39,12 @@ pub struct Tuning {
     pub bind: Option<IpAddr>,
     /// The interface of ours that connections leave by (SO_BINDTODEVICE).
     pub interface: Option<String>,
+    /// The mark of what is sent, for the rules of this machine (SO_MARK); none where it is not ours to
+    /// set.
+    pub mark: Option<u32>,
+    /// The address that connections come from, or that is listened at, need not be this machine's
+    /// (IP_TRANSPARENT).
+    pub transparent: bool,
     /// An end that nobody has prepared is a reset and not an end of file: SO_LINGER of no time,
     /// until [`close_orderly`].
     pub abrupt: bool,
@@ -77,6 +83,11 @@ impl Tuning {
     pub fn socket(&self, to: &SocketAddr) -> io::Result<Socket> {
         let socket = self.marked(*to)?;
         self.tune(&SockRef::from(&socket))?;
+        #[cfg(target_os = "linux")]
+        if let Some(mark) = self.mark {
+            // Whoever may not is told elsewhere.
+            let _ = socket.set_mark(mark);
+        }
         if let Some(ip) = self.bind {
             socket.bind(&SocketAddr::new(ip, 0).into())?;
         }
@@ -150,6 +161,9 @@ impl Tuning {
         }
         // The window of a connection is scaled as its buffer is when it begins.
         self.buffers.set(socket)?;
+        if self.transparent {
+            make_transparent(socket, address)?;
+        }
         #[cfg(target_os = "linux")]
         if let Some(name) = &self.interface {
             socket.bind_device(Some(name.as_bytes()))?;
@@ -225,6 +239,64 @@ impl Buffers {
         }
         Ok(())
     }
+}
+
+/// Lets a socket have addresses that are not this machine's.
+#[cfg(target_os = "linux")]
+fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    let set = match address {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
+    };
+    set.map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            e.kind(),
+            "addresses of others may be used only with CAP_NET_ADMIN (IP_TRANSPARENT)",
+        ),
+        _ => e,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn make_transparent(_: &Socket, _: SocketAddr) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "addresses of others can be used on Linux only",
+    ))
+}
+
+/// Where a connection was to go that a rule of the kernel has redirected (SO_ORIGINAL_DST).
+///
+/// # Errors
+/// No rule has, or the kernel keeps no account of connections.
+pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
+    #[cfg(target_os = "linux")]
+    {
+        let socket = SockRef::from(&socket);
+        let local = socket.local_addr()?.as_socket();
+        let to = match local {
+            Some(SocketAddr::V6(_)) => socket.original_dst_v6(),
+            _ => socket.original_dst_v4(),
+        };
+        to?.as_socket()
+            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Whether what we send can be marked (SO_MARK).
+pub fn may_mark() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+        socket.is_ok_and(|socket| socket.set_mark(1).is_ok())
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// Takes back what [`Tuning::abrupt`] set: what is still to be sent is, and then an end of file.

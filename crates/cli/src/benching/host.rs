@@ -178,7 +178,15 @@ impl<'a> Driver<'a> {
             .name_files(self.files.name(), self.args.far_folder.as_deref());
         self.probe(&plain)?;
         offer.zstd = self.ours(&plain);
-        let (settings, must) = bench::matrix::settings(&offer, &wanted);
+        let (mut settings, mut must) = bench::matrix::settings(&offer, &wanted);
+        if self.args.insecure_too {
+            let known = matrix::known_to_ssh().map_err(local)?;
+            let known = (known.0.as_slice(), known.1.as_slice());
+            let carried = bench::matrix::carried(&mut self.bench.named, &plain, known, &offer);
+            let first = must;
+            must += carried.len();
+            settings.splice(first..first, carried);
+        }
         let settings = matrix::placed(settings, self.args.places);
         self.bench.rows = settings
             .into_iter()

@@ -60,6 +60,10 @@ impl Copies {
         if let Some(mac) = &setting.mac {
             flags.options.insert(0, format!("MACs={mac}"));
         }
+        if setting.carried {
+            flags.program = Some("ssh".into());
+            flags.options.insert(0, "ControlPath=none".to_owned());
+        }
         flags.compress = Some(match setting.compression {
             Compression::Zlib => When::Always,
             Compression::None | Compression::Zstd => When::Never,

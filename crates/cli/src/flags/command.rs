@@ -216,13 +216,19 @@ fn relay() -> Command {
              has the configuration, keys and certificates read again; those that change are read \
              again without it too. Each connection is one line on standard error when it has \
              ended.\n\n\
+             LISTEN/socks5 and LISTEN/http let clients say where they go; with LISTEN/redirect and \
+             LISTEN/tproxy (Linux) rules of nftables lead connections here that were on their way \
+             elsewhere, and on they go there, if --to lets them. longhaul relay rules print shows \
+             those rules for a LISTEN and its flags, add puts them in place, and remove takes \
+             them away; a relay that runs needs them, and is not begun by it.\n\n\
              longhaul relay check tells what is wrong with a configuration file. longhaul relay \
              top shows in a terminal what goes on in a relay that runs with --status.",
         )
         .override_usage(
             "longhaul relay [flags] LISTEN TARGET...\n       \
              longhaul relay [flags] --config FILE\n       longhaul relay check FILE\n       \
-             longhaul relay top ADDRESS:PORT",
+             longhaul relay top ADDRESS:PORT\n       \
+             longhaul relay rules print|add|remove [flags] LISTEN",
         )
         .after_help("More: longhaul relay --help, or man longhaul-relay")
         .after_long_help(codes("Exit codes:\n", exit::RELAY))

@@ -196,6 +196,7 @@ pub(crate) struct RelayArgs {
     pub(crate) fastopen: bool,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) interface: Option<String>,
+    pub(crate) keep_address: bool,
     pub(crate) verbose: u8,
     pub(crate) quiet: bool,
     pub(crate) health: Option<Duration>,
@@ -220,6 +221,19 @@ pub(crate) enum Instead {
     Top(String),
     /// `half`.
     Half,
+    /// `rules`, of the relay that the rest of the words says.
+    Rules(Rules),
+}
+
+/// What is done with the rules that lead connections to a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// They are printed.
+    Print,
+    /// They are put in place.
+    Add,
+    /// They are taken away.
+    Remove,
 }
 
 /// How the sums of a manifest are made.
@@ -528,6 +542,17 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
         [half] if half == "half" => args.instead = Some(Instead::Half),
         [word, ..] if word == "check" => return Err(relay_usage("check goes with FILE alone")),
         [word, ..] if word == "top" => return Err(relay_usage("top goes with ADDRESS:PORT alone")),
+        [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {
+            args.instead = Some(Instead::Rules(match what.as_str() {
+                "print" => Rules::Print,
+                "add" => Rules::Add,
+                "remove" => Rules::Remove,
+                _ => return Err(relay_usage(RULES)),
+            }));
+            args.entrance = entrance.clone();
+            args.targets = targets.to_vec();
+        }
+        [word, ..] if word == "rules" => return Err(relay_usage(RULES)),
         words if args.config.is_some() => {
             only_of_all(words, matches).map_err(|w| relay_usage(&w))?
         }
@@ -543,6 +568,9 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
     }
     Ok(args)
 }
+
+/// What stands behind `rules`.
+const RULES: &str = "rules goes with print, add or remove, and LISTEN with its flags";
 
 /// With a file, what is said of one relay stands there.
 fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {

@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use relay::facing::{Facing, Known, Stripes, is_fingerprint, new_key};
 use zeroize::Zeroizing;
 
+use super::paths::Remembered;
 use crate::flags::table::PairArgs;
 
 /// What the command line means.
@@ -54,6 +56,8 @@ pub(super) fn settle(args: &PairArgs) -> Result<Facing, String> {
         facing.most = buffer;
     }
     facing.zstd = !args.plain;
+    facing.explain = args.explain;
+    facing.paths = Some(Arc::new(Remembered::new()));
     Ok(facing)
 }
 

@@ -28,6 +28,15 @@ pub(super) enum Checked {
 /// What reaches programs that take no library.
 const INSTEAD: &str = "use longhaul dial for programs that use ssh, or longhaul relay";
 
+/// Whether it has GCC's address sanitizer as a library, which ends a program that has loaded another
+/// one before it (clang's is inside of the program).
+pub(super) fn wants_to_be_first(found: &Found) -> bool {
+    const NAME: &[u8] = b"libasan.so";
+    // The names of libraries are at the beginning of what a linker writes.
+    let head = head(&found.path).unwrap_or_default();
+    head.windows(NAME.len()).any(|part| part == NAME)
+}
+
 /// Where a shell would find it.
 ///
 /// # Errors

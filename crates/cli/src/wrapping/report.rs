@@ -3,6 +3,7 @@
 use lab::path::Dscp;
 use serde::Deserialize;
 
+use super::told::{Carried, How};
 use crate::output::units;
 
 /// A line, as far as it is shown.
@@ -18,6 +19,8 @@ struct Line {
     kept_off: u32,
     changed: Vec<String>,
     waits: Waits,
+    /// Of one whose bytes longhaul has carried.
+    carried: Option<Carried>,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +100,31 @@ impl Line {
         ] {
             text.push_str(&waited.shown(what));
         }
+        if let Some(carried) = &self.carried {
+            text.push_str(&carried.shown());
+        }
         text
+    }
+}
+
+impl Carried {
+    fn shown(&self) -> String {
+        let how = match self.how {
+            How::Filter => "filtered",
+            How::Socks => "led to the proxy",
+            How::Direct => "refused by the proxy",
+        };
+        let waited = [
+            ("the program to write", self.program_wrote),
+            ("the network to take that", self.network_took),
+            ("bytes of the network", self.network_sent),
+            ("the program to read them", self.program_read),
+        ];
+        let waited = waited.map(|(what, waited)| {
+            let (total, longest) = (seconds(waited.total_us), ms(waited.longest_us));
+            format!("{total} for {what} (longest {longest})")
+        });
+        format!("; {how}: waited {}", waited.join(", "))
     }
 }
 

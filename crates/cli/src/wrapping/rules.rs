@@ -10,11 +10,18 @@ use crate::flags::low::WrapArgs;
 /// Before a relay that is told where to.
 const SOCKS: &str = "socks5://";
 
-/// The rules, without those of a report.
+/// Whether somebody has to carry bytes for the program: where a filter says so, and to a proxy for
+/// sockets that do not wait.
+pub(super) fn need_a_carrier(args: &WrapArgs) -> bool {
+    let by_proxy = |route: &String| route.contains(&["=", SOCKS].concat());
+    !args.filters.is_empty() || args.routes.iter().any(by_proxy)
+}
+
+/// The rules, without those of a report; `carrier` is that of who carries bytes.
 ///
 /// # Errors
 /// One of them cannot be; a sentence.
-pub(super) fn build(args: &WrapArgs) -> Result<String, String> {
+pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, String> {
     let mut words = Vec::new();
     if args.no_tune {
         words.push("no-tune".to_owned());
@@ -41,6 +48,15 @@ pub(super) fn build(args: &WrapArgs) -> Result<String, String> {
         for to in destinations(to).map_err(|why| wrong(&why))? {
             words.push(format!("route={to}={scheme}{via}"));
         }
+    }
+    for filter in &args.filters {
+        let wrong = |why: String| format!("--filter: '{}' {why}", filter.escape_debug());
+        for to in destinations(filter).map_err(wrong)? {
+            words.push(format!("filter={to}"));
+        }
+    }
+    if let Some(carrier) = carrier {
+        words.push(carrier.to_owned());
     }
     let text = words.join(",");
     match Rules::parse(&text) {
@@ -94,10 +110,11 @@ mod tests {
     use super::*;
 
     fn built(routes: &[&str]) -> Result<String, String> {
-        build(&WrapArgs {
+        let args = WrapArgs {
             routes: routes.iter().map(|route| (*route).to_owned()).collect(),
             ..WrapArgs::default()
-        })
+        };
+        build(&args, None)
     }
 
     #[test]
@@ -110,8 +127,34 @@ mod tests {
             ..WrapArgs::default()
         };
         let text = "always,dscp=10,congestion=reno,route=192.0.2.0/24:22=127.0.0.1:9";
-        assert_eq!(build(&args).unwrap(), text);
+        assert_eq!(build(&args, None).unwrap(), text);
         assert_eq!(built(&[]).unwrap(), "");
+    }
+
+    #[test]
+    fn a_filter_or_a_proxy_needs_somebody_who_carries() {
+        let filtering = WrapArgs {
+            filters: vec!["192.0.2.1".to_owned(), "*:80".to_owned()],
+            ..WrapArgs::default()
+        };
+        assert!(need_a_carrier(&filtering));
+        let text = build(&filtering, Some("carrier=a@1")).unwrap();
+        assert_eq!(text, "filter=192.0.2.1,filter=*:80,carrier=a@1");
+        let routed = |route: &str| WrapArgs {
+            routes: vec![route.to_owned()],
+            ..WrapArgs::default()
+        };
+        assert!(need_a_carrier(&routed("*=socks5://127.0.0.1:1")));
+        assert!(!need_a_carrier(&routed("*=127.0.0.1:1")));
+        let wrong = WrapArgs {
+            filters: vec!["no-such-host.invalid".to_owned()],
+            ..WrapArgs::default()
+        };
+        assert!(
+            build(&wrong, None)
+                .unwrap_err()
+                .contains("--filter: 'no-such")
+        );
     }
 
     #[test]

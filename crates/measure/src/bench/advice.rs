@@ -66,7 +66,9 @@ fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
 /// Uploads between memories: what the path and the processors do, without disks.
 fn usable(row: &Row) -> bool {
     let s = &row.setting;
-    row.trouble.is_none() && !row.runs.is_empty() && s.way == Way::Up && s.place == Place::Memory
+    // What longhaul does not have is never advised.
+    let ours = !s.carried && row.trouble.is_none();
+    ours && !row.runs.is_empty() && s.way == Way::Up && s.place == Place::Memory
 }
 
 /// Without compression all data are the same.

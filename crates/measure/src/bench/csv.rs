@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Bench;
 
 /// The first line.
-const HEAD: &str = "kind,name,mac,compression,data,way,place,connections,channels,longhaul_there,\
+const HEAD: &str = "kind,name,mac,compression,data,way,place,connections,channels,longhaul_there,by_ssh,\
                     threads,warm_up,bytes,seconds,bytes_per_second,near_cpu_s_per_gb,far_cpu_s,\
                     trouble";
 
@@ -16,7 +16,7 @@ pub fn csv(bench: &Bench) -> String {
         for rate in &primitive.rates {
             let _ = writeln!(
                 text,
-                "{},{},,,{},,,,,,{},,,,{rate:.0},,,",
+                "{},{},,,{},,,,,,,{},,,,{rate:.0},,,",
                 field(&primitive.kind),
                 field(&primitive.name),
                 field(&primitive.what),
@@ -27,7 +27,7 @@ pub fn csv(bench: &Bench) -> String {
     for row in &bench.rows {
         let s = &row.setting;
         let setting = format!(
-            "copy,{},{},{},{},{},{},{},{},{},",
+            "copy,{},{},{},{},{},{},{},{},{},{},",
             field(&s.cipher),
             field(s.mac.as_deref().unwrap_or_default()),
             s.compression,
@@ -36,7 +36,8 @@ pub fn csv(bench: &Bench) -> String {
             s.place,
             s.connections,
             s.channels,
-            s.both_ours
+            s.both_ours,
+            s.carried
         );
         if let Some(trouble) = &row.trouble {
             let _ = writeln!(text, "{setting},,,,,,,{}", field(trouble));

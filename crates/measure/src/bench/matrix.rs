@@ -129,6 +129,52 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
     (all.0, must)
 }
 
+/// Settings that OpenSSH's ssh has to carry: each of `named` that it knows (`ciphers` and `macs`),
+/// uncompressed and on one lane. Those are no longer named as not measured.
+pub fn carried(
+    named: &mut Vec<Named>,
+    like: &Setting,
+    (ciphers, macs): (&[String], &[String]),
+    offer: &Offer,
+) -> Vec<Setting> {
+    let plain = Setting {
+        compression: Compression::None,
+        connections: 1,
+        channels: 1,
+        both_ours: false,
+        carried: true,
+        ..like.clone()
+    };
+    // A cipher without a tag takes the first MAC there is, and a MAC the first cipher that needs one.
+    let mac = offer.macs.first().or_else(|| macs.first());
+    let bare = offer.ciphers.iter().find(|(_, alone)| !alone);
+    let bare = bare.map(|(name, _)| name).or_else(|| ciphers.first());
+    let mut settings = Vec::new();
+    named.retain(|named| {
+        let known = match named.what.as_str() {
+            "cipher" => ciphers,
+            _ => macs,
+        };
+        if !known.contains(&named.name) {
+            return true;
+        }
+        let (cipher, mac) = match named.what.as_str() {
+            "cipher" => (Some(&named.name), mac),
+            _ => (bare, Some(&named.name)),
+        };
+        let (Some(cipher), Some(mac)) = (cipher, mac) else {
+            return true;
+        };
+        settings.push(Setting {
+            cipher: cipher.clone(),
+            mac: Some(mac.clone()),
+            ..plain.clone()
+        });
+        false
+    });
+    settings
+}
+
 fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
     let (cipher, alone) = offer.ciphers.first()?;
     let (connections, channels) = wanted.lanes.first().copied().unwrap_or((1, 1));
@@ -145,6 +191,7 @@ fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
         connections,
         channels,
         both_ours: false,
+        carried: false,
     })
 }
 

@@ -173,6 +173,9 @@ pub struct Setting {
     pub channels: u32,
     /// A longhaul serves at the other end, started by its SSH server.
     pub both_ours: bool,
+    /// OpenSSH's ssh carried it, since longhaul does not have the algorithm.
+    #[serde(default)]
+    pub carried: bool,
 }
 
 impl Setting {
@@ -212,7 +215,7 @@ pub struct Run {
     pub seconds: f64,
     /// Bytes a second while they flowed: after the first fifth, without the login.
     pub rate: f64,
-    /// Processor seconds of this end for 10^9 bytes, while they flowed.
+    /// Processor seconds of this process for 10^9 bytes, while they flowed.
     pub near_cpu: f64,
     /// Processor seconds of the other end for this run, without what a login takes; None where they
     /// are not known.

@@ -109,7 +109,12 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
                     && s.lanes() == first.lanes()
                     && !s.both_ours
             });
-            add(title, bars(&rows, |row| short(&row.setting.protection())));
+            add(
+                title,
+                bars(&rows, |row| {
+                    short(&row.setting.protection()) + text::carried(&row.setting)
+                }),
+            );
         }
         let rows = of(bench, |s| {
             s.way == Way::Up

@@ -11,6 +11,7 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
         connections: 1,
         channels: 1,
         both_ours: false,
+        carried: false,
     }
 }
 

@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use super::{Bench, Primitive, Row, Setting};
+use super::{Bench, Primitive, Row, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
 
 /// A setting in a line.
 pub fn name(setting: &Setting) -> String {
     format!(
-        "{}, {}{}, {}, {}, {}, {}",
+        "{}{}, {}{}, {}, {}, {}, {}",
         setting.protection(),
+        carried(setting),
         setting.compression,
         if setting.both_ours {
             " (longhaul there)"
@@ -22,6 +23,18 @@ pub fn name(setting: &Setting) -> String {
         setting.place,
         setting.lanes()
     )
+}
+
+/// What is to be known of a setting that longhaul itself does not have.
+pub fn carried(setting: &Setting) -> &'static str {
+    let weak = |name: &str| matrix::is_weak(name);
+    match setting.carried {
+        true if weak(&setting.cipher) || setting.mac.as_deref().is_some_and(weak) => {
+            " (WEAK, by ssh)"
+        }
+        true => " (by ssh)",
+        false => "",
+    }
 }
 
 /// All of a result.
@@ -118,7 +131,7 @@ fn cells(row: &Row) -> Option<Vec<String>> {
     let rate = row.rate()?;
     let ours = if s.both_ours { " (ours)" } else { "" };
     Some(vec![
-        s.protection(),
+        format!("{}{}", s.protection(), carried(s)),
         format!("{}{ours}", s.compression),
         s.data.to_string(),
         s.way.to_string(),
@@ -129,7 +142,10 @@ fn cells(row: &Row) -> Option<Vec<String>> {
             true => "one run".to_owned(),
             false => format!("{:.1}", rate.half_width() * 100.0),
         },
-        row.near_cpu().map_or_else(|| "-".to_owned(), shown::number),
+        // What ssh takes is not counted.
+        row.near_cpu()
+            .filter(|_| !s.carried)
+            .map_or_else(|| "-".to_owned(), shown::number),
         row.far_cpu()
             .map_or_else(|| "not known".to_owned(), shown::number),
         row.counted().len().to_string(),
@@ -170,7 +186,7 @@ fn named(text: &mut String, bench: &Bench) {
         if !names.is_empty() {
             let _ = writeln!(
                 text,
-                "{what}s that the other end offers and longhaul does not have: {}.",
+                "{what}s that the other end offers and longhaul does not have, not measured: {}.",
                 names.join(", ")
             );
         }

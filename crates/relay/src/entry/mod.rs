@@ -21,7 +21,7 @@ pub enum Parsed<T> {
 }
 
 /// A target that a client has named.
-fn named(host: crate::address::Host, port: u16) -> Target {
+pub(crate) fn named(host: crate::address::Host, port: u16) -> Target {
     Target {
         place: Place::Tcp { host, port },
         words: Vec::new(),

@@ -58,6 +58,21 @@ pub fn is_own(ip: IpAddr) -> bool {
     }
 }
 
+impl Permit {
+    /// The addresses and the port that it names, all where it names none; no addresses have names.
+    pub(crate) fn addresses(&self) -> (Option<&Network>, Option<u16>) {
+        match &self.host {
+            Pattern::Net(network) => (Some(network), self.port),
+            _ => (None, self.port),
+        }
+    }
+
+    /// Whether it is about names.
+    pub fn is_of_names(&self) -> bool {
+        matches!(self.host, Pattern::Name(_) | Pattern::Under(_))
+    }
+}
+
 impl Pattern {
     fn verdict(&self, host: &Host) -> Verdict {
         let yes = |is: bool| if is { Verdict::Yes } else { Verdict::No };

@@ -21,6 +21,7 @@ use super::leg::{Leg, Received};
 use super::{Means, Turn};
 use crate::facing::Facing;
 use crate::server::crowd::Guest;
+use crate::strategy::{self, Learned};
 
 /// So many legs a pair has at most.
 pub(crate) const MOST_LEGS: usize = 16;
@@ -60,6 +61,10 @@ pub(crate) struct Bundle {
 #[derive(Debug)]
 struct Asks {
     to: SocketAddr,
+    /// The target, by which the path is known.
+    target: String,
+    /// The round trip in which the first leg was made, when nothing stood in queues.
+    rtt: Duration,
     facing: Facing,
     growth: Growth,
     looked: Instant,
@@ -87,14 +92,23 @@ impl Bundle {
     }
 
     /// Of the half that asks.
-    pub(crate) fn asking(facing: &Facing, to: SocketAddr, now: Instant) -> io::Result<Self> {
+    pub(crate) fn asking(
+        facing: &Facing,
+        (target, to): (String, SocketAddr),
+        rtt: Duration,
+        now: Instant,
+    ) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         let random = aws_lc_rs::rand::fill(&mut token);
         random.map_err(|_| io::Error::other("no random numbers can be had"))?;
+        let (growth, why) = strategy::begin(facing, &target, rtt);
+        explain(facing, &target, &format!("begins with {why}"));
         let asks = Asks {
             to,
+            target,
+            rtt,
             facing: facing.clone(),
-            growth: facing.growth(),
+            growth,
             looked: now,
             retry: RETRY,
             not_before: now,
@@ -454,6 +468,26 @@ impl Bundle {
         first.map(|at| at.max(self.now + PAUSE))
     }
 
+    /// Keeps what it has found of the path.
+    pub(crate) fn learn(&self) {
+        let Some((asks, found)) = self
+            .asks
+            .as_ref()
+            .and_then(|a| Some((a, a.growth.found()?)))
+        else {
+            return;
+        };
+        explain(&asks.facing, &asks.target, &strategy::shown(&found));
+        if let Some(paths) = &asks.facing.paths {
+            let learned = Learned {
+                legs: found.legs,
+                rate: found.rate as u64,
+                rtt: asks.rtt,
+            };
+            paths.keep(&asks.target, learned);
+        }
+    }
+
     /// For the log.
     pub(crate) fn shown(&self) -> String {
         let legs = self.members.iter().flatten().filter(|m| m.open).count();
@@ -462,6 +496,14 @@ impl Bundle {
             "pair, {legs} legs of {}, {bytes} bytes as {wire}",
             self.count
         )
+    }
+}
+
+/// What was decided for a connection, where somebody wants to know.
+fn explain(facing: &Facing, target: &str, what: &str) {
+    match facing.explain {
+        true => tracing::info!("pair with {target}: {what}"),
+        false => tracing::debug!("pair with {target}: {what}"),
     }
 }
 

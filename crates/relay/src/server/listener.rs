@@ -16,7 +16,7 @@ use super::StartError;
 use super::crowd::Crowd;
 use super::running::Running;
 use crate::address::{Host, Place};
-use crate::settings::Relay;
+use crate::settings::{Diverted, Relay};
 
 /// As many as the kernel lets wait (net.core.somaxconn cuts it).
 const BACKLOG: i32 = 4096;
@@ -125,6 +125,7 @@ pub(super) fn tuning(relay: &Relay) -> Tuning {
             false => relay.sockopts.for_all().client,
         },
         fastopen: relay.fastopen,
+        transparent: relay.speaks.diverted == Some(Diverted::Tproxy),
         bind: None,
         interface: None,
         ..relay.tuning.clone()

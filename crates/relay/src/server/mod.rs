@@ -7,7 +7,7 @@ mod health;
 mod listener;
 pub(crate) mod pairs;
 mod reload;
-mod running;
+pub(crate) mod running;
 
 use std::fmt;
 use std::io;

@@ -1,12 +1,15 @@
 //! A relay that runs: what it was told, and what its connections share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::figures::Figures;
 use super::health::Health;
+use socket2::Socket;
+
 use crate::address::Target;
 use crate::pump::Bucket;
 use crate::settings::Relay;
@@ -22,6 +25,8 @@ pub(crate) struct Running {
     /// Of all connections together: to the server, and to the client.
     pub(crate) rates: Arc<[Option<Mutex<Bucket>>; 2]>,
     listening: Listening,
+    /// Connections of its own that a rule may lead back to it.
+    pub(crate) outgoing: Outgoing,
     /// What it has done.
     pub(crate) figures: Arc<Figures>,
     /// Why the last connection did not end well.
@@ -43,10 +48,50 @@ impl Listening {
     }
 }
 
+/// Connections that a relay has made, by where they come from and go to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outgoing(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
+
+/// One of them, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OnItsWay(Outgoing, (SocketAddr, SocketAddr));
+
+impl Outgoing {
+    /// Connects, and knows of it before anybody else can: whoever asks waits for it.
+    pub(crate) fn connect(&self, socket: &Socket, to: SocketAddr) -> (io::Result<()>, OnItsWay) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = socket.connect(&to.into());
+        let from = socket.local_addr().ok().and_then(|from| from.as_socket());
+        // One that has no address has not gone.
+        let both = (without_scope(from.unwrap_or(to)), to);
+        all.insert(both);
+        (done, OnItsWay(self.clone(), both))
+    }
+
+    /// Whether the relay has made this one itself.
+    pub(crate) fn has(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains(&(without_scope(from), to))
+    }
+}
+
+/// Both ends of a connection name it alike.
+fn without_scope(at: SocketAddr) -> SocketAddr {
+    SocketAddr::new(at.ip().to_canonical(), at.port())
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let mut all = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.1);
+    }
+}
+
 impl Running {
     pub(crate) fn new(mut relay: Relay, listening: Listening) -> Self {
         // A relay that dies must not look like an end of file.
         relay.tuning.abrupt = true;
+        relay.tuning.mark = relay.speaks.diverted.map(|_| crate::rules::OWN_MARK);
         let now = Instant::now();
         let bucket = || {
             let rate = relay.limits.rate_all;
@@ -58,6 +103,7 @@ impl Running {
             targets: relay.targets.iter().cloned().map(Arc::new).collect(),
             relay,
             listening,
+            outgoing: Outgoing::default(),
             figures: Arc::default(),
             failure: Mutex::default(),
         }
@@ -68,6 +114,7 @@ impl Running {
     pub(crate) fn after(relay: Relay, before: &Self) -> Self {
         let mut running = Self::new(relay, before.listening.clone());
         running.figures = Arc::clone(&before.figures);
+        running.outgoing = before.outgoing.clone();
         let (new, old) = (&running.relay, &before.relay);
         if new.targets == old.targets && new.health == old.health {
             running.health = Arc::clone(&before.health);

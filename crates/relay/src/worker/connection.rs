@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use mio::Registry;
 use mio::event::Event;
 use pair::Parser;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
@@ -27,6 +28,7 @@ use crate::server::Running;
 use crate::server::crowd::Guest;
 use crate::server::figures::EndKind;
 use crate::server::pairs::{Place, Registered};
+use crate::server::running::OnItsWay;
 use crate::status::{ConnectionStatus, LegStatus, Moved};
 
 /// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
@@ -73,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Legs find it by this, where clients come over a pair.
     registered: Option<Registered>,
+    /// The connection to the server is known as the relay's own.
+    on_its_way: Option<OnItsWay>,
     guest: Guest,
 }
 
@@ -172,6 +176,7 @@ impl Connection {
             queued: false,
             running: arrival.relay,
             registered: None,
+            on_its_way: None,
             guest: arrival.guest,
         })
     }
@@ -231,7 +236,8 @@ impl Connection {
             if let Some(why) = self.near.failure() {
                 return Err(End::Reset(Side::Client, why.kind().into()));
             }
-            let has_data = self.running.relay.fastopen && has_data(&self.near);
+            let has_data = self.running.relay.fastopen
+                && has_data(&self.near).map_err(|e| End::Reset(Side::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
                 Dialled::Waiting(until) => {
@@ -251,7 +257,13 @@ impl Connection {
                     self.refuse(&reply);
                     return Err(End::NoTarget(why));
                 }
-                Dialled::Connected { socket, goal, to } => {
+                Dialled::Connected {
+                    socket,
+                    goal,
+                    to,
+                    on_its_way,
+                } => {
+                    self.on_its_way = on_its_way;
                     self.connected(socket, &goal, to, around)
                         .map_err(End::Failed)?;
                 }
@@ -377,7 +389,7 @@ impl Connection {
         }
         let mut far = Leg::socket(socket, to.is_some());
         match (target.is_pair(), to) {
-            (true, Some(to)) => far = self.first_leg(far, to, around)?,
+            (true, Some(to)) => far = self.first_leg(far, (&target, to), around)?,
             _ => far.register(around.registry, token)?,
         }
         self.set_client_buffers(&target, to);
@@ -635,11 +647,15 @@ fn way<'a>(
     }
 }
 
-/// Whether the client has said something already.
-fn has_data(near: &Leg) -> bool {
+/// Whether the client has said something already. The kernel tells of a reset once, so that whoever
+/// is told here must not forget it: the next read would find an end of file.
+fn has_data(near: &Leg) -> io::Result<bool> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = near.tcp().map(|tcp| recv(tcp, &mut [0_u8; 1][..], flags));
-    matches!(peeked, Some(Ok((_, 1))))
+    match peeked {
+        Some(Err(e)) if e != Errno::AGAIN && e != Errno::INTR => Err(e.into()),
+        peeked => Ok(matches!(peeked, Some(Ok((_, 1))))),
+    }
 }
 
 impl Client {

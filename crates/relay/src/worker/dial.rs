@@ -18,6 +18,7 @@ use sys::Tuning;
 use crate::address::{Host, Place, Target};
 use crate::entry::permit::is_own;
 use crate::server::Running;
+use crate::server::running::OnItsWay;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -56,6 +57,7 @@ pub(crate) struct Goal {
 struct Attempt {
     socket: Socket,
     to: SocketAddr,
+    on_its_way: Option<OnItsWay>,
 }
 
 /// How far it is.
@@ -69,6 +71,7 @@ pub(crate) enum Dialled {
         socket: OwnedFd,
         goal: Goal,
         to: Option<SocketAddr>,
+        on_its_way: Option<OnItsWay>,
     },
     Failed(String),
 }
@@ -165,6 +168,7 @@ impl Dial {
                             socket: socket.into(),
                             goal,
                             to: None,
+                            on_its_way: None,
                         };
                     }
                     Err(e) => self.fail(way, &e.to_string()),
@@ -197,6 +201,7 @@ impl Dial {
                         socket: attempt.socket.into(),
                         goal: self.goal.take()?,
                         to: Some(attempt.to),
+                        on_its_way: attempt.on_its_way,
                     });
                 }
                 (None, Err(_)) => {
@@ -251,28 +256,41 @@ impl Dial {
             false => self.connect(way, slot, to),
         };
         match started {
-            Ok(socket) => {
+            Ok((socket, on_its_way)) => {
                 if let Some(place) = self.attempts.get_mut(slot) {
-                    *place = Some(Attempt { socket, to });
+                    *place = Some(Attempt {
+                        socket,
+                        to,
+                        on_its_way,
+                    });
                 }
             }
             Err(e) => self.failed(way, to, &e),
         }
     }
 
-    fn connect(&self, way: &Way<'_>, slot: usize, to: SocketAddr) -> io::Result<Socket> {
+    fn connect(
+        &self,
+        way: &Way<'_>,
+        slot: usize,
+        to: SocketAddr,
+    ) -> io::Result<(Socket, Option<OnItsWay>)> {
         let goal = self.goal.as_ref();
-        let socket = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
+        let (socket, on_its_way) = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
         let fd = socket.as_raw_fd();
         let token = Token(way.token + slot);
         way.registry
             .register(&mut SourceFd(&fd), token, Interest::WRITABLE)?;
-        Ok(socket)
+        Ok((socket, on_its_way))
     }
 }
 
 /// Begins to connect to an address of this host.
-pub(crate) fn begin(way: &Way<'_>, host: &str, to: SocketAddr) -> io::Result<Socket> {
+pub(crate) fn begin(
+    way: &Way<'_>,
+    host: &str,
+    to: SocketAddr,
+) -> io::Result<(Socket, Option<OnItsWay>)> {
     let relay = &way.running.relay;
     let sockopts = &relay.sockopts;
     let buffers = match sockopts.no_sizes() {
@@ -283,9 +301,20 @@ pub(crate) fn begin(way: &Way<'_>, host: &str, to: SocketAddr) -> io::Result<Soc
                 .server
         }
     };
+    let bind = match relay.keep_address {
+        true => way.source,
+        false => relay.tuning.bind,
+    };
+    let bind = bind.filter(|ip| ip.is_ipv4() == to.is_ipv4());
+    if relay.keep_address && bind.is_none() {
+        return Err(io::Error::other(
+            "the client has no address of that family to come from (--keep-address)",
+        ));
+    }
     let tuning = Tuning {
         buffers,
-        bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
+        bind,
+        transparent: relay.keep_address,
         ..relay.tuning.clone()
     };
     let socket = tuning.socket(&to)?;
@@ -295,12 +324,19 @@ pub(crate) fn begin(way: &Way<'_>, host: &str, to: SocketAddr) -> io::Result<Soc
     if relay.fastopen && way.has_data {
         sys::connect_with_data(&socket);
     }
-    match socket.connect(&to.into()) {
+    let (done, on_its_way) = match relay.speaks.diverted {
+        None => (socket.connect(&to.into()), None),
+        Some(_) => {
+            let (done, on_its_way) = way.running.outgoing.connect(&socket, to);
+            (done, Some(on_its_way))
+        }
+    };
+    match done {
         Ok(()) => {}
         Err(e) if Errno::from_io_error(&e) == Some(Errno::INPROGRESS) => {}
         Err(e) => return Err(e),
     }
-    Ok(socket)
+    Ok((socket, on_its_way))
 }
 
 /// A socket that connects to a port from which the system lets connections come can meet itself.

@@ -2,19 +2,20 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use pair::{Frame, Parser, TOKEN};
 
 use super::dial::Goal;
-use crate::address::Target;
+use crate::address::{Host, Target};
 use crate::entry::permit::{Verdict, verdict};
 use crate::entry::proxy::Ends;
-use crate::entry::{Parsed, http, proxy, socks};
+use crate::entry::{Parsed, http, named, proxy, socks};
 use crate::pump::{Leg, Received};
 use crate::server::Running;
-use crate::settings::{Asks, Speaks};
+use crate::settings::{Asks, Diverted, Speaks};
 
 /// What is read at once; more than it has room for is left to the kernel.
 const PIECE: usize = 4096;
@@ -39,6 +40,8 @@ enum At {
     Hello,
     Greeting,
     Request,
+    /// It was on its way elsewhere.
+    Diverted,
     Inside,
 }
 
@@ -170,6 +173,7 @@ impl Entering {
                 }
             },
             At::Request => return self.request(near, running),
+            At::Diverted => return Ok(diverted(near, running)),
             At::Inside => {
                 return Ok(Step::Done(Entered::Inside {
                     goals: None,
@@ -204,19 +208,50 @@ impl Entering {
                 return Ok(refused("it asks for what is not done here"));
             }
         };
-        let verdict = verdict(&running.relay.permits, &target);
-        if verdict == Verdict::No {
+        let step = permitted(running, target, std::mem::take(&mut self.input));
+        if let Step::Done(Entered::Refused(_)) = &step {
             answer(near, &not_allowed(running.relay.speaks.asks))?;
-            return Ok(Step::Done(Entered::Refused(format!(
-                "refused: --to has no such target as {target}"
-            ))));
         }
-        Ok(Step::Done(Entered::Inside {
-            goals: Some([goal(target)].into()),
-            elsewhere: verdict == Verdict::Elsewhere,
-            rest: std::mem::take(&mut self.input),
-        }))
+        Ok(step)
     }
+}
+
+/// To where a client wants, if it may.
+fn permitted(running: &Running, target: Target, rest: Vec<u8>) -> Step {
+    let verdict = verdict(&running.relay.permits, &target);
+    if verdict == Verdict::No {
+        return refused(&format!("--to has no such target as {target}"));
+    }
+    Step::Done(Entered::Inside {
+        goals: Some([goal(target)].into()),
+        elsewhere: verdict == Verdict::Elsewhere,
+        rest,
+    })
+}
+
+/// To where a client was on its way that a rule has led here.
+fn diverted(near: &Leg, running: &Running) -> Step {
+    let to = match (running.relay.speaks.diverted, near.tcp()) {
+        (Some(Diverted::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
+        (Some(Diverted::Tproxy), Some(_)) => near.local(),
+        _ => None,
+    };
+    let Some(to) = to else {
+        return refused("no rule has led it here: where it wanted to go is not known");
+    };
+    let (ip, port) = (to.ip().to_canonical(), to.port());
+    let from = near.tcp().and_then(|tcp| {
+        let name = rustix::net::getpeername(tcp).ok()??;
+        SocketAddr::try_from(name).ok()
+    });
+    let to = SocketAddr::new(ip, port);
+    if running.would_be_a_loop(to) {
+        return refused("it came to this relay itself, and not on its way elsewhere");
+    }
+    if from.is_some_and(|from| running.outgoing.has(from, to)) {
+        return refused("it would be a loop: a rule leads what this relay sends back to it");
+    }
+    permitted(running, named(Host::Address(ip), port), Vec::new())
 }
 
 enum Step {
@@ -238,6 +273,7 @@ fn goal(target: Target) -> Goal {
 
 fn after_tls(speaks: &Speaks) -> At {
     match speaks.asks {
+        None if speaks.diverted.is_some() => At::Diverted,
         None if speaks.pair => At::Hello,
         None => At::Inside,
         Some(Asks::Socks5) => At::Greeting,

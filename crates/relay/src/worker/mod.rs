@@ -250,6 +250,7 @@ impl Worker {
                 connection.join(&place, begun, self.poll.registry());
             }
             end => {
+                connection.learn();
                 connection.cut_off(&end);
                 connection.tell(&end, self.means.now);
                 connection.guest_of().count(&end);

@@ -13,6 +13,10 @@ use crate::sums::{Ledger, Ticket};
 /// nobody reads. Temporaries are on regular file systems, whose operations end.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
 
+/// Writes, of 256 KiB as they come, for which a thread is woken: waking one for each took a
+/// processor's switch for each, and the caches of both.
+const COMPANY: usize = 4;
+
 /// Threads that execute [`DiskRequest`]s. Requests of one job run in order; reads, and writes,
 /// of one job side by side. Dropped, it removes the temporaries of all unfinished targets.
 pub struct DiskPool {
@@ -42,6 +46,8 @@ struct State {
     ready: VecDeque<JobId>,
     /// Threads that wait, at least: to wake somebody where nobody waits is a system call too.
     idle: usize,
+    /// Writes that nobody was woken for yet.
+    held: usize,
     stopping: bool,
     threads: usize,
 }
@@ -109,17 +115,41 @@ impl DiskPool {
     }
 
     /// Takes a request; its reply comes from [`DiskPool::poll_reply`].
+    ///
+    /// A write may wait for company: call [`DiskPool::flush`] before waiting for anything.
     pub fn submit(&self, request: DiskRequest) {
         let job = request.job();
+        let write = matches!(request, DiskRequest::Write { .. });
         let mut state = self.shared.lock();
         state.jobs.entry(job).or_default().queue.push_back(request);
         state.ready.push_back(job);
-        let idle = state.idle > 0;
-        state.idle = state.idle.saturating_sub(1);
-        drop(state);
-        if idle {
-            self.shared.work.notify_one();
+        if state.idle == 0 {
+            return;
         }
+        if write && state.held + 1 < COMPANY {
+            state.held += 1;
+            return;
+        }
+        state.held = 0;
+        state.idle -= 1;
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    /// Whether writes wait for company.
+    pub fn holds(&self) -> bool {
+        self.shared.lock().held > 0
+    }
+
+    /// Has what waits for company done now.
+    pub fn flush(&self) {
+        let mut state = self.shared.lock();
+        if std::mem::take(&mut state.held) == 0 || state.idle == 0 {
+            return;
+        }
+        state.idle -= 1;
+        drop(state);
+        self.shared.work.notify_one();
     }
 
     /// Answers a read of what is in memory, or gives the request back. A thread for that costs two

@@ -17,6 +17,7 @@ fn pool() -> (DiskPool, Receiver<()>) {
 }
 
 fn wait(pool: &DiskPool, told: &Receiver<()>) -> DiskReply {
+    pool.flush();
     loop {
         if let Some(reply) = pool.poll_reply() {
             return reply;
@@ -83,6 +84,42 @@ fn requests_sent_without_waiting_run_in_order() -> io::Result<()> {
     let expected: Vec<u8> = (0..8).flat_map(|p| vec![b'a' + p; 1000]).collect();
     for i in 0..50 {
         assert_eq!(fs::read(dir.path().join(i.to_string()))?, expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn writes_wait_for_company_or_for_a_flush() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (pool, told) = pool();
+    let job = JobId(1);
+    let write = |at: usize| {
+        let pieces = vec![Bytes::from(vec![b'a'; 1000])];
+        let offset = at as u64 * 1000;
+        pool.submit(DiskRequest::Write {
+            job,
+            offset,
+            pieces,
+        });
+    };
+    let all_wait = || {
+        while pool.shared.lock().idle < 3 {
+            std::thread::yield_now();
+        }
+    };
+    pool.submit(create(job, &dir.path().join("file")));
+    wait(&pool, &told);
+    all_wait();
+    write(0);
+    assert!(pool.holds());
+    assert!(pool.poll_reply().is_none());
+    assert!(matches!(wait(&pool, &told), DiskReply::Written { .. }));
+    assert!(!pool.holds());
+    all_wait();
+    (1..=COMPANY).for_each(write);
+    assert!(!pool.holds(), "nobody was woken");
+    for _ in 1..=COMPANY {
+        assert!(matches!(wait(&pool, &told), DiskReply::Written { .. }));
     }
     Ok(())
 }

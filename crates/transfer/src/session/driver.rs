@@ -157,7 +157,7 @@ impl Driver {
                 at_once || self.throttled || !self.lanes.iter().any(|on| on.lane.has_more()),
                 "a lane has something to do, and nothing will say so"
             );
-            if let Err(e) = self.poll.poll(&mut events, timeout)
+            if let Err(e) = self.wait(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
                 self.lose(format!("waiting for the connection failed: {e}"));
@@ -191,6 +191,18 @@ impl Driver {
             on.link.finish();
         }
         account
+    }
+
+    /// Waits for something to happen; before it really waits, what the disk has is done.
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) && self.disk.holds() {
+            self.poll.poll(events, Some(Duration::ZERO))?;
+            if !events.is_empty() {
+                return Ok(());
+            }
+            self.disk.flush();
+        }
+        self.poll.poll(events, timeout)
     }
 
     /// How long answers may be left to gather, as a network card gathers packets before it

@@ -1,5 +1,7 @@
 //! What both ends have, and what is wanted of it.
 
+use std::process::Command;
+
 use measure::bench::matrix::{self, Offer, Wanted};
 use measure::bench::{Data, Named, Place, Setting};
 use ssh::cipher::{CIPHERS, MACS};
@@ -38,6 +40,21 @@ pub(super) fn find(args: &BenchArgs, facts: &Facts) -> Found {
         },
         named,
     }
+}
+
+/// The ciphers and MACs that OpenSSH's ssh knows.
+///
+/// # Errors
+/// There is none, one sentence.
+pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
+    let ask = |what: &str| {
+        let said = Command::new("ssh").args(["-Q", what]).output();
+        let said = said.ok().filter(|said| said.status.success());
+        let said = said.ok_or("--insecure-too needs OpenSSH's ssh, and there is none")?;
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        Ok::<_, String>(text.split_whitespace().map(str::to_owned).collect())
+    };
+    Ok((ask("cipher")?, ask("mac")?))
 }
 
 /// The kinds of data that are sent, those that are made first.

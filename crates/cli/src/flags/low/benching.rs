@@ -23,6 +23,8 @@ pub(crate) struct BenchArgs {
     /// The usual ones where it is empty.
     pub(crate) lanes: Vec<(u32, u32)>,
     pub(crate) places: Places,
+    /// What longhaul does not have too, by OpenSSH's ssh.
+    pub(crate) insecure_too: bool,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) far_folder: Option<String>,
     pub(crate) json: bool,

@@ -18,6 +18,8 @@ pub(crate) struct WrapArgs {
     pub(crate) congestion: Option<String>,
     /// `DEST=VIA`, with names in them.
     pub(crate) routes: Vec<String>,
+    /// Destinations, with names in them.
+    pub(crate) filters: Vec<String>,
     pub(crate) report: Option<Report>,
     pub(crate) check: bool,
     pub(crate) anyway: bool,

@@ -110,6 +110,18 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
+        ("insecure-too", Takes::Nothing),
+        "Measure what only the host has too: WEAK ciphers, by OpenSSH's ssh",
+        "Measure the ciphers and MACs too that the host offers and longhaul does not have, because \
+         they are old, broken or both: random data are sent to the host under them. OpenSSH's ssh \
+         carries them, as far as it knows them. They are marked and never recommended.",
+        |args, _| {
+            args.insecure_too = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Measuring,
         ("dir", Takes::Value("PATH")),
         "Where files lie on this end's disk (a folder in ~/.cache)",
         "Where files lie on this end's disk; in a folder of longhaul's below ~/.cache without it. \

@@ -62,6 +62,19 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
+        ("explain", Takes::Nothing),
+        "For pair: say what each connection begins with and finds, and why",
+        "For pair: say in the log how many connections of TCP each connection begins with, what \
+              that rests on, and what it finds: so many carried so much, and others so much. What \
+              was found of a target is kept for a month and used while the path is as long as then \
+              ($XDG_CACHE_HOME/longhaul/hosts).",
+        |args, _| {
+            args.pair.explain = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Pair,
         ("pair-buffer", Takes::Value("SIZE")),
         "For pair: hold SIZE of each direction of a connection at most (64MiB)",
         "For pair: hold SIZE of each direction of a connection at most, in each half, 64KiB at \
@@ -145,6 +158,8 @@ pub(crate) struct PairArgs {
     pub(crate) buffer: Option<usize>,
     /// Nothing is compressed.
     pub(crate) plain: bool,
+    /// What was decided is said.
+    pub(crate) explain: bool,
     /// Hosts on the way, at which halves are started.
     pub(crate) via: Option<String>,
     pub(crate) ssh_config: Option<PathBuf>,

@@ -224,12 +224,24 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
+        Group::Sockets,
+        ("keep-address", Takes::Nothing),
+        "Connect from the client's own address, as whoever may (Linux)",
+        "Connect to targets from the client's own address, with a port of the kernel's choice \
+              (IP_TRANSPARENT): it takes CAP_NET_ADMIN, answers that come back through this \
+              machine, and rules that keep them here (longhaul relay rules).",
+        |args, _| {
+            args.keep_address = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
         Group::Relaying,
         ("to", Takes::Values("HOST:PORT")),
-        "Let clients of socks5 and http entrances go there; may be repeated",
-        "Let clients of an entrance with socks5 or http go there, and nowhere else; may be \
-              repeated. HOST is a name, *.example.com, a network or *, PORT a number or *. A * \
-              leads to no address of this machine.",
+        "Let clients that name their target themselves go there; may be repeated",
+        "Let clients of an entrance with socks5, http, redirect or tproxy go there, and nowhere \
+              else; may be repeated. HOST is a name, *.example.com, a network or *, PORT a number \
+              or *. A * leads to no address of this machine.",
         |args, given| {
             args.permits = given.texts()?;
             Ok(())

@@ -59,10 +59,24 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         "Lead connections to DEST to the relay at VIA instead; may be repeated, and the first \
          that fits counts. DEST is HOST[:PORT], ADDR[/BITS][:PORT] (IPv6 in brackets where a port \
          follows) or *[:PORT], VIA is HOST:PORT, an entrance of longhaul relay that leads to DEST, \
-         or socks5://HOST:PORT, for sockets that wait for their connection. Names are resolved when the program is started. Where the relay refuses, the connection \
-         is made without it.",
+         or socks5://HOST:PORT. Names are resolved when the program is started. Where the relay \
+         refuses, the connection is made without it.",
         |args, given| {
             args.routes = given.texts()?;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Wrapping,
+        ("filter", Takes::Values("DEST")),
+        "Carry the bytes of connections to DEST, to find whether the program is slow with its socket",
+        "Carry the bytes of connections to DEST (as in --route) between the program and its socket, \
+         which is this process's then, and the program has one end of a socketpair; may be \
+         repeated. What is faster with it than without is slow by the program's own way with its \
+         socket; --report says who waited for whom. It is for finding out and not for use: each \
+         byte is copied twice more. longhaul stays until the last of these connections has ended.",
+        |args, given| {
+            args.filters = given.texts()?;
             Ok(())
         },
     ),

@@ -36,7 +36,8 @@ impl Connection {
             has_data: false,
             now,
         };
-        let connect = |to| dial::begin(&way, host, to).map(OwnedFd::from);
+        // A relay that clients are diverted to has no pair.
+        let connect = |to| dial::begin(&way, host, to).map(|(socket, _)| OwnedFd::from(socket));
         let legs = [(Some(&mut self.near), NEAR_LEGS), (far, FAR_LEGS)];
         for (leg, token) in legs {
             let Some(leg) = leg.filter(|leg| leg.failure().is_none()) else {
@@ -146,6 +147,15 @@ impl Connection {
         });
     }
 
+    /// What was found of the path to the other half is for the next connection.
+    pub(crate) fn learn(&mut self) {
+        if let Stage::Relay { far, .. } = &mut self.stage
+            && let Some(bundle) = far.bundle()
+        {
+            bundle.learn();
+        }
+    }
+
     /// Other halves are told that what they have is not all.
     pub(crate) fn cut_off(&mut self, end: &End) {
         let why = match end {
@@ -168,13 +178,16 @@ impl Connection {
     pub(super) fn first_leg(
         &self,
         mut leg: Leg,
-        to: SocketAddr,
+        (target, to): (&Target, SocketAddr),
         around: &Around<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
         let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
         leg.ask_tls(&facing.client, "pair")?;
-        let mut bundle = Bundle::asking(facing, to, around.means.now)?;
+        let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
+        let path = (target.to_string(), to);
+        let rtt = rtt.unwrap_or_default();
+        let mut bundle = Bundle::asking(facing, path, rtt, around.means.now)?;
         let at = (around.registry, around.slot * TOKENS + FAR_LEGS);
         bundle.add(leg, false, Parser::default(), None, at)?;
         Ok(Leg::pair(bundle))

@@ -1,0 +1,125 @@
+//! What was learned of the paths to other halves of pairs, kept where copies keep what they learned of
+//! hosts.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use plan::{Direction, Learned};
+use relay::strategy::{self, Paths};
+use transfer::config::LocalUser;
+use transfer::memory::{HostMemory, Memories};
+
+/// No account has such a name: what is kept of a pair is beside what is kept of logins.
+const USER: &str = "pair:";
+
+/// What was learned, of this process and of others before it.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    memories: Option<Memories>,
+    /// What was asked for or learned since the start.
+    known: Mutex<BTreeMap<String, Option<Learned>>>,
+}
+
+impl Remembered {
+    pub(super) fn new() -> Self {
+        Self {
+            memories: Memories::of_user(LocalUser::current().home.as_deref()),
+            known: Mutex::default(),
+        }
+    }
+
+    fn load(&self, target: &str) -> Option<Learned> {
+        let (host, port) = split(target)?;
+        let memory = self.memories.as_ref()?;
+        let memory = memory.load(host, port, USER, SystemTime::now())?;
+        memory.learned(Direction::Up)
+    }
+}
+
+impl Paths for Remembered {
+    fn recall(&self, target: &str, rtt: Duration) -> Option<(strategy::Learned, Duration)> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.entry(target.to_owned());
+        let learned = (*known.or_insert_with(|| self.load(target)))?;
+        let now = now();
+        let holds = learned.holds(now, rtt).then_some(learned)?;
+        let found = strategy::Learned {
+            legs: usize::try_from(holds.connections).ok()?,
+            rate: holds.rate,
+            rtt: Duration::from_micros(holds.rtt_us),
+        };
+        Some((found, learned.age(now)?))
+    }
+
+    fn keep(&self, target: &str, found: strategy::Learned) {
+        let learned = Learned {
+            direction: Direction::Up,
+            connections: u32::try_from(found.legs).unwrap_or(1),
+            channels: 1,
+            rate: found.rate,
+            rtt_us: u64::try_from(found.rtt.as_micros()).unwrap_or(u64::MAX),
+            at: now(),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(target.to_owned(), Some(learned));
+        let (Some(memories), Some((host, port))) = (self.memories.clone(), split(target)) else {
+            return;
+        };
+        let host = host.to_owned();
+        // Nobody's bytes wait for a disk; what cannot be kept is learned again.
+        let writes = move || {
+            let mut memory = HostMemory::default();
+            memory.learn(learned);
+            let _ = memories.store(&host, port, USER, &memory, SystemTime::now());
+        };
+        let _ = thread::Builder::new()
+            .name("memory".to_owned())
+            .spawn(writes);
+    }
+}
+
+fn split(target: &str) -> Option<(&str, u16)> {
+    let (host, port) = target.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_holds_for_the_same_path_and_the_next_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let remembered = || Remembered {
+            memories: Some(Memories::at(folder.path().to_owned())),
+            known: Mutex::default(),
+        };
+        let rtt = Duration::from_millis(114);
+        let found = strategy::Learned {
+            legs: 4,
+            rate: 84_000_000,
+            rtt,
+        };
+        let first = remembered();
+        assert_eq!(first.recall("far:7000", rtt), None);
+        first.keep("far:7000", found);
+        let recalled = |of: &Remembered, rtt| of.recall("far:7000", rtt).map(|(found, _)| found);
+        assert_eq!(recalled(&first, rtt), Some(found));
+        assert_eq!(recalled(&first, rtt * 3), None);
+        assert_eq!(first.recall("far:7001", rtt), None);
+        // It is written beside what goes on.
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while recalled(&remembered(), rtt).is_none() {
+            assert!(std::time::Instant::now() < until, "it was not kept");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(recalled(&remembered(), rtt), Some(found));
+    }
+}

@@ -1,0 +1,85 @@
+//! The rules of the kernel that lead connections to a relay: shown, put in place, taken away.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use relay::Relay;
+
+use crate::flags::low::Rules;
+
+pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
+    let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
+    let rules = relay::Rules::of(relay, has_ipv6)?;
+    match what {
+        Rules::Print => {
+            let mut text = "# What `longhaul relay rules add` runs, as root:\n".to_owned();
+            text += &rules.add.iter().map(shell).collect::<String>();
+            text += "# And `longhaul relay rules remove`:\n";
+            text += &rules.remove.iter().map(shell).collect::<String>();
+            let written = std::io::stdout().write_all(text.as_bytes());
+            written.map_err(|e| format!("standard output: {e}"))
+        }
+        Rules::Add => {
+            for (nth, command) in rules.add.iter().enumerate() {
+                if let Err(why) = call(command) {
+                    // All or nothing: each of those that are there has its counterpart.
+                    for command in rules.remove.iter().take(nth) {
+                        let _ = call(command);
+                    }
+                    return Err(why);
+                }
+            }
+            Ok(())
+        }
+        // What is there is removed, whatever is not.
+        Rules::Remove => {
+            let done: Vec<Result<(), String>> = rules.remove.iter().map(call).collect();
+            done.into_iter().collect()
+        }
+    }
+}
+
+/// As a shell takes it.
+fn shell(command: &relay::Command) -> String {
+    let words = command.words.join(" ");
+    match &command.input {
+        None => format!("{words}\n"),
+        Some(input) => format!("{words} <<'EOF'\n{input}EOF\n"),
+    }
+}
+
+fn call(command: &relay::Command) -> Result<(), String> {
+    let [program, words @ ..] = command.words.as_slice() else {
+        return Ok(());
+    };
+    let failed = |why: String| format!("{}: {why}", command.words.join(" "));
+    let child = started(program, words).map_err(|e| failed(e.to_string()))?;
+    let done = finished(child, command.input.as_deref()).map_err(|e| failed(e.to_string()))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(failed(
+            String::from_utf8_lossy(&done.stderr).trim().to_owned(),
+        )),
+    }
+}
+
+/// They are where an ordinary user's PATH does not lead.
+fn started(program: &str, words: &[String]) -> std::io::Result<Child> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new(program)
+        .args(words)
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+fn finished(mut child: Child, input: Option<&str>) -> std::io::Result<std::process::Output> {
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        // One that reads no further says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
+}

@@ -1,0 +1,341 @@
+//! The process beside the program: it carries the bytes of connections that a filter names, and of
+//! those to a proxy whose sockets do not wait. The library writes to it (shim::letter) and hands it
+//! sockets; it believes its own user alone.
+
+mod pump;
+mod socks;
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use shim::letter::{DONE, HEAD, Kind, Letter};
+use socket2::SockRef;
+use sys::Tuning;
+use transfer::connect::{pass_socket, passed_socket};
+
+use self::pump::{End, Pump, Way};
+use super::told::{self, Carried, Connection, How};
+
+/// How long a letter may take to come, and a connection that a letter has announced.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More are not carried: each has a thread, and two buffers.
+const MOST: usize = 2048;
+/// What is read at once.
+const PIECE: usize = 64 << 10;
+
+/// Carries until the program and all its connections have ended.
+pub(super) struct Carrier {
+    shared: Arc<Shared>,
+    name: String,
+    port: u16,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Where lines of the report go.
+    report: Option<PathBuf>,
+    /// For connections of ours; whether a far one gets a congestion control.
+    tuning: Tuning,
+    tunes: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Connections that are carried, by the cookie of the program's socket.
+    live: HashMap<u64, Live>,
+    /// What was lost, for a program that has not seen it yet.
+    lost: HashMap<u64, Errno>,
+    /// Connections that are announced, by the program's port.
+    leads: HashMap<u16, Lead>,
+    /// Threads that carry or are about to.
+    threads: usize,
+}
+
+#[derive(Default)]
+struct Live {
+    /// The network's socket, once there is one.
+    net: Option<Arc<OwnedFd>>,
+    /// What the library has to say of it.
+    line: Option<Vec<u8>>,
+}
+
+/// What a letter says of a connection.
+#[derive(Clone)]
+struct Lead {
+    letter: Letter,
+    program: String,
+    pid: u32,
+    since: Instant,
+}
+
+impl Carrier {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// There is no socket for it.
+    pub(super) fn start(report: Option<PathBuf>, tuning: Tuning, tunes: bool) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let name = format!("longhaul-wrap-{}-{port}", std::process::id());
+        let letters = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            report,
+            tuning,
+            tunes,
+        });
+        let reading = Arc::clone(&shared);
+        thread::Builder::new().spawn(move || {
+            for stream in letters.incoming().map_while(Result::ok) {
+                // Whoever breaks off has changed nothing.
+                let _ = reading.read(&stream);
+            }
+        })?;
+        let leading = Arc::clone(&shared);
+        thread::Builder::new().spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                leading.enter(|shared| shared.lead(stream));
+            }
+        })?;
+        Ok(Self { shared, name, port })
+    }
+
+    /// The rule by which the library finds it.
+    pub(super) fn rule(&self) -> String {
+        format!("carrier={}@{}", self.name, self.port)
+    }
+
+    /// Waits for the end of all connections.
+    pub(super) fn finish(self) {
+        let mut state = self.shared.lock();
+        loop {
+            let now = Instant::now();
+            state.leads.retain(|_, lead| now - lead.since < PATIENCE);
+            if state.threads == 0 && state.leads.is_empty() {
+                return;
+            }
+            let waited = self.shared.changed.wait_timeout(state, PATIENCE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs this on a thread; false where there are too many.
+    fn enter(self: &Arc<Self>, run: impl FnOnce(&Self) + Send + 'static) -> bool {
+        {
+            let mut state = self.lock();
+            if state.threads >= MOST {
+                return false;
+            }
+            state.threads += 1;
+        }
+        let shared = Arc::clone(self);
+        let started = thread::Builder::new().spawn(move || {
+            run(&shared);
+            shared.leave();
+        });
+        if started.is_err() {
+            self.leave();
+        }
+        started.is_ok()
+    }
+
+    fn leave(&self) {
+        self.lock().threads -= 1;
+        self.changed.notify_all();
+    }
+
+    /// One letter, and its answer.
+    fn read(self: &Arc<Self>, mut stream: &UnixStream) -> io::Result<()> {
+        let other = socket_peercred(stream)?;
+        if other.uid != rustix::process::geteuid() && !other.uid.is_root() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut head = [0; HEAD];
+        stream.read_exact(&mut head)?;
+        let letter = Letter::read(&head).ok_or(io::ErrorKind::InvalidData)?;
+        let mut text = vec![0; letter.text];
+        stream.read_exact(&mut text)?;
+        let lead = || Lead {
+            letter,
+            program: String::from_utf8_lossy(&text).into_owned(),
+            pid: other.pid.as_raw_nonzero().get().cast_unsigned(),
+            since: Instant::now(),
+        };
+        match letter.kind {
+            Kind::Take => {
+                let program = passed_socket(stream, Some(PATIENCE))?;
+                let net = Arc::new(passed_socket(stream, Some(PATIENCE))?);
+                let (lead, socket) = (lead(), Arc::clone(&net));
+                self.lock().live.entry(letter.key).or_default().net = Some(net);
+                let taken = self.enter(move |shared| shared.filter(&lead, &program, &socket));
+                if !taken {
+                    self.lock().live.remove(&letter.key);
+                }
+                let answer = if taken { DONE } else { refusal(Errno::MFILE) };
+                stream.write_all(&[answer])
+            }
+            Kind::Lead => {
+                self.lock().leads.insert(letter.port, lead());
+                self.changed.notify_all();
+                Ok(())
+            }
+            Kind::Lend => {
+                let state = self.lock();
+                let net = state
+                    .live
+                    .get(&letter.key)
+                    .and_then(|live| live.net.clone());
+                let lost = state.lost.get(&letter.key).copied();
+                drop(state);
+                match (lost, net) {
+                    (Some(error), _) => stream.write_all(&[refusal(error)]),
+                    (None, Some(net)) => pass_socket(stream, net.as_fd()),
+                    (None, None) => stream.write_all(&[DONE]),
+                }
+            }
+            Kind::Line => {
+                if let Some(live) = self.lock().live.get_mut(&letter.key) {
+                    live.line = Some(text);
+                }
+                stream.write_all(&[DONE])
+            }
+        }
+    }
+
+    /// Carries between a program's end of a pair and its socket.
+    fn filter(&self, lead: &Lead, program: &OwnedFd, net: &Arc<OwnedFd>) {
+        let socket = SockRef::from(net);
+        // An end that nobody has prepared is none: this process may be killed.
+        let linger = socket.linger().ok().flatten();
+        let _ = socket.set_linger(Some(Duration::ZERO));
+        if self.carry(lead, program, net, How::Filter) {
+            let _ = socket.set_linger(linger);
+        }
+    }
+
+    /// Leads a connection to a proxy, or where the program wanted if that refuses.
+    fn lead(&self, program: TcpStream) {
+        let Some(lead) = self.announced(&program) else {
+            return;
+        };
+        let key = lead.letter.key;
+        let socket = SockRef::from(&program);
+        let _ = (
+            socket.set_linger(Some(Duration::ZERO)),
+            socket.set_tcp_nodelay(true),
+        );
+        self.lock().live.entry(key).or_default();
+        let Ok((net, how)) = socks::connect(&lead.letter, &self.tuning, self.tunes) else {
+            // A reset, since it has been connected.
+            self.lock().live.remove(&key);
+            return;
+        };
+        let net = Arc::new(OwnedFd::from(net));
+        if self.carry(&lead, &program.as_fd(), &net, how) {
+            sys::close_orderly(&*net);
+            sys::close_orderly(&program);
+        }
+    }
+
+    /// The letter about a connection: it is sent once the connection is there.
+    fn announced(&self, program: &TcpStream) -> Option<Lead> {
+        let port = program.peer_addr().ok().as_ref().map(SocketAddr::port)?;
+        let until = Instant::now() + PATIENCE;
+        let mut state = self.lock();
+        loop {
+            if let Some(lead) = state.leads.remove(&port) {
+                return Some(lead);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether it has ended as the program and its peer wanted.
+    fn carry(&self, lead: &Lead, program: &impl AsFd, net: &Arc<OwnedFd>, how: How) -> bool {
+        let key = lead.letter.key;
+        let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
+        let ready = do_not_wait(&SockRef::from(program)).and(do_not_wait(&SockRef::from(net)));
+        let pump = Pump::new(program, net, PIECE);
+        let carried = ready.and_then(|()| {
+            pump.run(|error| {
+                // For a pair alone, which cannot be reset.
+                if how == How::Filter {
+                    self.lock().lost.insert(key, error);
+                }
+            })
+        });
+        let tcp = sys::tcp_info(net);
+        let live = self.lock().live.remove(&key).unwrap_or_default();
+        let Ok((up, down, end)) = carried else {
+            return false;
+        };
+        self.report(lead, live.line, tcp.as_ref(), how, (up, down));
+        end == End::Whole
+    }
+
+    fn report(
+        &self,
+        lead: &Lead,
+        line: Option<Vec<u8>>,
+        tcp: Option<&sys::TcpInfo>,
+        how: How,
+        (up, down): (Way, Way),
+    ) {
+        let Some(file) = &self.report else {
+            return;
+        };
+        let connection = Connection {
+            program: &lead.program,
+            pid: lead.pid,
+            peer: lead.letter.peer,
+            via: (how == How::Socks).then_some(lead.letter.via),
+            lasted: lead.since.elapsed(),
+            bytes: (up.bytes, down.bytes),
+        };
+        let carried = Carried {
+            how,
+            program_wrote: up.for_source.into(),
+            network_took: up.for_sink.into(),
+            network_sent: down.for_source.into(),
+            program_read: down.for_sink.into(),
+        };
+        told::append(file, line.as_deref(), &connection, tcp, &carried);
+    }
+}
+
+/// An error as a letter's answer has it.
+fn refusal(error: Errno) -> u8 {
+    u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX)
+}
+
+impl From<pump::Waited> for told::Waited {
+    fn from(waited: pump::Waited) -> Self {
+        let us = |time: Duration| time.as_micros() as u64;
+        Self {
+            total_us: us(waited.total),
+            longest_us: us(waited.longest),
+        }
+    }
+}

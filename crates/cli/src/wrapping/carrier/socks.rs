@@ -1,0 +1,64 @@
+//! Where a connection is led: to a SOCKS 5 proxy, or to its own address where the proxy refuses.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use shim::letter::Letter;
+use shim::socks::{GREETING, REST, Request, WELCOME, rest};
+use sys::Tuning;
+use transfer::connect::Dial;
+
+use super::How;
+use crate::dialing::suit_the_path;
+
+/// How long a connection, and each answer of a proxy, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection, and whether the proxy has made it.
+///
+/// # Errors
+/// Neither of the two takes it.
+pub(super) fn connect(
+    letter: &Letter,
+    tuning: &Tuning,
+    tunes: bool,
+) -> io::Result<(TcpStream, How)> {
+    let dial = Dial {
+        timeout: Some(PATIENCE),
+        attempts: 1,
+        tuning: tuning.clone(),
+        ..Dial::default()
+    };
+    let to = |address| {
+        let dialled = dial.connect_to(&[address]);
+        let stream = dialled.map_err(|why| io::Error::other(why.to_string()))?;
+        if tunes && tuning.congestion.is_none() {
+            suit_the_path(&stream);
+        }
+        io::Result::Ok(stream)
+    };
+    match to(letter.via).and_then(|proxy| led_on(proxy, letter)) {
+        Ok(stream) => Ok((stream, How::Socks)),
+        Err(_) => Ok((to(letter.peer)?, How::Direct)),
+    }
+}
+
+/// Tells the proxy where to.
+fn led_on(mut proxy: TcpStream, letter: &Letter) -> io::Result<TcpStream> {
+    proxy.set_nonblocking(false)?;
+    proxy.set_read_timeout(Some(PATIENCE))?;
+    proxy.set_write_timeout(Some(PATIENCE))?;
+    proxy.write_all(&GREETING)?;
+    let mut welcome = [0; WELCOME.len()];
+    proxy.read_exact(&mut welcome)?;
+    if welcome != WELCOME {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    proxy.write_all(Request::new(letter.peer).bytes())?;
+    let mut head = [0; 5];
+    proxy.read_exact(&mut head)?;
+    let rest = rest(head).ok_or(io::ErrorKind::ConnectionRefused)?;
+    proxy.read_exact(&mut [0; REST][..rest])?;
+    Ok(proxy)
+}

@@ -1,0 +1,112 @@
+//! Lines of the report about connections that this process has carried: what the library has said
+//! of them, and what was seen here.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use shim::line::{Record, Tcp};
+
+/// Who waited for whom, in microseconds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Carried {
+    #[serde(rename = "by")]
+    pub(super) how: How,
+    /// Waiting for the program to write.
+    pub(super) program_wrote: Waited,
+    /// Waiting for the network to take that.
+    pub(super) network_took: Waited,
+    /// Waiting for bytes from the network.
+    pub(super) network_sent: Waited,
+    /// Waiting for the program to read those.
+    pub(super) program_read: Waited,
+}
+
+/// Why it was carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum How {
+    /// A filter named it.
+    Filter,
+    /// By a proxy.
+    Socks,
+    /// The proxy has refused it.
+    Direct,
+}
+
+/// How long, in microseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Waited {
+    pub(super) total_us: u64,
+    pub(super) longest_us: u64,
+}
+
+/// What is known of a connection here.
+pub(super) struct Connection<'a> {
+    pub(super) program: &'a str,
+    pub(super) pid: u32,
+    pub(super) peer: SocketAddr,
+    pub(super) via: Option<SocketAddr>,
+    pub(super) lasted: Duration,
+    /// Bytes that the network has taken from the program, and the program from the network.
+    pub(super) bytes: (u64, u64),
+}
+
+/// Appends the line. `line` is the library's; there is none where the program was killed, or has
+/// closed the connection where nobody saw it. Best effort, as the library's own are.
+pub(super) fn append(
+    file: &Path,
+    line: Option<&[u8]>,
+    connection: &Connection<'_>,
+    tcp: Option<&sys::TcpInfo>,
+    carried: &Carried,
+) {
+    let line = whole(line, connection, tcp, carried);
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o600).open(file);
+    if let (Ok(mut file), Some(line)) = (file, line) {
+        drop(file.write_all(line.as_bytes()));
+    }
+}
+
+fn whole(
+    line: Option<&[u8]>,
+    connection: &Connection<'_>,
+    tcp: Option<&sys::TcpInfo>,
+    carried: &Carried,
+) -> Option<String> {
+    let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let tcp = tcp.map(|tcp| Tcp {
+        // SYN and FIN are acknowledged like bytes, and a proxy has had some for itself.
+        sent: tcp.bytes_acked.saturating_sub(1).min(connection.bytes.0),
+        received: connection.bytes.1,
+        rtt_us: us(tcp.rtt),
+        min_rtt_us: us(tcp.min_rtt),
+        retransmitted: tcp.total_retrans,
+    });
+    let record = Record {
+        program: connection.program,
+        pid: connection.pid,
+        peer: connection.peer,
+        via: connection.via,
+        lasted_us: connection.lasted.as_micros() as u64,
+        tcp,
+        dscp: None,
+        kept_off: 0,
+        changed: 0,
+        reading: Default::default(),
+        writing: Default::default(),
+    };
+    let read = |line: &[u8]| serde_json::from_slice::<serde_json::Value>(line).ok();
+    let own = read(record.line().bytes())?;
+    let mut said = line.and_then(read).unwrap_or_else(|| own.clone());
+    for field in ["tcp", "via"] {
+        said[field] = own[field].clone();
+    }
+    said["carried"] = serde_json::to_value(carried).ok()?;
+    Some(said.to_string() + "\n")
+}

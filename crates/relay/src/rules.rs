@@ -1,0 +1,239 @@
+//! Rules of Linux that lead connections to an entrance: what nft(8) and ip(8) are to be told, and
+//! how it is taken back. Pure; who runs it is somebody else.
+//!
+//! All of an entrance's rules are in one table of nftables of their own, so that nothing of anybody
+//! else's is touched and all of them go at once.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use crate::address::Place;
+use crate::settings::{Diverted, Relay};
+
+/// The mark of what a relay sends itself, which no rule of ours leads back to one.
+pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
+
+/// A command, and what it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Its standard input.
+    pub input: Option<String>,
+}
+
+/// The rules of one entrance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// What puts them in place.
+    pub add: Vec<Command>,
+    /// What takes them away.
+    pub remove: Vec<Command>,
+}
+
+/// How clients come to one address family of an entrance.
+struct Family {
+    /// As nft and ip name it.
+    nft: &'static str,
+    ip: &'static str,
+    loopback: &'static str,
+    is: fn(&IpAddr) -> bool,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        nft: "ip",
+        ip: "-4",
+        loopback: "127.0.0.1",
+        is: IpAddr::is_ipv4,
+    },
+    Family {
+        nft: "ip6",
+        ip: "-6",
+        loopback: "::1",
+        is: IpAddr::is_ipv6,
+    },
+];
+
+impl Rules {
+    /// Those that a relay needs, for the families that this machine has.
+    ///
+    /// # Errors
+    /// It needs none, or has no port that stays the same.
+    pub fn of(relay: &Relay, has_ipv6: bool) -> Result<Self, String> {
+        let place = &relay.entrance.place;
+        let addresses = match place {
+            Place::Tcp { port: 0, .. } => Err(format!("{place}: rules need a port that is given")),
+            place => place
+                .addresses()
+                .ok_or_else(|| format!("{place}: rules need an address or a port alone")),
+        }?;
+        if relay.speaks.diverted.is_none() && !relay.keep_address {
+            return Err(format!(
+                "{place}: only an entrance with redirect or tproxy, or one with --keep-address, \
+                 needs rules"
+            ));
+        }
+        let port = addresses.first().map_or(0, |at| at.port());
+        let ips: Vec<IpAddr> = addresses.iter().map(|at| at.ip()).collect();
+        let families: Vec<&Family> = FAMILIES
+            .iter()
+            .filter(|family| ips.iter().any(family.is) && (has_ipv6 || family.nft == "ip"))
+            .collect();
+        let table = Table { relay, port, ips };
+        let name = format!("longhaul_{port}");
+        let mark = format!("{:#x}", OWN_MARK | u32::from(port));
+        let mut add = vec![nft(table.text(&name, &mark, &families))];
+        let mut remove = vec![nft(format!("delete table inet {name}\n"))];
+        if relay.speaks.diverted == Some(Diverted::Tproxy) || relay.keep_address {
+            for family in families {
+                let ip = |text: String| Command {
+                    words: text.split(' ').map(str::to_owned).collect(),
+                    input: None,
+                };
+                let own = |text: &str| ip(format!("ip {} {text}", family.ip));
+                let (rule, route) = (
+                    format!("fwmark {mark} lookup {mark}"),
+                    format!("local default dev lo table {mark}"),
+                );
+                add.push(own(&format!("rule add {rule}")));
+                add.push(own(&format!("route add {route}")));
+                remove.push(own(&format!("rule del {rule}")));
+                remove.push(own(&format!("route del {route}")));
+            }
+        }
+        Ok(Self { add, remove })
+    }
+}
+
+fn nft(input: String) -> Command {
+    Command {
+        words: ["nft", "-f", "-"].map(str::to_owned).to_vec(),
+        input: Some(input),
+    }
+}
+
+/// The table of nftables.
+struct Table<'a> {
+    relay: &'a Relay,
+    port: u16,
+    ips: Vec<IpAddr>,
+}
+
+impl Table<'_> {
+    fn text(&self, name: &str, mark: &str, families: &[&Family]) -> String {
+        // Not twice: `create` fails where it is there.
+        let mut text = format!("create table inet {name}\ntable inet {name} {{\n");
+        let mut chain = |name: &str, lines: &[String]| {
+            let _ = writeln!(text, "\tchain {name} {{");
+            for line in lines {
+                let _ = writeln!(text, "\t\t{line}");
+            }
+            text.push_str("\t}\n");
+        };
+        let hook = |text: &str| format!("type {text}; policy accept;");
+        // What this machine itself is meant with is never led elsewhere.
+        let own = "fib daddr type local return".to_owned();
+        let jump = "jump clients".to_owned();
+        let diverted = self.relay.speaks.diverted;
+        if diverted == Some(Diverted::Tproxy) || self.relay.keep_address {
+            let known = "meta l4proto tcp socket wildcard 0 socket transparent 1";
+            chain(
+                "known",
+                &[
+                    hook("filter hook prerouting priority mangle - 1"),
+                    format!("{known} meta mark set {mark} accept"),
+                ],
+            );
+        }
+        match diverted {
+            None => {}
+            Some(Diverted::Tproxy) => chain(
+                "from_others",
+                &[
+                    hook("filter hook prerouting priority mangle"),
+                    format!("meta mark {mark} return"),
+                    own,
+                    jump,
+                ],
+            ),
+            Some(Diverted::Redirect) => {
+                if !self.ips.iter().all(IpAddr::is_loopback) {
+                    let hook = hook("nat hook prerouting priority dstnat");
+                    chain("from_others", &[hook, own.clone(), jump.clone()]);
+                }
+                if self
+                    .ips
+                    .iter()
+                    .any(|ip| ip.is_loopback() || ip.is_unspecified())
+                {
+                    let hook = hook("nat hook output priority -100");
+                    let relays = format!("meta mark {OWN_MARK:#x} return");
+                    chain("from_here", &[hook, relays, own, jump]);
+                }
+            }
+        }
+        if diverted.is_some() {
+            chain("clients", &self.clients(families));
+            chain("targets", &self.targets(mark, families));
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    /// Who may come.
+    fn clients(&self, families: &[&Family]) -> Vec<String> {
+        if self.relay.allow.is_empty() {
+            return vec!["jump targets".to_owned()];
+        }
+        let of = |network: &crate::Network| {
+            let mut families = families.iter();
+            let family = families.find(|family| (family.is)(&network.address()))?;
+            Some(format!("{} saddr {network} jump targets", family.nft))
+        };
+        self.relay.allow.iter().filter_map(of).collect()
+    }
+
+    /// And where they may go.
+    fn targets(&self, mark: &str, families: &[&Family]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for permit in &self.relay.permits {
+            let (network, port) = permit.addresses();
+            for family in families {
+                let to = match network {
+                    Some(network) if !(family.is)(&network.address()) => continue,
+                    Some(network) => format!("{} daddr {network}", family.nft),
+                    None if family.nft == "ip" => "meta nfproto ipv4".to_owned(),
+                    None => "meta nfproto ipv6".to_owned(),
+                };
+                let what = match port {
+                    Some(port) => format!("tcp dport {port}"),
+                    None => "meta l4proto tcp".to_owned(),
+                };
+                lines.push(format!("{to} {what} {}", self.verdict(mark, family)));
+            }
+        }
+        lines
+    }
+
+    fn verdict(&self, mark: &str, family: &Family) -> String {
+        let port = self.port;
+        if self.relay.speaks.diverted == Some(Diverted::Redirect) {
+            return format!("redirect to :{port}");
+        }
+        let own = self.ips.iter().find(|ip| (family.is)(ip));
+        let ip = match own.filter(|ip| !ip.is_unspecified()) {
+            Some(ip) => ip.to_string(),
+            None => family.loopback.to_owned(),
+        };
+        let ip = if family.nft == "ip6" {
+            format!("[{ip}]")
+        } else {
+            ip
+        };
+        format!(
+            "tproxy {} to {ip}:{port} meta mark set {mark} accept",
+            family.nft
+        )
+    }
+}

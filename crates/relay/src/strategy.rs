@@ -1,0 +1,93 @@
+//! What was learned of the path to the other half of a pair, and what the next connection makes of
+//! it.
+
+use std::fmt;
+use std::time::Duration;
+
+use pair::{Found, Growth};
+
+use crate::facing::{Facing, Stripes};
+
+/// What was learned of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// Connections of TCP that paid.
+    pub legs: usize,
+    /// Bytes a second that they carried.
+    pub rate: u64,
+    /// The round trip of the path.
+    pub rtt: Duration,
+}
+
+/// Where that is kept.
+pub trait Paths: fmt::Debug + Send + Sync {
+    /// What holds for a path of this round trip to there, and how long ago it was learned.
+    fn recall(&self, target: &str, rtt: Duration) -> Option<(Learned, Duration)>;
+
+    /// Keeps it for the next time.
+    fn keep(&self, target: &str, learned: Learned);
+}
+
+/// How many legs a connection begins with, and why.
+pub(crate) fn begin(facing: &Facing, target: &str, rtt: Duration) -> (Growth, String) {
+    let most = match facing.stripes {
+        Stripes::Fixed(1) => return (Growth::fixed(1), "one leg, as --stripes says".to_owned()),
+        Stripes::Fixed(legs) => {
+            return (
+                Growth::fixed(legs),
+                format!("{legs} legs, as --stripes says"),
+            );
+        }
+        Stripes::UpTo(most) => most,
+    };
+    let paths = facing.paths.as_ref();
+    match paths.and_then(|paths| paths.recall(target, rtt)) {
+        None => (
+            Growth::new(most),
+            "one leg and more where that pays: nothing is known of this path".to_owned(),
+        ),
+        Some((learned, age)) => {
+            let growth = Growth::beginning(learned.legs, most);
+            let why = format!(
+                "{}: so many carried {} over {:.1} ms {}",
+                legs(growth.wanted()),
+                rate(learned.rate as f64),
+                learned.rtt.as_secs_f64() * 1e3,
+                ago(age),
+            );
+            (growth, why)
+        }
+    }
+}
+
+/// What a connection has found, for people.
+pub(crate) fn shown(found: &Found) -> String {
+    let (others, carried) = found.other;
+    format!(
+        "{} carried {}, and {} {}",
+        legs(found.legs),
+        rate(found.rate),
+        legs(others),
+        rate(carried),
+    )
+}
+
+fn legs(count: usize) -> String {
+    match count {
+        1 => "one leg".to_owned(),
+        count => format!("{count} legs"),
+    }
+}
+
+fn rate(bytes: f64) -> String {
+    format!("{:.1} MB/s", bytes / 1e6)
+}
+
+fn ago(age: Duration) -> String {
+    match age.as_secs() {
+        0..60 => "just now".to_owned(),
+        seconds @ 60..3600 => format!("{} min ago", seconds / 60),
+        seconds @ 3600..86_400 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}

@@ -1,0 +1,185 @@
+//! A socketpair in the place of a socket: the program has one end of it, and the carrier the other
+//! and the socket. Whether it is the program's own way with its socket that makes it slow is seen
+//! when somebody else reads and writes it.
+//!
+//! What the program asks of the socket is asked of the real one, which the carrier lends for that
+//! moment: its peer, its options and TCP_INFO. An end of the pair cannot be reset as a connection
+//! can, so that at its end the carrier is asked which end it was.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::carrier::{Carrier, Lent, letter};
+use crate::epolls::{Epolls, Lines, Registered};
+use crate::letter::{Kind, Letter};
+use crate::report::has_another_number;
+use crate::socket::{Fd, numbered};
+use crate::table::{self, Carried, Entry};
+use crate::watch::{Socket as _, is_same};
+use crate::{begin, c, own};
+
+/// The program's epoll instances.
+static EPOLLS: Epolls = Epolls::new();
+
+/// There is an epoll instance of this number.
+pub(crate) fn has_epoll(epoll: c_int) {
+    if begin::is_carrying() {
+        EPOLLS.note(epoll);
+    }
+}
+
+/// Before a call on a descriptor, or after one that has told that it is connected: if it is to be
+/// filtered, it is from now on.
+pub(crate) fn settle(fd: c_int) {
+    if !begin::is_carrying() {
+        return;
+    }
+    let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == Carried::Soon) else {
+        return;
+    };
+    let errno = c::Errno::keep();
+    if is_same(entry, &Fd(fd)) && Fd(fd).is_connected() && entry.claim() {
+        // Another process, or another number, would go on with the socket itself.
+        let alone = entry.owner.load(Relaxed) == c::process() && !has_another_number(fd, entry);
+        if alone {
+            take(fd, entry);
+        }
+    }
+    drop(errno);
+}
+
+/// Puts one end of a pair in the place of the socket, if the carrier takes that.
+fn take(fd: c_int, entry: &Entry) {
+    let Some([theirs, ours]) = c::local_pair() else {
+        return;
+    };
+    let key = Fd(ours).cookie();
+    let name = begin::program().as_bytes();
+    let take = Letter {
+        peer: entry.peer(),
+        ..letter(Kind::Take, key, name)
+    };
+    let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
+    let carrier = Carrier::reach().filter(|_| key != 0);
+    let taken = carrier.is_some_and(|c| c.tell(&take, name, &[theirs, fd]) && c.agrees());
+    own::close(theirs);
+    if taken {
+        if !waits {
+            c::wait_no_more(ours);
+        }
+        for name in [c::SO_RCVTIMEO, c::SO_SNDTIMEO] {
+            let mut time = [0; 16];
+            if own::option(fd, c::SOL_SOCKET, name, &mut time) == Some(time.len()) {
+                own::set_option(ours, c::SOL_SOCKET, name, &time);
+            }
+        }
+        let registered = Kept::take_out(fd);
+        if own::put_onto(ours, fd, closed_by_exec) {
+            entry.cookie.store(key, Relaxed);
+            entry.set_carried(Carried::Filtered);
+        }
+        registered.put_back(fd);
+    }
+    own::close(ours);
+}
+
+/// Registrations with epoll instances, as many as a descriptor may have.
+struct Kept([Option<(c_int, Registered)>; 4]);
+
+impl Kept {
+    fn take_out(fd: c_int) -> Self {
+        let mut kept = Self([None; 4]);
+        let places = kept.0.iter_mut();
+        let there = EPOLLS
+            .all()
+            .filter_map(|epoll| Some((epoll, registered(epoll, fd)?)));
+        for (place, there) in places.zip(there) {
+            own::register(there.0, fd, None);
+            *place = Some(there);
+        }
+        kept
+    }
+
+    fn put_back(&self, fd: c_int) {
+        for (epoll, what) in self.0.iter().flatten() {
+            own::register(*epoll, fd, Some(*what));
+        }
+    }
+}
+
+/// What an epoll instance has to tell of a descriptor.
+fn registered(epoll: c_int, fd: c_int) -> Option<Registered> {
+    let mut room = [0; 32];
+    let file = c::open_to_read(numbered(b"/proc/self/fdinfo/", epoll, &mut room)?)?;
+    let mut lines = Lines::new(fd);
+    let mut piece = [0; 2048];
+    loop {
+        match own::read(file, &mut piece) {
+            0 => break,
+            len => lines.take(piece.get(..len).unwrap_or_default()),
+        }
+    }
+    own::close(file);
+    lines.found()
+}
+
+/// Whether a descriptor is filtered.
+pub(crate) fn is_filtered(fd: c_int) -> bool {
+    begin::is_carrying() && key(fd).is_some()
+}
+
+/// The name that the carrier knows a connection by, if it has it.
+fn key(fd: c_int) -> Option<u64> {
+    let entry = table::entry(fd).filter(|entry| !entry.is_free())?;
+    let cookie = entry.cookie.load(Relaxed);
+    (entry.carried() == Carried::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
+}
+
+/// Does something with the socket of the network: with this descriptor, or with one that is lent.
+pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
+    if !begin::is_carrying() {
+        return act(fd);
+    }
+    let errno = c::Errno::keep();
+    let lent = key(fd).and_then(|key| Lent::get(key).ok().flatten());
+    drop(errno);
+    let Some(lent) = lent else {
+        return act(fd);
+    };
+    let done = act(lent.fd());
+    let errno = c::Errno::keep();
+    drop(lent);
+    drop(errno);
+    done
+}
+
+/// Whether an option is of the end that the program has, and not of the network's socket.
+pub(crate) fn is_of_the_pair(level: c_int, option: c_int) -> bool {
+    use c::{SO_ERROR, SO_RCVLOWAT, SO_RCVTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO, SO_SNDTIMEO_NEW};
+    let own = [
+        SO_ERROR,
+        SO_RCVLOWAT,
+        SO_RCVTIMEO,
+        SO_SNDTIMEO,
+        SO_RCVTIMEO_NEW,
+        SO_SNDTIMEO_NEW,
+    ];
+    level == c::SOL_SOCKET && own.contains(&option)
+}
+
+/// After nothing was read: an end, or -1 with errno where it was none.
+pub(crate) fn end(fd: c_int) -> isize {
+    if !begin::is_carrying() {
+        return 0;
+    }
+    let errno = c::Errno::keep();
+    let lost = key(fd).and_then(|key| Lent::get(key).err());
+    drop(errno);
+    match lost {
+        None => 0,
+        Some(error) => {
+            c::set_errno(error);
+            -1
+        }
+    }
+}

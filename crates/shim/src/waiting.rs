@@ -1,0 +1,82 @@
+//! Calls that wait for several descriptors, and what they tell for a report.
+#![allow(unsafe_code, reason = "sets of descriptors that the program has")]
+
+use core::ffi::{c_int, c_long, c_short, c_ulong};
+
+use crate::waits::For;
+use crate::{c, report};
+
+/// Of `struct pollfd`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PollFd {
+    pub(crate) fd: c_int,
+    pub(crate) events: c_short,
+    pub(crate) revents: c_short,
+}
+
+pub(crate) const POLLIN: c_short = 1;
+const POLLOUT: c_short = 4;
+
+/// A call of poll(): whom it has waited for.
+///
+/// # Safety
+/// There have to be `count` of them.
+pub(crate) unsafe fn polling(
+    of: *mut PollFd,
+    count: c_ulong,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let since = report::since();
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(since).filter(|_| done > 0 && !of.is_null()) {
+        // SAFETY: the caller answers for it, and the kernel has just gone through them.
+        let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
+        for one in of {
+            if one.revents & POLLIN != 0 {
+                report::add(one.fd, For::Reading, us);
+            }
+            if one.revents & POLLOUT != 0 {
+                report::add(one.fd, For::Writing, us);
+            }
+        }
+    }
+    drop(errno);
+    done
+}
+
+/// A call of select(), the same.
+///
+/// # Safety
+/// What is not null has to have `count` bits.
+pub(crate) unsafe fn selecting(
+    count: c_int,
+    reading: *mut c_ulong,
+    writing: *mut c_ulong,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let since = report::since();
+    let done = call();
+    let errno = c::Errno::keep();
+    if let Some(us) = report::waited(since).filter(|_| done > 0) {
+        for (set, what) in [(reading, For::Reading), (writing, For::Writing)] {
+            if set.is_null() {
+                continue;
+            }
+            for fd in 0..count {
+                let (word, bit) = (fd as usize / LONG, fd as usize % LONG);
+                // SAFETY: the caller answers for the bits, and the kernel has just written them.
+                let word = unsafe { *set.add(word) };
+                if word >> bit & 1 != 0 {
+                    report::add(fd, what, us);
+                }
+            }
+        }
+    }
+    drop(errno);
+    done
+}
+
+/// The bits of a long.
+const LONG: usize = c_long::BITS as usize;
