@@ -114,9 +114,10 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .map_err(|e| format!("{}: it {e}", args.entrance))?;
     let mut speaks = speaks(args, &entrance)?;
     let route = Route::of(args)?;
-    if route.is_some() && (speaks.pair || speaks.asks.is_some()) {
+    if route.is_some() && (speaks.pair || speaks.names_target()) {
         return Err(format!(
-            "{}: clients of pair, socks5 and http cannot go over ssh (--via, ssh://)",
+            "{}: only clients without a target of their own, and no pair, go over ssh (--via, \
+             ssh://)",
             args.entrance
         ));
     }
