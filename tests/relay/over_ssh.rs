@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::both_ends::BothEnds;
+use longhaul_tests::facing::Keys;
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Seed;
 use testkit::tree::write_file;
 
-use crate::world::{Relay, expect_all, server};
+use crate::world::{Relay, accept, expect_all, server};
 
 /// Logins and shells on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -232,4 +233,35 @@ fn programs_of_ssh_go_through_it_as_a_proxy_command() {
         assert!(std::fs::read(&there).unwrap() == content, "{option}");
     }
     none_is_left(&ends);
+}
+
+#[test]
+fn dial_goes_through_a_facing_relay_that_runs() {
+    let keys = Keys::new();
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let words = keys.far("127.0.0.1:0/pair", &to, &[]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let far = Relay::start(&words);
+    let home = longhaul_tests::scratch();
+    let folder = home.path().join("longhaul");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::copy(keys.file(0), folder.join("pair_key")).unwrap();
+    std::fs::write(folder.join("known_pairs"), keys.print(1)).unwrap();
+    let mut dial = Command::new(longhaul())
+        .args(["dial", "--pair", &far.address().to_string(), "host", "22"])
+        .env("XDG_STATE_HOME", home.path())
+        .env("XDG_CONFIG_HOME", home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = accept(&listener);
+    dial.stdin.take().unwrap().write_all(b"there").unwrap();
+    expect_all(&mut server, b"there");
+    server.write_all(b"back").unwrap();
+    drop(server);
+    let output = dial.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"back");
+    assert!(output.status.success());
 }

@@ -95,7 +95,7 @@ fn through_a_pair(args: &DialArgs) -> Exit {
     let relay = RelayArgs {
         entrance: "-".to_owned(),
         targets: vec![target],
-        dscp: args.dscp.clone(),
+        dscp: args.dscp,
         congestion: args.congestion.clone(),
         bind: args.bind,
         connect_timeout: Some(args.timeout),

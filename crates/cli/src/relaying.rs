@@ -116,7 +116,8 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let route = Route::of(args)?;
     if route.is_some() && (speaks.pair || speaks.names_target()) {
         return Err(format!(
-            "{}: clients of pair, socks5, http, redirect and tproxy cannot go over ssh (--via, ssh://)",
+            "{}: only clients without a target of their own, and no pair, go over ssh (--via, \
+             ssh://)",
             args.entrance
         ));
     }

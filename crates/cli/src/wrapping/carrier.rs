@@ -276,7 +276,8 @@ impl Shared {
     fn carry(&self, lead: &Lead, program: &impl AsFd, net: &Arc<OwnedFd>, how: How) -> bool {
         let key = lead.letter.key;
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
-        let ready = do_not_wait(&SockRef::from(program)).and(do_not_wait(&SockRef::from(net)));
+        let ready =
+            do_not_wait(&SockRef::from(program)).and_then(|()| do_not_wait(&SockRef::from(net)));
         let pump = Pump::new(program, net, PIECE);
         let carried = ready.and_then(|()| {
             pump.run(|error| {
