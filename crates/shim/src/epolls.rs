@@ -131,7 +131,9 @@ mod tests {
     fn instances_are_noted_once_and_no_more_than_there_is_room() {
         let epolls = Epolls::new();
         for _ in 0..3 {
-            [0, 7, i32::MAX, -1, 7].map(|epoll| epolls.note(epoll));
+            for epoll in [0, 7, i32::MAX, -1, 7] {
+                epolls.note(epoll);
+            }
         }
         assert!(epolls.all().eq([0, 7]));
         (0..100).for_each(|epoll| epolls.note(epoll));
