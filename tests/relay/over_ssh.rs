@@ -2,7 +2,7 @@
 //! whoever has started them is.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::Seed;
 use testkit::tree::write_file;
 
-use crate::world::{Relay, accept, expect_all, server};
+use crate::world::{Relay, accept, both_ways, expect_all, server};
 
 /// Logins and shells on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,18 +40,7 @@ fn relay_to(ends: &BothEnds, listener: &TcpListener, flags: &[&str]) -> Relay {
 /// So many bytes each way at once, and then both ends.
 fn there_and_back(relay: &Relay, listener: &TcpListener, bytes: usize) {
     let (mut client, mut server) = relay.pair(listener);
-    let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
-    thread::scope(|scope| {
-        for (stream, sent) in [(&client, &there), (&server, &back)] {
-            let mut stream = stream.try_clone().unwrap();
-            scope.spawn(move || {
-                stream.write_all(sent).unwrap();
-                stream.shutdown(Shutdown::Write).unwrap();
-            });
-        }
-        scope.spawn(|| expect_all(&mut server, &there));
-        expect_all(&mut client, &back);
-    });
+    both_ways(&mut client, &mut server, bytes);
 }
 
 /// The processes of longhaul that run at the far end.

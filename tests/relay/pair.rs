@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use testkit::Seed;
 use transfer::memory::{HostMemory, Memories};
 
-use crate::world::{Relay, SOON, accept, bounded, expect_all, expect_reset, server};
+use crate::world::{Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, server};
 
 fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
@@ -60,18 +60,7 @@ impl Halves {
     /// So many bytes there while as many come back, and then both ends.
     fn there_and_back(&self, bytes: usize) {
         let (mut client, mut server) = self.pair();
-        let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
-        thread::scope(|scope| {
-            for (stream, sent) in [(&client, &there), (&server, &back)] {
-                let mut stream = stream.try_clone().unwrap();
-                scope.spawn(move || {
-                    stream.write_all(sent).unwrap();
-                    stream.shutdown(Shutdown::Write).unwrap();
-                });
-            }
-            scope.spawn(|| expect_all(&mut server, &there));
-            expect_all(&mut client, &back);
-        });
+        both_ways(&mut client, &mut server, bytes);
         for half in [&self.near, &self.far] {
             let log = half.says("closed, ");
             assert!(log.contains(&format!("up={bytes} down={bytes}")), "{log}");

@@ -8,25 +8,14 @@ use std::time::{Duration, Instant};
 use longhaul_tests::processes;
 use testkit::Seed;
 
-use crate::world::{Relay, expect_all, server};
+use crate::world::{Relay, both_ways, expect_all, server};
 
 /// Sends `bytes` there while as many come back, and both then end.
 fn there_and_back(flags: &[&str], bytes: usize) {
     let listener = server();
     let relay = Relay::to(flags, &listener);
     let (mut client, mut server) = relay.pair(&listener);
-    let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
-    thread::scope(|scope| {
-        for (stream, sent) in [(&client, &there), (&server, &back)] {
-            let mut stream = stream.try_clone().unwrap();
-            scope.spawn(move || {
-                stream.write_all(sent).unwrap();
-                stream.shutdown(Shutdown::Write).unwrap();
-            });
-        }
-        scope.spawn(|| expect_all(&mut server, &there));
-        expect_all(&mut client, &back);
-    });
+    both_ways(&mut client, &mut server, bytes);
     let log = relay.says("closed, ");
     assert!(log.contains(&format!("up={bytes} down={bytes}")), "{log}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use testkit::Seed;
 use testkit::missing::{self, find_program};
 
-use crate::world::{Relay, accept, expect_all, expect_reset, server};
+use crate::world::{Relay, accept, both_ways, expect_all, expect_reset, server};
 
 /// Keys and certificates: an authority, a server called localhost, a client called alice.
 pub(crate) struct Certificates {
@@ -176,21 +176,7 @@ fn bytes_come_out_as_they_went_in_both_ways_at_once() {
     };
     let facing = facing(made, &[]);
     let (mut client, mut server) = facing.pair();
-    let (there, back) = (
-        Seed::new(1).bytes(20_000_000),
-        Seed::new(2).bytes(20_000_000),
-    );
-    thread::scope(|scope| {
-        for (stream, sent) in [(&client, &there), (&server, &back)] {
-            let mut stream = stream.try_clone().unwrap();
-            scope.spawn(move || {
-                stream.write_all(sent).unwrap();
-                stream.shutdown(Shutdown::Write).unwrap();
-            });
-        }
-        scope.spawn(|| expect_all(&mut server, &there));
-        expect_all(&mut client, &back);
-    });
+    both_ways(&mut client, &mut server, 20_000_000);
     let log = facing.decrypts.says("closed, ");
     assert!(
         log.contains("up=20000000 down=20000000") && log.contains("TLSv1_3"),

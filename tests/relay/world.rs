@@ -1,7 +1,7 @@
 //! A relay that runs, and those who use it.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::Seed;
 
 /// For whatever should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -222,4 +223,20 @@ pub(crate) fn expect_all(stream: &mut TcpStream, expected: &[u8]) {
         found.len(),
         expected.len()
     );
+}
+
+/// Sends so many bytes each way at once, and then both ends.
+pub(crate) fn both_ways(client: &mut TcpStream, server: &mut TcpStream, bytes: usize) {
+    let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
+    thread::scope(|scope| {
+        for (stream, sent) in [(&*client, &there), (&*server, &back)] {
+            let mut stream = stream.try_clone().unwrap();
+            scope.spawn(move || {
+                stream.write_all(sent).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+            });
+        }
+        scope.spawn(|| expect_all(server, &there));
+        expect_all(client, &back);
+    });
 }

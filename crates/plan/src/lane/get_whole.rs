@@ -58,7 +58,8 @@ impl Get {
         self.end = Some(len);
         self.closed = true;
         self.finishing = true;
-        core.whole += 1;
+        // What is only looked at has no target, and is no file that was copied.
+        core.whole += u64::from(!self.target.as_os_str().is_empty());
         let request = DiskRequest::StoreTarget {
             job: self.id,
             target: self.target.clone(),

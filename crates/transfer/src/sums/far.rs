@@ -76,7 +76,21 @@ set -- "$1" $(printf abc | $1)
 }
 "#;
 
-const SERVE: &str = r#"n=$(getconf _NPROCESSORS_ONLN || nproc || echo 1)
+/// The file is opened once, before anything reads it: where it is renamed between the question
+/// whether it is there and its opening, nothing runs and there is no sum. A program at the end of a
+/// pipe would make one of nothing.
+const SERVE: &str = r#"sum() {
+case $b in
+w) $p ;;
+t) tail -c +$s | head -c $l | $p ;;
+*) case $c$l in
+--) dd bs=$b skip=$s | $p ;;
+*-) dd bs=$b skip=$s count=$c | $p ;;
+*) dd bs=$b skip=$s count=$c | head -c $l | $p ;;
+esac ;;
+esac
+}
+n=$(getconf _NPROCESSORS_ONLN || nproc || echo 1)
 echo "longhaul-sums ${n:-1} $p"
 [ -n "$p" ] || exit 0
 while read -r b s c l n m; do
@@ -87,15 +101,7 @@ f=$(printf %b. "$m")
 f=${f%.}
 fi
 if [ -f "$f" ] && [ -r "$f" ]; then
-case $b in
-w) r=$($p <"$f") ;;
-t) r=$(tail -c +$s <"$f" | head -c $l | $p) ;;
-*) case $c$l in
---) r=$(dd bs=$b skip=$s <"$f" | $p) ;;
-*-) r=$(dd bs=$b skip=$s count=$c <"$f" | $p) ;;
-*) r=$(dd bs=$b skip=$s count=$c <"$f" | head -c $l | $p) ;;
-esac ;;
-esac
+r=$(sum <"$f")
 echo "=${r%% *}"
 else
 echo -
@@ -380,11 +386,64 @@ mod tests {
         assert_eq!(list_line(b"\xff"), None);
     }
 
+    /// What the script says to this, with whatever this machine has.
+    fn ask(questions: &[u8]) -> Vec<u8> {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let command = String::from_utf8(command()).unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", &command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(script().as_bytes()).unwrap();
+        stdin.write_all(questions).unwrap();
+        drop(stdin);
+        child.wait_with_output().unwrap().stdout
+    }
+
+    /// It was once looked for under its first name, and opened when it had the second: the sum of
+    /// nothing was taken for its.
+    #[test]
+    fn a_file_that_is_renamed_while_it_is_asked_for_has_its_sum_or_none() {
+        use std::sync::mpsc::{TryRecvError, channel};
+        let dir = tempfile::tempdir().unwrap();
+        let data = vec![7; 20_000];
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        std::fs::write(&one, &data).unwrap();
+        let [first, second] = [&one, &other].map(|p| p.as_os_str().as_encoded_bytes());
+        let question = request(first, Some(second), &sum(4096, 8192), 20_000);
+        let said = std::thread::scope(|scope| {
+            let (_asking, asks) = channel::<()>();
+            scope.spawn(|| {
+                let asks = asks;
+                while asks.try_recv() == Err(TryRecvError::Empty) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            ask(&question.repeat(200))
+        });
+        let mut answers = Answers::default();
+        answers.receive(&said);
+        let Ok(Some(Answer::Program(program))) = answers.next() else {
+            panic!("{}", String::from_utf8_lossy(&said));
+        };
+        let mut hasher = super::super::Hasher::new(Some(program.algorithm));
+        hasher.update(&data[4096..12_288]);
+        let right = Answer::Sum(hasher.finish().remove(0).1);
+        for n in 0..200 {
+            let answer = answers.next().unwrap();
+            let known = [Some(&right), Some(&Answer::Unreadable)];
+            assert!(known.contains(&answer.as_ref()), "{n}: {answer:?}");
+        }
+    }
+
     /// With whatever this machine has.
     #[test]
     fn the_script_answers_in_the_shell_that_is_here() {
-        use std::io::Write;
-        use std::process::{Command, Stdio};
         let dir = tempfile::tempdir().unwrap();
         let data: Vec<u8> = (0..300_000_u32)
             .map(|n| (n.wrapping_mul(n) / 3) as u8)
@@ -392,7 +451,7 @@ mod tests {
         let path = dir.path().join("-odd\n name\\'\u{e9}");
         std::fs::write(&path, &data).unwrap();
         let name = path.as_os_str().as_encoded_bytes();
-        let mut input = script().into_bytes();
+        let mut input = Vec::new();
         let ranges = [
             (0, 300_000),
             (0, 258_048),
@@ -404,15 +463,7 @@ mod tests {
             input.extend(request(name, None, &sum(from, len), 300_000));
         }
         input.extend(request(b"/no/such/file", None, &sum(0, 1), 1));
-        let command = String::from_utf8(command()).unwrap();
-        let mut child = Command::new("sh")
-            .args(["-c", &command])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(&input).unwrap();
-        let said = child.wait_with_output().unwrap().stdout;
+        let said = ask(&input);
         let mut answers = Answers::default();
         answers.receive(&said);
         let Ok(Some(Answer::Program(program))) = answers.next() else {
