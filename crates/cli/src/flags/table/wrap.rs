@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     Flag::ours(
         Group::Wrapping,
         ("filter", Takes::Values("DEST")),
-        "Carry the bytes of connections to DEST, to find whether the program is slow with its socket",
+        "Carry connections to DEST, to see whether the program is slow with its own",
         "Carry the bytes of connections to DEST (as in --route) between the program and its socket, \
          which is this process's then, and the program has one end of a socketpair; may be \
          repeated. What is faster with it than without is slow by the program's own way with its \
