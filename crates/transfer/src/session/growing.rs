@@ -404,7 +404,13 @@ impl Driver {
             .growth
             .as_ref()
             .and_then(|g| g.learned(seconds()));
-        if let (Some(learned), Some(reach)) = (learned, &self.options.reach) {
+        if let (Some(mut learned), Some(reach)) = (learned, &self.options.reach) {
+            let mut peers = self.connections.iter().filter_map(|on| on.link.peer());
+            if peers.any(|peer| peer.deflates) {
+                // A processor held it back, perhaps: what was faster before is the path's.
+                let before = reach.learned(learned.direction);
+                learned.rate = before.map_or(0, |l| l.rate).max(learned.rate);
+            }
             reach.learn(learned);
         }
     }

@@ -25,6 +25,8 @@ pub struct Peer {
     pub remembered: Option<ServerInfo>,
     /// Whether there is a longhaul.
     pub far: Known,
+    /// SSH makes what passes smaller, so that its rate is not the path's.
+    pub deflates: bool,
 }
 
 /// What is known of a longhaul at the far end.

@@ -50,6 +50,10 @@ impl Link for SshLink {
                 .filter(|_| !self.step_by_step)
                 .map(|(_, info)| info.clone()),
             far: self.known()?,
+            deflates: self
+                .conn
+                .negotiated()
+                .is_some_and(|n| n.c2s.compress || n.s2c.compress),
         })
     }
 
