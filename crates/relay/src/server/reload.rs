@@ -1,5 +1,6 @@
 //! Other relays in place of those that run. Who is connected stays so; sockets that can stay do, so
-//! that nobody who comes meanwhile is turned away.
+//! that nobody who comes meanwhile is turned away, but for whom the kernel resets: who comes between the last
+//! accept and the close of a socket that is replaced.
 
 use std::collections::BTreeSet;
 use std::io;
