@@ -118,9 +118,10 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// Whether more is to be kept than SFTP carries.
+    /// Whether more is to be kept than SFTP carries, or to be done than its servers do.
     pub(crate) fn wants_longhaul(&self) -> bool {
-        self.xattrs || self.acls || self.hard_links || self.sparse
+        let rebuilds = self.delta == Delta::Always;
+        self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
     }
 }
 
