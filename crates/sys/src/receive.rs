@@ -5,7 +5,7 @@
 )]
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 
 use bytes::BytesMut;
 use rustix::io::retry_on_intr;
@@ -14,17 +14,61 @@ use rustix::io::retry_on_intr;
 /// end of the stream. Does not grow the segment: without spare capacity it reads nothing and
 /// fails with `InvalidInput`.
 pub fn read_spare(fd: impl AsFd, segment: &mut BytesMut) -> io::Result<usize> {
+    read_some(fd, segment, usize::MAX)
+}
+
+/// The same, and at most `most` bytes.
+pub(crate) fn read_some(fd: impl AsFd, segment: &mut BytesMut, most: usize) -> io::Result<usize> {
     let spare = segment.spare_capacity_mut();
-    if spare.is_empty() {
+    let most = most.min(spare.len());
+    if most == 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let (filled, _) = rustix::io::read(fd, spare)?;
+    let (filled, _) = rustix::io::read(fd, &mut spare[..most])?;
     let n = filled.len();
     let len = segment.len() + n;
     // SAFETY: rustix returned the first `n` bytes behind `segment.len()` as initialized, and
     // they lie within the capacity.
     unsafe { segment.set_len(len) };
     Ok(n)
+}
+
+/// Reads once from `fd`, at most `most` bytes into the spare capacity of `first` and what comes
+/// behind them into that of `second`; returns how many went into both, 0 at the end of the stream.
+/// Without room for `most` in `first` it fails with `InvalidInput`.
+pub(crate) fn read_over(
+    fd: impl AsFd,
+    (first, most): (&mut BytesMut, usize),
+    second: &mut BytesMut,
+) -> io::Result<(usize, usize)> {
+    let ends = first.spare_capacity_mut();
+    let begins = second.spare_capacity_mut();
+    if most == 0 || ends.len() < most {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let parts = [
+        libc::iovec {
+            iov_base: ends.as_mut_ptr().cast(),
+            iov_len: most,
+        },
+        libc::iovec {
+            iov_base: begins.as_mut_ptr().cast(),
+            iov_len: begins.len(),
+        },
+    ];
+    // SAFETY: both parts are spare capacity, at least as long as they say, that nobody else has
+    // while the call lasts.
+    let n = unsafe { libc::readv(fd.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    let (ended, begun) = (n.min(most), n.saturating_sub(most));
+    let (first_len, second_len) = (first.len() + ended, second.len() + begun);
+    // SAFETY: the kernel wrote `n` bytes, the first `most` of them behind what is in `first` and
+    // the others behind what is in `second`, each within the capacity.
+    unsafe {
+        first.set_len(first_len);
+        second.set_len(second_len);
+    }
+    Ok((ended, begun))
 }
 
 /// Reads at most `most` bytes from `offset` of a file on and appends them to `out`, which grows by
@@ -67,6 +111,26 @@ mod tests {
         assert_eq!(read_spare(&receiver, &mut segment)?, 5);
         assert_eq!(&segment[..], b"hello world");
         assert_eq!(read_spare(&receiver, &mut segment)?, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_behind_a_packet_goes_elsewhere() -> io::Result<()> {
+        let (receiver, mut sender) = io::pipe()?;
+        let mut first = BytesMut::with_capacity(8);
+        let mut second = BytesMut::with_capacity(8);
+        first.extend_from_slice(b"he");
+        sender.write_all(b"ll")?;
+        assert_eq!(read_over(&receiver, (&mut first, 3), &mut second)?, (2, 0));
+        sender.write_all(b"o world, and more")?;
+        assert_eq!(read_over(&receiver, (&mut first, 1), &mut second)?, (1, 8));
+        assert_eq!((&first[..], &second[..]), (&b"hello"[..], &b" world, "[..]));
+        assert!(read_over(&receiver, (&mut first, 4), &mut second).is_err());
+        assert!(read_over(&receiver, (&mut first, 0), &mut second).is_err());
+        drop(sender);
+        second.clear();
+        read_over(&receiver, (&mut first, 1), &mut second)?;
+        assert_eq!(read_over(&receiver, (&mut first, 1), &mut second)?, (0, 0));
         Ok(())
     }
 

@@ -4,11 +4,15 @@ use std::os::fd::AsFd;
 
 use bytes::BytesMut;
 
-use crate::read_spare;
+use crate::receive::{read_over, read_some};
 
 /// Large enough that one read takes all a socket has and slices are few; small enough that a
 /// slice held for long keeps little memory.
 const SEGMENT: usize = 1 << 20;
+/// Room behind it for the end of the packet that is begun in it: to take along what is incomplete
+/// copied half a packet of each segment, and those of a longhaul are a quarter of one. Where it is
+/// not needed it is no memory either.
+const TAIL: usize = 260 << 10;
 /// Less room than this left in a segment makes reads so short that the next one is better.
 const LEAST_READ: usize = 64 << 10;
 /// Segments kept while slices of them are in use, beyond which they are left to the allocator.
@@ -20,6 +24,8 @@ const KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub struct Segments {
     current: BytesMut,
+    /// Received behind the packet that ends `current`; or a segment that is empty.
+    behind: BytesMut,
     used: VecDeque<BytesMut>,
     /// The current one is a segment, not the nothing there was at the start.
     filled: bool,
@@ -43,11 +49,24 @@ impl Segments {
         self.limit
     }
 
+    /// Whether more was received than [`Segments::received`] has: the next read brings it at once.
+    pub fn holds_more(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
     /// Reads once from `fd` behind the bytes that are there, with room for at least `wanted`
     /// in all; 0 is the end of the stream.
     pub fn read(&mut self, fd: impl AsFd, wanted: usize) -> io::Result<usize> {
+        if self.holds_more() {
+            return Ok(self.go_on());
+        }
         let missing = wanted.saturating_sub(self.current.len());
-        if self.current.capacity() - self.current.len() < missing.max(LEAST_READ) {
+        let room = self.current.capacity() - self.current.len();
+        if room < missing.max(LEAST_READ) + TAIL {
+            let ends_here = (1..=room).contains(&missing) && !self.current.is_empty();
+            if ends_here && self.limit.is_none() {
+                return self.read_over(fd, missing);
+            }
             self.next(wanted);
         }
         if let Some(limit) = self.limit {
@@ -57,27 +76,61 @@ impl Segments {
             self.current.extend_from_slice(&part[..n]);
             return Ok(n);
         }
-        read_spare(fd, &mut self.current)
+        let room = self.current.capacity() - self.current.len();
+        read_some(fd, &mut self.current, room - TAIL)
     }
 
     /// Gives back the memory that nothing unread is in.
     pub fn trim(&mut self) {
         self.used.clear();
+        if self.behind.is_empty() {
+            self.behind = BytesMut::new();
+        }
         if self.current.is_empty() {
             self.current = BytesMut::new();
             self.filled = false;
         }
     }
 
+    /// Reads the `missing` bytes of a packet to where it began, and what follows into another
+    /// segment.
+    fn read_over(&mut self, fd: impl AsFd, missing: usize) -> io::Result<usize> {
+        if self.behind.capacity() < SEGMENT {
+            self.behind = self.free(SEGMENT + TAIL);
+        }
+        let (ended, _) = read_over(fd, (&mut self.current, missing), &mut self.behind)?;
+        Ok(ended)
+    }
+
+    /// Goes on with what was received behind the packet; how much that is.
+    fn go_on(&mut self) -> usize {
+        let more = self.behind.len();
+        if self.current.is_empty() {
+            let behind = std::mem::take(&mut self.behind);
+            self.replace(behind);
+        } else {
+            // What is there was left for later.
+            self.current.extend_from_slice(&self.behind);
+            self.behind.clear();
+        }
+        more
+    }
+
     /// Goes on in another segment, taking along what is incomplete.
     fn next(&mut self, wanted: usize) {
-        let capacity = SEGMENT.max(wanted + LEAST_READ);
-        let free = self.used.iter_mut().position(|s| s.try_reclaim(capacity));
-        let mut next = match free.and_then(|at| self.used.swap_remove_front(at)) {
-            Some(free) => free,
-            None => BytesMut::with_capacity(capacity),
-        };
+        let mut next = self.free(SEGMENT.max(wanted + LEAST_READ) + TAIL);
         next.extend_from_slice(&self.current);
+        self.replace(next);
+    }
+
+    /// A segment that nobody uses.
+    fn free(&mut self, capacity: usize) -> BytesMut {
+        let free = self.used.iter_mut().position(|s| s.try_reclaim(capacity));
+        free.and_then(|at| self.used.swap_remove_front(at))
+            .unwrap_or_else(|| BytesMut::with_capacity(capacity))
+    }
+
+    fn replace(&mut self, next: BytesMut) {
         let mut used = std::mem::replace(&mut self.current, next);
         used.clear();
         if self.filled && self.used.len() < KEPT {
@@ -91,6 +144,7 @@ impl Segments {
 mod tests {
     use super::*;
     use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn bytes_stay_whole_over_segments_and_memory_is_used_again() -> io::Result<()> {
@@ -103,13 +157,13 @@ mod tests {
             sender.write_all(part)?;
             let mut left = part.len();
             while left > 0 {
-                left -= segments.read(&receiver, 40_000)?;
-            }
-            while segments.received().len() >= 33_333 {
-                let packet = segments.received().split_to(33_333).freeze();
-                assert_eq!(packet, pattern[seen..seen + packet.len()]);
-                addresses.insert(packet.as_ptr() as usize / SEGMENT);
-                seen += packet.len();
+                left -= segments.read(&receiver, 33_333)?;
+                while segments.received().len() >= 33_333 {
+                    let packet = segments.received().split_to(33_333).freeze();
+                    assert_eq!(packet, pattern[seen..seen + packet.len()]);
+                    addresses.insert(packet.as_ptr() as usize / SEGMENT);
+                    seen += packet.len();
+                }
             }
         }
         assert!(seen > pattern.len() - 33_333);
@@ -122,6 +176,50 @@ mod tests {
         sender.write_all(b"more")?;
         assert_eq!(segments.read(&receiver, 4)?, 4);
         assert_eq!(&segments.received()[..], b"more");
+        Ok(())
+    }
+    /// The end of a segment cuts no packet in two, whatever the packets' size: nothing that was
+    /// received is copied.
+    #[test]
+    fn a_packet_ends_where_it_began() -> io::Result<()> {
+        for size in [33_333, 200_000, 262_144] {
+            let (mut sender, receiver) = UnixStream::pair()?;
+            let bytes = vec![7; size];
+            let count = 8 * SEGMENT / size;
+            let writer =
+                std::thread::spawn(move || (0..count).try_for_each(|_| sender.write_all(&bytes)));
+            let mut segments = Segments::default();
+            let (mut seen, mut moved) = (0, 0);
+            while seen < count {
+                let begun = segments.received().as_ptr();
+                let some = !segments.received().is_empty();
+                segments.read(&receiver, size)?;
+                // What was copied is somewhere else now.
+                moved += usize::from(some && begun != segments.received().as_ptr());
+                while segments.received().len() >= size {
+                    let _packet = segments.received().split_to(size);
+                    seen += 1;
+                }
+            }
+            writer.join().expect("it writes")?;
+            assert_eq!(moved, 0, "packets of {size}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_left_for_later_stays_in_front() -> io::Result<()> {
+        let (receiver, mut sender) = io::pipe()?;
+        let mut segments = Segments::default();
+        segments.received().reserve(10);
+        segments.received().extend_from_slice(b"pack");
+        sender.write_all(b"et and more")?;
+        assert_eq!(segments.read(&receiver, 6)?, 2);
+        assert!(segments.holds_more());
+        // Nobody takes it yet.
+        assert_eq!(segments.read(&receiver, 0)?, 9);
+        assert!(!segments.holds_more());
+        assert_eq!(&segments.received()[..], b"packet and more");
         Ok(())
     }
 }

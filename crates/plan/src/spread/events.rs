@@ -144,6 +144,10 @@ impl Spread {
             }
         }
         for (of, path) in owners {
+            // What the lane was to open may be there, or come yet, and is removed then.
+            if let Some(file) = self.files.get_mut(&of).filter(|f| f.temp.is_none()) {
+                file.another_name();
+            }
             self.strayed(lane, &state, of, path);
         }
     }

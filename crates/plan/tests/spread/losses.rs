@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::{JobKind, PutOptions};
+use plan::{JobKind, Keep, PutOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Personality};
 
@@ -57,6 +57,40 @@ fn what_it_had_sent_may_still_be_carried_out() {
     for ms in (0..900).step_by(23) {
         lose_at(ms, (ms / 23 % 4) as usize, true, ms);
     }
+}
+
+/// The lane is lost that was to open the temporary, whose name a journal has given, and nobody says
+/// when it has ended: what it may have made is removed four seconds later. A file that another lane
+/// had begun under the same name was gone then.
+#[test]
+fn a_lane_may_die_that_opens_the_temporary() {
+    let mut opening = 0;
+    for ms in (0..400).step_by(20) {
+        let mut w = World::new(crate::world::small(), ms);
+        for _ in 0..3 {
+            w.lane(crate::world::link(100, 300_000), true);
+        }
+        let data = bytes(4 * MB, ms);
+        let options = PutOptions {
+            keep: Some(Box::new(Keep::default())),
+            ..PutOptions::default()
+        };
+        let put = w.put(data.clone(), "up", options);
+        w.run_for(Duration::from_millis(ms));
+        let head = |kind: &JobKind| matches!(kind, JobKind::CreateTemp { .. });
+        let Some((lane, _)) = w.given.iter().find(|(_, job)| head(&job.kind)) else {
+            continue;
+        };
+        let lane = *lane;
+        w.lanes.get_mut(&lane).expect("it is there").stalled = true;
+        w.lose(lane);
+        w.run();
+        assert!(w.done(put), "{ms} ms: {:?}", w.failed(put));
+        assert!(w.fs.data("up") == Some(&data), "{ms} ms");
+        w.assert_clean();
+        opening += w.given.iter().filter(|(_, job)| head(&job.kind)).count() - 1;
+    }
+    assert!(opening >= 5, "lost {opening} times while it was opened");
 }
 
 #[test]

@@ -283,7 +283,7 @@ impl<'s> Connection<'s> {
     /// Reads and handles what has come, within a bound; true when there may be more.
     fn read(&mut self, now: Instant) -> Result<bool, ConnectionError> {
         let mut total = 0;
-        while self.readable && total < TURN {
+        while self.readable && total < TURN && !self.is_behind() {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => return Err(ConnectionError::Gone),
                 Ok(n) => total += n,
@@ -297,6 +297,11 @@ impl<'s> Connection<'s> {
             self.ask_rtt(now);
         }
         Ok(self.readable)
+    }
+
+    fn is_behind(&mut self) -> bool {
+        let channels = self.conn.channels();
+        self.sessions.values().any(|s| s.is_behind(channels))
     }
 
     fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {

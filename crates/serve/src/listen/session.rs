@@ -22,8 +22,10 @@ const FILES_ONLY: &str =
     "This server moves files only: there is no shell, and no command is run.\r\n";
 /// Answers that may wait for the client's window on one channel.
 const QUEUE: usize = 1 << 20;
-/// Received bytes that are left where they came: as much as is read in a turn.
-const WAITING: usize = 1 << 20;
+/// Received bytes that are left where they came: what makes a session behind, and one read more.
+const WAITING: usize = 2 << 20;
+/// With so many nothing more is read, as long as they can be carried out.
+const BEHIND: usize = 1 << 20;
 /// Pieces of the others are this long, ...
 const GATHERED: usize = 64 << 10;
 /// ... and what is shorter than this never stays alone.
@@ -149,6 +151,12 @@ impl<'s> Session<'s> {
         // A program is waited for, see below.
         let runs = self.program.is_some() && !self.over;
         !runs && !self.received.is_empty() && channels.queued(self.id) < QUEUE
+    }
+
+    /// Whether what it has is better carried out before there is more of it: where the disk or this
+    /// processor is slower than the client, all that the window allows would wait here, copied.
+    pub(super) fn is_behind(&self, channels: &Channels) -> bool {
+        self.waiting >= BEHIND && self.has_work(channels)
     }
 
     /// What else than the client has to be waited for.

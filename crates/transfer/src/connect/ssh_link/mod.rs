@@ -253,6 +253,10 @@ impl SshLink {
             self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
+            let left = match self.segments.holds_more() {
+                true => Some(Duration::ZERO),
+                false => left,
+            };
             let timeout = left.and_then(|l| Timespec::try_from(l).ok());
             let mut fds = [PollFd::new(&self.stream, flags)];
             match poll(&mut fds, timeout.as_ref()) {
