@@ -261,10 +261,11 @@ impl Connection {
                     socket,
                     goal,
                     to,
+                    uplink,
                     on_its_way,
                 } => {
                     self.on_its_way = on_its_way;
-                    self.connected(socket, &goal, to, around)
+                    self.connected(socket, &goal, (to, uplink), around)
                         .map_err(End::Failed)?;
                 }
             }
@@ -375,7 +376,7 @@ impl Connection {
         &mut self,
         socket: OwnedFd,
         goal: &Goal,
-        to: Option<SocketAddr>,
+        (to, uplink): (Option<SocketAddr>, Option<usize>),
         around: &Around<'_>,
     ) -> io::Result<()> {
         self.running.health.answered(goal.nth);
@@ -389,7 +390,7 @@ impl Connection {
         }
         let mut far = Leg::socket(socket, to.is_some());
         match (target.is_pair(), to) {
-            (true, Some(to)) => far = self.first_leg(far, (&target, to), around)?,
+            (true, Some(to)) => far = self.first_leg(far, (&target, to, uplink), around)?,
             _ => far.register(around.registry, token)?,
         }
         self.set_client_buffers(&target, to);
