@@ -552,10 +552,15 @@ impl Connection {
     /// Where it leads.
     fn server(&self) -> Option<String> {
         match &self.stage {
-            Stage::Relay { target, to, .. } => Some(match to {
-                Some(to) => format!("{target} ({to})"),
-                None => target.to_string(),
-            }),
+            Stage::Relay { target, to, .. } => {
+                let name = target.to_string();
+                // One that is an address says it already.
+                let unsaid = to.filter(|to| !name.starts_with(&to.to_string()));
+                Some(match unsaid {
+                    Some(to) => format!("{name} ({to})"),
+                    None => name,
+                })
+            }
             Stage::Enter(_) | Stage::Dial(_) => None,
         }
     }
