@@ -197,6 +197,29 @@ fn a_chain_of_halves_leads_to_the_target() {
 }
 
 #[test]
+fn a_half_listens_where_it_may() {
+    let Some(ends) = ends() else { return };
+    let listener = server();
+    // One port that is taken, and the one behind it.
+    let (taken, free) = loop {
+        let taken = server();
+        let next = taken.local_addr().unwrap().port().saturating_add(1);
+        if TcpListener::bind(("127.0.0.1", next)).is_ok() {
+            break (taken, next);
+        }
+    };
+    let range = format!("{}-{free}", free - 1);
+    let relay = relay_to(&ends, &listener, &["--port-range", &range]);
+    relay.says(&format!("is the other half, at 127.0.0.1:{free}"));
+    there_and_back(&relay, &listener, 1_000_000);
+    let range = taken.local_addr().unwrap().port().to_string();
+    let relay = relay_to(&ends, &listener, &["--port-range", &range]);
+    let log = relay.says("data go over the ssh connection itself");
+    assert!(log.contains("none of the ports"), "{log}");
+    there_and_back(&relay, &listener, 100_000);
+}
+
+#[test]
 fn programs_of_ssh_go_through_it_as_a_proxy_command() {
     let Some(ends) = ends() else { return };
     let content = Seed::new(1).bytes(5_000_000);
