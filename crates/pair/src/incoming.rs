@@ -37,6 +37,8 @@ pub(crate) struct Incoming {
     pieces: BTreeMap<u64, Bytes>,
     window: u64,
     most: u64,
+    /// The limit that came of the window when it was made larger last.
+    grown: u64,
     told: Told,
     /// Since when there is something to acknowledge.
     since: Option<Instant>,
@@ -62,6 +64,7 @@ impl Incoming {
             ready: VecDeque::new(),
             pieces: BTreeMap::new(),
             window: WINDOW.min(most),
+            grown: WINDOW.min(most),
             most,
             told: Told {
                 received: 0,
@@ -158,14 +161,13 @@ impl Incoming {
         Ok(())
     }
 
-    /// More would be sent than this limit lets.
+    /// More would be sent than this limit lets. Others may have been told since, as far as the path is
+    /// long; it counts once for each size of the window.
     pub(crate) fn blocked(&mut self, limit: u64) {
-        if limit < self.told.limit {
-            return;
-        }
         let unread = self.received - self.delivered;
-        if unread <= self.window / 4 && self.window < self.most {
+        if limit >= self.grown && unread <= self.window / 4 && self.window < self.most {
             self.window = (self.window * 2).min(self.most);
+            self.grown = self.limit();
         }
         self.urgent |= self.limit() > self.told.limit;
     }

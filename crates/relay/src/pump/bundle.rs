@@ -326,7 +326,11 @@ impl Bundle {
                 }
             }
         }
-        if self.session.wants_leg() {
+        // Whoever writes to us stops when no leg takes anything, so that nothing need be left here.
+        let open = self.members.iter().flatten().filter(|member| member.open);
+        let takes = open.map(|member| member.leg.is_writable());
+        let all_full = takes.reduce(|one, other| one || other) == Some(false);
+        if self.session.wants_leg() || all_full {
             self.session.note_full(self.now);
         }
     }
