@@ -17,12 +17,12 @@ use transfer::memory::{HostMemory, Memories};
 
 use crate::world::{Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, server};
 
-fn keys() -> &'static Keys {
+pub(crate) fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     KEYS.get_or_init(Keys::new)
 }
 
-fn start(words: &[String]) -> Relay {
+pub(crate) fn start(words: &[String]) -> Relay {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Relay::start(&words)
 }
