@@ -77,7 +77,8 @@ pub(crate) struct Connection {
     registered: Option<Registered>,
     /// The connection to the server is known as the relay's own.
     on_its_way: Option<OnItsWay>,
-    guest: Guest,
+    /// Its place among those who are let in at once, until it has left.
+    guest: Option<Guest>,
 }
 
 #[derive(Debug)]
@@ -177,7 +178,7 @@ impl Connection {
             running: arrival.relay,
             registered: None,
             on_its_way: None,
-            guest: arrival.guest,
+            guest: Some(arrival.guest),
         })
     }
 
@@ -621,6 +622,11 @@ impl Connection {
             server_retransmissions = again(far),
             "{end}"
         );
+    }
+
+    /// Its place is free: before anybody is told that it has ended, who may come in its stead then.
+    pub(crate) fn leave(&mut self) {
+        self.guest = None;
     }
 
     /// Whether it came through this relay's entrance.

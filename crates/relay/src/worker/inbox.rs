@@ -33,7 +33,7 @@ pub(crate) enum Message {
         serial: u64,
         leg: Box<Leg>,
         begun: Parser,
-        guest: Guest,
+        guest: Option<Guest>,
     },
     /// End when the last connection has.
     Drain,

@@ -163,7 +163,7 @@ impl Worker {
                     let connection = self.connections.get_mut(slot);
                     if let Some(connection) = connection.filter(|c| c.serial() == serial) {
                         // One that cannot be used is reset, and another comes.
-                        let _ = connection.add_leg(*leg, begun, Some(guest), &around);
+                        let _ = connection.add_leg(*leg, begun, guest, &around);
                         self.enqueue(slot);
                     }
                 }
@@ -252,6 +252,7 @@ impl Worker {
             end => {
                 connection.learn();
                 connection.cut_off(&end);
+                connection.leave();
                 connection.tell(&end, self.means.now);
                 connection.guest_of().count(&end);
             }
