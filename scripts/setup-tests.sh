@@ -28,6 +28,8 @@ has sshfs || wanted+=(sshfs)
 has curl || wanted+=(curl)
 has redis-server && has redis-benchmark || wanted+=(redis-server redis-tools)
 has musl-gcc || wanted+=(musl-tools)
+# Other distributions have it as a snap alone, and often Chrome beside it.
+has chromium || has chromium-browser || has google-chrome || wanted+=(chromium)
 has tcpdump || wanted+=(tcpdump)
 has ping || wanted+=(iputils-ping)
 has ip || wanted+=(iproute2)

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use longhaul_tests::both_ends::BothEnds;
 use longhaul_tests::{Scene, names_in};
 use testkit::Seed;
 use testkit::peer::PeerBuilder;
@@ -89,6 +90,9 @@ fn it_is_done_where_it_pays_and_can_be() {
         let outcome = run.run();
         let said = outcome.expect_code(0).out();
         assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
+        let stock = flags == ["--delta"];
+        let told = said.contains("files are sent whole, since the far end is not longhaul");
+        assert_eq!(told, stock, "{flags:?}: {said}");
         is_there(&scene.path("far/file"), &new);
     }
 }
@@ -102,4 +106,20 @@ fn a_drop_box_is_asked_for_nothing_of_what_it_has() {
     fs::create_dir(scene.path("far")).expect("our folder");
     scene.copies(&["--delta"], scene.path("file"), scene.remote("far/file"));
     is_there(&scene.path("far/file"), &Seed::new(4).bytes(SIZE));
+}
+
+/// The first visit to a host: the server's own SFTP server is there at once, the longhaul later.
+#[test]
+fn it_waits_for_a_longhaul_that_nobody_knew_of() {
+    let Some(both) = BothEnds::start() else {
+        return;
+    };
+    both.install();
+    let scene = &both.scene;
+    let new = two_forms(scene);
+    let run = scene.client.cp().args(["--delta", "--json"]);
+    let run = run.arg(scene.path("new/file"));
+    let said = run.arg(scene.remote("far")).run().expect_code(0).out();
+    assert!(!said.contains("\"reused\":0"), "{said}");
+    is_there(&scene.path("far/file"), &new);
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use longhaul_tests::{Scene, Silent, longhaul, names_in};
 use ssh::key::PrivateKey;
 use ssh::once::{self, Listening, VERSION};
@@ -70,13 +72,18 @@ impl Far {
 
     /// It says that it waits there, and will prove to be `key`.
     fn claims(&self, port: u16, key: &PrivateKey) {
+        self.claims_blob(port, key.public_blob());
+    }
+
+    /// The same of a public key.
+    fn claims_blob(&self, port: u16, host_key: &[u8]) {
         let user = self.scene.peer.user().as_bytes();
         let message = Listening {
             version: VERSION,
             port: port.into(),
             user,
-            host_key: key.public_blob(),
-            software: b"0.1.0",
+            host_key,
+            software: env!("CARGO_PKG_VERSION").as_bytes(),
         };
         let framed = once::framed(&message.to_bytes());
         self.says(&[once::marker(), &framed].concat());
@@ -252,6 +259,25 @@ fn another_machine_at_the_port_is_refused() {
     let told = PrivateKey::generate_ed25519().unwrap();
     far.claims(far.scene.peer.port(), &told);
     far.goes_on_without("another machine answers at the port of the direct connection");
+}
+
+/// What leaves with the login is lost with it, and done again.
+#[test]
+fn a_server_that_refuses_the_key_after_all_is_left() {
+    let Some(far) = Far::start() else { return };
+    let other = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    let Some(other) = Scene::with(other) else {
+        return;
+    };
+    // It is the very longhaul that was told, with other keys.
+    let line = other.peer.host_keys()[0].public_line();
+    let blob = line.split_whitespace().nth(1).expect("type and key");
+    let blob = BASE64_STANDARD.decode(blob).expect("a public key");
+    far.claims_blob(other.peer.port(), &blob);
+    for outcome in far.there_and_back(&[]) {
+        let said = outcome.err();
+        assert!(!said.contains("straight to longhaul"), "{said}");
+    }
 }
 
 #[test]

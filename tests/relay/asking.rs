@@ -2,9 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::world::{Relay, accept, expect_all, expect_reset, server};
+use crate::pair;
+use crate::world::{Relay, SOON, accept, expect_all, expect_reset, server};
 
 fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
     let permit = to.local_addr().unwrap().to_string();
@@ -197,4 +198,111 @@ fn headers_that_are_slow_or_make_no_sense_end_with_one_line() {
     server.write_all(b"y").unwrap();
     client.read_exact(&mut [0]).unwrap();
     assert_eq!(relay.log().lines().count(), 104, "{}", relay.log());
+}
+
+/// Whoever breaks off at any byte is one line of the log, and nobody else's matter.
+#[test]
+fn requests_that_break_off_at_each_byte_end_with_one_line() {
+    let listener = server();
+    let at = listener.local_addr().unwrap();
+    let socks = [
+        &[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..],
+        &at.port().to_be_bytes(),
+    ]
+    .concat();
+    let http = format!("CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n");
+    let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 1 {}\r\n", at.port());
+    for (word, request) in [
+        ("socks5", socks.as_slice()),
+        ("http", http.as_bytes()),
+        ("proxy", header.as_bytes()),
+    ] {
+        let to = at.to_string();
+        let entrance = format!("127.0.0.1:0/{word}");
+        let relay = match word {
+            "proxy" => Relay::start(&[&entrance, &to]),
+            _ => with(word, &listener, &[]),
+        };
+        let mut count = 0;
+        for (end, resets) in (0..request.len()).flat_map(|end| [(end, false), (end, true)]) {
+            let mut client = relay.connect();
+            client.write_all(&request[..end]).unwrap();
+            match resets {
+                true => {
+                    let socket = socket2::SockRef::from(&client);
+                    socket.set_linger(Some(Duration::ZERO)).unwrap();
+                }
+                false => {
+                    client.shutdown(Shutdown::Write).unwrap();
+                    let _ = client.read_to_end(&mut Vec::new());
+                }
+            }
+            drop(client);
+            count += 1;
+        }
+        let mut client = relay.connect();
+        client.write_all(request).unwrap();
+        let mut server = accept(&listener);
+        client.shutdown(Shutdown::Write).unwrap();
+        expect_all(&mut server, b"");
+        drop(server);
+        client.read_to_end(&mut Vec::new()).unwrap();
+        let until = Instant::now() + SOON;
+        while relay.log().lines().count() <= count && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let log = relay.log();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("connection="))
+            .count();
+        assert_eq!(lines, log.lines().count(), "{log}");
+        assert_eq!(
+            (log.lines().count(), log.matches("closed, ").count()),
+            (count + 1, 1),
+            "{word}: {log}"
+        );
+    }
+}
+
+/// Of those who come and say nothing, none keeps anybody else from being served.
+#[test]
+fn a_flood_of_those_who_say_nothing_is_let_go_and_holds_nobody_up() {
+    const MANY: usize = 500;
+    let listener = server();
+    let at = listener.local_addr().unwrap();
+    let flags = ["--entry-timeout", "3s"];
+    let port = at.port().to_be_bytes();
+    let socks = [&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..], &port].concat();
+    let header = b"PROXY UNKNOWN\r\n".to_vec();
+    let to = at.to_string();
+    let proxy = [&["127.0.0.1:0/proxy", &to], &flags[..]].concat();
+    let far = pair::keys().far("127.0.0.1:0/pair", &at.to_string(), &flags);
+    for (relay, says) in [
+        (with("socks5", &listener, &flags), Some(socks)),
+        (Relay::start(&proxy), Some(header)),
+        (pair::start(&far), None),
+    ] {
+        let mut silent: Vec<_> = (0..MANY).map(|_| relay.connect()).collect();
+        let begun = Instant::now();
+        // To another half only another half can speak.
+        let there = relay.address().to_string();
+        let near = says.is_none();
+        let near = near.then(|| pair::start(&pair::keys().near(&there, &[])));
+        let mut client = near.as_ref().unwrap_or(&relay).connect();
+        client.write_all(&says.unwrap_or_default()).unwrap();
+        client.write_all(b"x").unwrap();
+        accept(&listener).read_exact(&mut [0]).unwrap();
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        for client in &mut silent {
+            expect_reset(client);
+        }
+        let until = Instant::now() + SOON;
+        let slow = || relay.log().matches("has taken too long").count();
+        while slow() < MANY && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(slow(), MANY, "{}", relay.log());
+    }
 }

@@ -11,9 +11,13 @@ mod over_ssh;
 mod pair;
 mod plain;
 mod soak;
+#[cfg(target_os = "linux")]
+mod space;
 mod ssh;
 mod status;
 mod tls;
 #[cfg(target_os = "linux")]
 mod transparent;
+#[cfg(target_os = "linux")]
+mod uplinks;
 mod world;

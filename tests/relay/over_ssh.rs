@@ -196,6 +196,99 @@ fn a_chain_of_halves_leads_to_the_target() {
     none_is_left(&ends);
 }
 
+/// What comes of a chain that cannot be set up.
+fn no_chain(ends: &BothEnds, via: &str) -> String {
+    let outcome = ends.scene.client.dir.run(longhaul());
+    let words = ["relay", "127.0.0.1:0", "--via", via, "localhost:9", "-F"];
+    let outcome = outcome.args(words).arg(config(ends));
+    let said = outcome.timeout(PATIENCE).run().expect_code(1).err();
+    none_is_left(ends);
+    said
+}
+
+#[test]
+fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
+    let Some(mut ends) = ends() else { return };
+    let gone = server();
+    let port = gone.local_addr().unwrap().port();
+    drop(gone);
+    let dir = &mut ends.scene.client.dir;
+    dir.add_host_at("nowhere", &ends.scene.peer, port);
+    let port = ends.scene.peer.port();
+    dir.add_host_at("behind", &ends.scene.peer, port);
+    for (via, why) in [
+        ("nowhere,peer", "cannot connect to nowhere port"),
+        ("peer,nowhere", "nowhere: peer does not lead there: "),
+    ] {
+        let said = no_chain(&ends, via);
+        assert!(said.contains(&format!("error: {why}")), "{said}");
+        assert_eq!(said.matches("error").count(), 1, "{said}");
+    }
+    // The second that is asked for one has none.
+    let once = ends.scene.path("once");
+    let real = longhaul();
+    let (real, once) = (real.display(), once.display());
+    ends.install_script(&format!(
+        "mkdir {once} && exec {real} \"$@\"\necho longhaul-absent Linux x86_64"
+    ));
+    let said = no_chain(&ends, "peer,behind");
+    assert!(said.contains("behind: there is no longhaul"), "{said}");
+}
+
+#[test]
+fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
+    let Some(mut ends) = ends() else { return };
+    let port = ends.scene.peer.port();
+    let dir = &mut ends.scene.client.dir;
+    dir.add_host_at("behind", &ends.scene.peer, port);
+    // The second half listens where the first does not look for it.
+    let once = ends.scene.path("once");
+    let real = longhaul();
+    let (real, once) = (real.display(), once.display());
+    ends.install_script(&format!(
+        "mkdir {once} 2>/dev/null && exec {real} \"$@\"\n\
+         SSH_CONNECTION=\"127.0.0.1 1 127.0.0.9 22\" exec {real} \"$@\""
+    ));
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let config = config(&ends);
+    let words = ["127.0.0.1:0", "-F", &config, "--via", "peer,behind", &to];
+    let relay = Relay::start(&words);
+    let log = relay.says("data go over the ssh connection itself");
+    assert!(log.contains("data pass it over ssh"), "{log}");
+    there_and_back(&relay, &listener, 2_000_000);
+    let until = Instant::now() + PATIENCE;
+    while halves(&ends).len() > 1 {
+        assert!(Instant::now() < until, "the first half runs on");
+        thread::sleep(Duration::from_millis(10));
+    }
+    relay.signal(Signal::KILL);
+    none_is_left(&ends);
+}
+
+#[test]
+fn a_half_listens_where_it_may() {
+    let Some(ends) = ends() else { return };
+    let listener = server();
+    // One port that is taken, and the one behind it.
+    let (taken, free) = loop {
+        let taken = server();
+        let next = taken.local_addr().unwrap().port().saturating_add(1);
+        if TcpListener::bind(("127.0.0.1", next)).is_ok() {
+            break (taken, next);
+        }
+    };
+    let range = format!("{}-{free}", free - 1);
+    let relay = relay_to(&ends, &listener, &["--port-range", &range]);
+    relay.says(&format!("is the other half, at 127.0.0.1:{free}"));
+    there_and_back(&relay, &listener, 1_000_000);
+    let range = taken.local_addr().unwrap().port().to_string();
+    let relay = relay_to(&ends, &listener, &["--port-range", &range]);
+    let log = relay.says("data go over the ssh connection itself");
+    assert!(log.contains("none of the ports"), "{log}");
+    there_and_back(&relay, &listener, 100_000);
+}
+
 #[test]
 fn programs_of_ssh_go_through_it_as_a_proxy_command() {
     let Some(ends) = ends() else { return };

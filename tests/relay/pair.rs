@@ -17,12 +17,12 @@ use transfer::memory::{HostMemory, Memories};
 
 use crate::world::{Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, server};
 
-fn keys() -> &'static Keys {
+pub(crate) fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     KEYS.get_or_init(Keys::new)
 }
 
-fn start(words: &[String]) -> Relay {
+pub(crate) fn start(words: &[String]) -> Relay {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Relay::start(&words)
 }
@@ -114,6 +114,52 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     let (_, count) = log.split_once(" legs of ").unwrap();
     let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
     assert!(digits.parse::<u32>().unwrap() >= 3, "{log}");
+}
+
+/// Passes bytes on, of each connection 16 MB a second.
+fn paced(to: SocketAddr) -> SocketAddr {
+    let listener = server();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        while let Ok((one, _)) = listener.accept() {
+            let Ok(other) = TcpStream::connect(to) else {
+                return;
+            };
+            for (mut from, mut into) in [
+                (one.try_clone().unwrap(), other.try_clone().unwrap()),
+                (other, one),
+            ] {
+                thread::spawn(move || {
+                    let mut part = vec![0; 64 << 10];
+                    while let Ok(n @ 1..) = from.read(&mut part) {
+                        if into.write_all(&part[..n]).is_err() {
+                            break;
+                        }
+                        thread::sleep(Duration::from_nanos(n as u64 * 1000 / 16));
+                    }
+                    let _ = into.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    at
+}
+
+/// Legs that take no more, while there is more that nobody has read yet, are full.
+#[test]
+fn a_pair_has_more_legs_where_they_carry_more() {
+    let halves = halves_by(&["--explain", "--pair-zstd", "never"], paced);
+    let (mut client, mut server) = halves.pair();
+    let writer = thread::spawn(move || {
+        for _ in 0..1200 {
+            client.write_all(&[7; 64 << 10]).unwrap();
+        }
+    });
+    let mut part = vec![0; 64 << 10];
+    while server.read(&mut part).unwrap() > 0 {}
+    writer.join().unwrap();
+    drop(server);
+    halves.near.says(" legs carried ");
 }
 
 #[test]

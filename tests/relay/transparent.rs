@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use longhaul_tests::longhaul;
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use testkit::Seed;
 use testkit::missing::{find_program, not_here, skip};
 
+use crate::space::Space;
 use crate::world::{Relay, SOON};
 
 const FAMILIES: [Family; 2] = [
@@ -50,60 +51,6 @@ struct Family {
     prefix: u8,
 }
 
-/// A namespace, there as long as a process in it is.
-struct Space(Child);
-
-impl Space {
-    /// What makes namespaces holds them until its standard input ends.
-    fn new(mut makes: Command) -> Result<Self, String> {
-        makes.args(["sh", "-c", "echo there; exec cat"]);
-        makes.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = makes
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| e.to_string())?;
-        let mut line = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        stdout.read_line(&mut line).map_err(|e| e.to_string())?;
-        if line.is_empty() {
-            let mut why = String::new();
-            let mut stderr = child.stderr.take().expect("piped");
-            stderr.read_to_string(&mut why).map_err(|e| e.to_string())?;
-            return Err(why.trim().to_owned());
-        }
-        Ok(Self(child))
-    }
-
-    /// Runs what is put behind it there.
-    fn enter(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        let pid = self.0.id().to_string();
-        command.args(["--target", &pid, "--user", "--net"]);
-        // Where ip and nft are is not in everybody's PATH.
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-        command.arg("--preserve-credentials");
-        command
-    }
-
-    /// What these lines of a shell say there.
-    #[track_caller]
-    fn shell(&self, lines: &str) -> String {
-        let mut enters = self.enter();
-        let done = enters.args(["sh", "-ec", lines]).output().unwrap();
-        let why = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{lines}\n{why}");
-        String::from_utf8(done.stdout).unwrap()
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Three namespaces, a router between a client and a server.
 struct Net {
     client: Space,
@@ -118,18 +65,10 @@ impl Net {
             skip("nft", "install nftables (scripts/setup-tests.sh)");
             return None;
         }
-        let mut makes = Command::new("unshare");
-        makes.args(["--user", "--map-root-user", "--net"]);
-        let router = match Space::new(makes) {
-            Ok(router) => router,
-            Err(why) => {
-                not_here(&format!("namespaces cannot be made: {why}"));
-                return None;
-            }
-        };
+        let router = Space::first()?;
         let inner = || {
             let mut makes = Command::new("nsenter");
-            let pid = router.0.id().to_string();
+            let pid = router.id().to_string();
             makes.args(["--target", &pid, "--user", "--preserve-credentials"]);
             makes.args(["unshare", "--net"]);
             Space::new(makes).expect("a namespace more")
@@ -169,7 +108,7 @@ impl Net {
     fn wire(&self) {
         let mut of_router = "ip link set lo up\n".to_owned();
         for (name, space, is_client) in [("c", &self.client, true), ("s", &self.server, false)] {
-            let pid = space.0.id();
+            let pid = space.id();
             let _ = writeln!(
                 of_router,
                 "ip link add {name} type veth peer name eth0 netns {pid}"
@@ -227,7 +166,7 @@ impl Net {
 
     /// A relay in this namespace that connects to `port` of the server for whoever comes to a path.
     fn connects(&self, from: &Space, family: &Family, port: u16) -> (Relay, String) {
-        let path = self.path(&format!("client-{}-{}-{port}", from.0.id(), family.prefix));
+        let path = self.path(&format!("client-{}-{}-{port}", from.id(), family.prefix));
         let entrance = format!("unix:{path}");
         let to = at(family.server, port);
         (Relay::start_in(from.enter(), &[&entrance, &to]), path)

@@ -97,7 +97,7 @@ fn through_a_pair(args: &DialArgs) -> Exit {
         targets: vec![target],
         dscp: args.dscp,
         congestion: args.congestion.clone(),
-        bind: args.bind,
+        bind: args.bind.into_iter().collect(),
         connect_timeout: Some(args.timeout),
         pair: PairArgs {
             via: args.via.clone(),

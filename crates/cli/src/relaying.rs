@@ -18,7 +18,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use relay::entry::permit::Permit;
-use relay::{Asks, Diverted, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target};
+use relay::{
+    Asks, Diverted, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target, Uplink,
+};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
 use sys::{Probes, Tuning};
@@ -178,7 +180,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
             ));
         }
     }
-    if args.keep_address && (args.bind.is_some() || pairs) {
+    if args.keep_address && (!args.bind.is_empty() || pairs) {
         let what = if pairs { "pair" } else { "--bind" };
         return Err(format!("--keep-address excludes {what}"));
     }
@@ -201,14 +203,14 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         notsent_lowat: args.notsent_lowat,
         pacing: args.rate.map(|rate| rate.bytes()),
         mptcp: args.mptcp,
-        bind: args.bind,
-        interface: args.interface.clone(),
         ..Tuning::default()
     };
     Ok(Relay {
         entrance,
         targets,
         allow,
+        uplinks: Uplink::all(&args.bind, &args.interface)
+            .map_err(|why| format!("--bind, --interface: {why}"))?,
         tuning: if pairs { for_pairs(tuning) } else { tuning },
         sockopts: args.sockopts.clone(),
         buffer: args.buffer.unwrap_or(BUFFER),

@@ -65,6 +65,8 @@ pub struct Begin {
     pub stripes: u8,
     /// What waits for the path may be deflated.
     pub zstd: bool,
+    /// It takes legs at one of these ports, the first to the last; at any, if not set.
+    pub ports: Option<(u16, u16)>,
 }
 
 const HERE: u8 = 1;
@@ -107,6 +109,11 @@ impl Control {
                 out.put_u64(begin.most);
                 out.put_u8(begin.stripes);
                 out.put_u8(u8::from(begin.zstd));
+                // A half that knows of none is told of none.
+                if let Some((first, last)) = begin.ports {
+                    out.put_u16(first);
+                    out.put_u16(last);
+                }
                 BEGIN
             }
             Self::Listens(port) => {
@@ -163,6 +170,13 @@ impl Control {
                         0 => false,
                         1 => true,
                         _ => return None,
+                    },
+                    ports: match fields.is_empty() {
+                        true => None,
+                        false => {
+                            let ports = (fields.try_get_u16().ok()?, fields.try_get_u16().ok()?);
+                            Some(Some(ports).filter(|(a, b)| 0 < *a && a <= b)?)
+                        }
                     },
                 })
             }
@@ -323,6 +337,11 @@ mod tests {
                 most: 1 << 40,
                 stripes: 8,
                 zstd: true,
+                ports: None,
+            }),
+            Control::Begin(Begin {
+                ports: Some((4000, 4010)),
+                ..Begin::default()
             }),
             Control::Listens(65_535),
             Control::Failed("why".to_owned()),

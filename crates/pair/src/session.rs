@@ -96,6 +96,11 @@ impl Session {
         leg.is_some_and(|leg| leg.bye_sent && leg.bye_came)
     }
 
+    /// Whether this leg carries, and is not to be closed.
+    pub fn carries(&self, leg: LegId) -> bool {
+        self.legs.get(&leg).is_some_and(|leg| !leg.retiring)
+    }
+
     /// Legs that carry.
     pub fn carrying(&self) -> usize {
         self.legs.values().filter(|leg| !leg.retiring).count()

@@ -18,6 +18,7 @@ pub mod sockopt;
 pub mod status;
 pub mod strategy;
 pub mod tls;
+mod uplinks;
 mod worker;
 
 /// What a relay and the half of a pair that it has started over ssh say to each other.
@@ -32,3 +33,4 @@ pub use rules::{Command, Rules};
 pub use server::{HandedOn, Handle, Relays, StartError, streams};
 pub use settings::{Asks, Diverted, Limits, Relay, Speaks, is_for_strangers};
 pub use sockopt::clamped;
+pub use uplinks::Uplink;

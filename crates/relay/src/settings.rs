@@ -11,6 +11,7 @@ use crate::facing::Facing;
 use crate::network::Network;
 use crate::sockopt::SockOpts;
 use crate::tls::{TlsClient, TlsServer};
+use crate::uplinks::Uplink;
 
 /// One entrance and where it leads.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Relay {
     pub targets: Vec<Target>,
     /// Who may come; all who can, if it is empty.
     pub allow: Vec<Network>,
+    /// By which ways connections leave, in turn; as the system chooses, if it is empty.
+    pub uplinks: Vec<Uplink>,
     /// How sockets are tuned, on both legs.
     pub tuning: Tuning,
     /// Buffers of the kernel's that are set by hand.

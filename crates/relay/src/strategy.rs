@@ -28,8 +28,13 @@ pub trait Paths: fmt::Debug + Send + Sync {
     fn keep(&self, target: &str, learned: Learned);
 }
 
-/// How many legs a connection begins with, and why.
-pub(crate) fn begin(facing: &Facing, target: &str, rtt: Duration) -> (Growth, String) {
+/// How many legs a connection begins with, and why, where so many ways lead to the other half.
+pub(crate) fn begin(
+    facing: &Facing,
+    target: &str,
+    rtt: Duration,
+    uplinks: usize,
+) -> (Growth, String) {
     let most = match facing.stripes {
         Stripes::Fixed(1) => return (Growth::fixed(1), "one leg, as --stripes says".to_owned()),
         Stripes::Fixed(legs) => {
@@ -41,7 +46,16 @@ pub(crate) fn begin(facing: &Facing, target: &str, rtt: Duration) -> (Growth, St
         Stripes::UpTo(most) => most,
     };
     let paths = facing.paths.as_ref();
-    match paths.and_then(|paths| paths.recall(target, rtt)) {
+    let learned = paths.and_then(|paths| paths.recall(target, rtt));
+    match learned.filter(|(learned, _)| learned.legs >= uplinks) {
+        None if uplinks > 1 => {
+            let growth = Growth::beginning(uplinks, most);
+            let why = format!(
+                "{}: one by each way that leads there",
+                legs(growth.wanted())
+            );
+            (growth, why)
+        }
         None => (
             Growth::new(most),
             "one leg and more where that pays: nothing is known of this path".to_owned(),

@@ -12,6 +12,7 @@ use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
 use crate::hashes::Asked;
+use crate::leaving::Leaving;
 use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
@@ -33,6 +34,7 @@ pub(crate) struct Session<'e> {
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
+    pub(crate) leaving: Leaving,
     pub(crate) moved: Moved,
     /// Where the small file before lay.
     pub(crate) parent: Option<Parent>,
@@ -61,6 +63,7 @@ impl<'e> Session<'e> {
             accounts: Accounts::default(),
             zone: TimeZone::system(),
             own: Own::default(),
+            leaving: Leaving::default(),
             moved: Moved::default(),
             parent: None,
             trees: Trees::new(),

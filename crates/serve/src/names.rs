@@ -114,17 +114,24 @@ impl Session<'_> {
     pub(crate) fn remove(&self, path: &[u8], flags: AtFlags) -> Answer {
         self.name_must_be_own(path)?;
         let place = &self.export.place;
-        Ok(place.at(path, |dir, name| fs::unlinkat(dir, name, flags))?)
+        let held = place.at(path, |dir, name| {
+            let held = self.leaving.hold(dir, name);
+            fs::unlinkat(dir, name, flags).map(|()| held)
+        })?;
+        drop(held);
+        Ok(())
     }
 
     pub(crate) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Answer {
         self.name_must_be_own(from)?;
         let replace = replace && (!self.is_drop_box() || self.is_own(to)?);
         let place = &self.export.place;
-        place.at(from, |from_dir, from_name| {
+        let held = place.at(from, |from_dir, from_name| {
             place.at(to, |to_dir, to_name| {
                 if replace {
-                    return fs::renameat(from_dir, from_name, to_dir, to_name);
+                    let held = self.leaving.hold(to_dir, to_name);
+                    let done = fs::renameat(from_dir, from_name, to_dir, to_name);
+                    return done.map(|()| Some(held));
                 }
                 let keep = RenameFlags::NOREPLACE;
                 match fs::renameat_with(from_dir, from_name, to_dir, to_name, keep) {
@@ -139,8 +146,10 @@ impl Session<'_> {
                     }
                     other => other,
                 }
+                .map(|()| None)
             })
         })?;
+        drop(held);
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sftp::{
     Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
@@ -18,6 +20,14 @@ use crate::error::StreamError;
 const SEGMENT: usize = 256 * 1024;
 /// Requests wait while there are so many bytes of answers.
 const GATHERED: usize = 512 * 1024;
+/// Requests are carried out for so long before those answers are sent that there are: sums of a
+/// large file take seconds, and whoever waits for the first of them has something to do meanwhile.
+const TURN: Duration = Duration::from_millis(5);
+/// Answers wait for those behind them while they have fewer bytes, ...
+const FEW: usize = 16 * 1024;
+/// ... and no longer than this. sshd seals and sends whatever it finds: ten answers of small files
+/// at once cost it, and the client, hardly more than one.
+const WAITS: Duration = Duration::from_millis(2);
 /// Packets that are kept for further answers.
 const KEPT: usize = 2;
 
@@ -49,14 +59,19 @@ impl<'e> Server<'e> {
         }
     }
 
-    /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent:
-    /// the rest stays in `received` for the next call then.
+    /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent, or
+    /// any for 5 ms: the rest stays in `received` for the next call then.
     ///
     /// # Errors
     /// The client does not speak SFTP. What was answered stands.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         self.session.parent = None;
-        while self.answers.len() < GATHERED {
+        let begun = Instant::now();
+        let waits = |answers: &Answers| match answers.len() {
+            0 => false,
+            len => len >= GATHERED || begun.elapsed() >= TURN,
+        };
+        while !waits(&self.answers) {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {
                 Some(Piece::Message(message)) if self.greeted => self.answer(&message, &[])?,
@@ -80,6 +95,12 @@ impl<'e> Server<'e> {
         to: impl FnMut(Answer<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.answers.take(to)
+    }
+
+    /// Whether a request has begun to arrive and its end has not: the client has sent it, so that
+    /// another answer follows soon.
+    pub fn expects_more(&self) -> bool {
+        self.splitter.is_within()
     }
 
     /// What the client has moved so far.
@@ -133,34 +154,74 @@ pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::
 pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
     let mut server = Server::new(export);
     let mut segment = BytesMut::new();
+    // Since when answers wait.
+    let mut since = None;
     loop {
         segment.reserve(SEGMENT);
         match sys::read_spare(&input, &mut segment) {
-            Ok(0) => return Ok(()),
+            // What waits belongs to requests that came whole.
+            Ok(0) => return send(&mut server, &mut output).map(|_| ()),
             Ok(_) => {}
             Err(e) if Errno::from_io_error(&e) == Some(Errno::INTR) => continue,
             Err(e) => return Err(StreamError::Io(e)),
         }
         let mut received = segment.split().freeze();
         loop {
-            server.handle(&mut received)?;
-            let mut any = false;
-            let written = server.take_answers(|answer| {
-                any = true;
-                match answer {
-                    Answer::Bytes(bytes) => output.write_all(bytes),
-                    Answer::Block(block) => {
-                        let mut packets = block.packets();
-                        packets.try_for_each(|packet| output.write_all(packet.payload()))
-                    }
-                }
-            });
-            written
-                .and_then(|()| output.flush())
-                .map_err(StreamError::Io)?;
-            if !any {
+            if let Err(error) = server.handle(&mut received) {
+                // What was answered stands, whether or not it can be told.
+                let _ = send(&mut server, &mut output);
+                return Err(error);
+            }
+            let few = received.is_empty() && server.answers.len() < FEW;
+            if few && comes_soon(&server, &input, &mut since) {
+                break;
+            }
+            since = None;
+            if !send(&mut server, &mut output)? {
                 break;
             }
         }
     }
 }
+
+/// Whether more requests are here before the answers that wait `since` then have waited too long.
+fn comes_soon(server: &Server<'_>, input: &impl AsFd, since: &mut Option<Instant>) -> bool {
+    if server.answers.len() == 0 {
+        return false;
+    }
+    let waited = since.get_or_insert_with(Instant::now).elapsed();
+    let Some(left) = WAITS.checked_sub(waited) else {
+        return false;
+    };
+    let left = match server.expects_more() {
+        true => left,
+        false => Duration::ZERO,
+    };
+    let left = Timespec::try_from(left).unwrap_or_default();
+    let mut fds = [PollFd::new(input, PollFlags::IN)];
+    // Whatever is wrong with it the next read finds out.
+    matches!(poll(&mut fds, Some(&left)), Ok(1..))
+}
+
+/// Sends the answers that there are; false where there are none.
+fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
+    let mut any = false;
+    let written = server.take_answers(|answer| {
+        any = true;
+        match answer {
+            Answer::Bytes(bytes) => output.write_all(bytes),
+            Answer::Block(block) => {
+                let mut packets = block.packets();
+                packets.try_for_each(|packet| output.write_all(packet.payload()))
+            }
+        }
+    });
+    written
+        .and_then(|()| output.flush())
+        .map_err(StreamError::Io)?;
+    Ok(any)
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

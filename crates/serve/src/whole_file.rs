@@ -87,7 +87,9 @@ impl Session<'_> {
         // A quota or a server behind this one may speak up only now.
         nix::unistd::close(OwnedFd::from(file))
             .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))?;
+        let held = replaced.map(|_| self.leaving.hold(dir, name));
         self.name(temporary, name, put.path)?;
+        drop(held);
         Ok(warning)
     }
 

@@ -111,26 +111,79 @@ pub fn strong(key: &SumKey, block: &[u8]) -> Strong {
 const FACTOR: u32 = 0x9e37_79b1;
 /// Added to each byte, so that blocks of zeros differ by their length.
 const SHIFT: u32 = 0x1f;
-/// Bytes that are taken together: as many sums side by side keep the vector units busy.
-const LANES: usize = 32;
+/// Bytes that are taken together, ...
+const CHUNK: usize = 256;
+/// ... and those of them that one step of the vector units takes.
+const STEP: usize = 16;
+/// What stands for the bytes of a chunk is [`FACTOR`] to the power of how many are behind each, here
+/// in two halves of 16 bits: vector units of every age are fast with those (pmaddwd, pmullw), and
+/// SSE2, which is what there is for certain, multiplies 32 bits in six steps.
+const LOW: [i16; CHUNK] = halves(false);
+const HIGH: [i16; CHUNK] = halves(true);
+/// What [`SHIFT`] comes to in a chunk.
+const SHIFTS: u32 = shifts();
 
 /// The polynomial of a block's bytes, modulo 2^32: the last byte's factor is 1. librsync found the
 /// same kind of sum to collide less than rsync's two sums of 16 bits.
 pub fn rolling(block: &[u8]) -> u32 {
-    const STEP: u32 = power(FACTOR, LANES);
-    let mut sums = [0u32; LANES];
-    let (chunks, rest) = block.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (sum, byte) in sums.iter_mut().zip(chunk) {
-            *sum = sum
-                .wrapping_mul(STEP)
-                .wrapping_add(u32::from(*byte) + SHIFT);
-        }
-    }
-    let sum = sums.iter().fold(0, |sum: u32, lane| {
-        sum.wrapping_mul(FACTOR).wrapping_add(*lane)
+    const PAST: u32 = power(FACTOR, CHUNK);
+    let (chunks, rest) = block.as_chunks::<CHUNK>();
+    let sum = chunks.iter().fold(0, |sum: u32, chunk| {
+        sum.wrapping_mul(PAST).wrapping_add(of_chunk(chunk))
     });
     rest.iter().fold(sum, |sum, byte| push(sum, *byte))
+}
+
+/// [`rolling`] of a chunk: 1.9 to 2.3 times as fast with SSE2 as with multiplications of 32 bits.
+fn of_chunk(chunk: &[u8; CHUNK]) -> u32 {
+    // The compiler knows the shape of this form; of others, pairs of arrays among them, it does not.
+    let mut low = [0i32; STEP / 2];
+    let mut high = [0i16; STEP];
+    let (bytes, _) = chunk.as_chunks::<STEP>();
+    let lows = LOW.as_chunks::<STEP>().0;
+    let highs = HIGH.as_chunks::<STEP>().0;
+    for ((bytes, l), h) in bytes.iter().zip(lows).zip(highs) {
+        let bytes: [i16; STEP] = std::array::from_fn(|n| i16::from(bytes[n]));
+        for n in 0..STEP / 2 {
+            let (a, b) = (i32::from(bytes[2 * n]), i32::from(bytes[2 * n + 1]));
+            let both = (a * i32::from(l[2 * n])).wrapping_add(b * i32::from(l[2 * n + 1]));
+            low[n] = low[n].wrapping_add(both);
+        }
+        // Of the upper halves no more is left than 16 bits.
+        for n in 0..STEP {
+            high[n] = high[n].wrapping_add(bytes[n].wrapping_mul(h[n]));
+        }
+    }
+    let low = low.iter().fold(0i32, |sum, n| sum.wrapping_add(*n));
+    let high = high.iter().fold(0i16, |sum, n| sum.wrapping_add(*n));
+    // Modulo 2^32, whatever the signs.
+    let high = u32::from(high as u16) << 16;
+    (low as u32).wrapping_add(high).wrapping_add(SHIFTS)
+}
+
+/// The lower halves of the factors, taken as signed, or what is left above those.
+const fn halves(upper: bool) -> [i16; CHUNK] {
+    let mut halves = [0; CHUNK];
+    let mut at = 0;
+    while at < CHUNK {
+        let factor = power(FACTOR, CHUNK - 1 - at);
+        let low = factor as i16;
+        halves[at] = match upper {
+            true => (factor.wrapping_sub(low as u32) >> 16) as i16,
+            false => low,
+        };
+        at += 1;
+    }
+    halves
+}
+
+const fn shifts() -> u32 {
+    let (mut sum, mut at) = (0u32, 0);
+    while at < CHUNK {
+        sum = sum.wrapping_mul(FACTOR).wrapping_add(SHIFT);
+        at += 1;
+    }
+    sum
 }
 
 fn push(sum: u32, byte: u8) -> u32 {
@@ -190,13 +243,29 @@ mod tests {
     #[test]
     fn a_window_that_slid_has_the_sum_of_what_it_covers() {
         let data = bytes(3000);
-        for len in [1, 31, 32, 33, 512, 1000] {
+        for len in [1, 31, 255, 256, 257, 512, 1000] {
             let mut window = Window::new(&data[..len]);
             for at in 0..data.len() - len {
                 assert_eq!(window.sum(), rolling(&data[at..at + len]), "{len} at {at}");
                 window.slide(data[at], data[at + len]);
             }
         }
+    }
+
+    /// As docs/PROTOCOL.md has it.
+    fn plain(block: &[u8]) -> u32 {
+        block.iter().fold(0, |sum, byte| push(sum, *byte))
+    }
+
+    #[test]
+    fn the_sum_is_the_polynomial_whatever_the_bytes() {
+        for data in [bytes(5000), vec![0; 5000], vec![255; 5000]] {
+            for len in [0, 1, 255, 256, 257, 512, 767, 4096, 5000] {
+                assert_eq!(rolling(&data[..len]), plain(&data[..len]), "{len}");
+            }
+        }
+        // So that both ends of any two versions agree.
+        assert_eq!(rolling(b"longhaul"), plain(b"longhaul"));
     }
 
     #[test]

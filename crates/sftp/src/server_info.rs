@@ -66,6 +66,17 @@ const MAX_EXTENSIONS: usize = 256;
 type Extensions = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl ServerInfo {
+    /// What `longhaul serve` of this version says.
+    pub fn of_longhaul() -> Self {
+        let all = OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS);
+        let pairs = all.map(|(name, data)| (name.as_bytes().to_vec(), data.as_bytes().to_vec()));
+        Self {
+            version: 3,
+            extensions: pairs.collect(),
+            limits: None,
+        }
+    }
+
     pub(crate) fn read_extensions(bytes: &[u8]) -> Result<Extensions, WireError> {
         let mut r = Reader::new(bytes);
         let mut extensions = Vec::new();

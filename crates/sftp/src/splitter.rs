@@ -95,6 +95,11 @@ impl Splitter {
         }
     }
 
+    /// Whether the last message has begun and has not ended.
+    pub fn is_within(&self) -> bool {
+        !self.partial.is_empty() || !matches!(self.state, State::Header)
+    }
+
     /// The next piece from what earlier calls left and the front of `input`; `None` once
     /// `input` is used up.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Piece>, Error> {

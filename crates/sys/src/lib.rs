@@ -45,7 +45,7 @@ pub use terminal::take_back_terminal;
 pub use tun::open_tun;
 pub use tune::{
     Buffers, Probes, Tuning, close_orderly, connect_with_data, may_control_congestion, may_mark,
-    original_destination, set_congestion_control,
+    original_destination, set_congestion_control, steer_newcomers,
 };
 pub use umask::umask;
 pub use unix_socket::listen_unix;

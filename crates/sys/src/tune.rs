@@ -305,6 +305,56 @@ pub fn close_orderly(socket: impl AsFd) {
     let _ = SockRef::from(&socket).set_linger(None);
 }
 
+/// Of the sockets that listen at one address (SO_REUSEPORT) has the `nth` be who newcomers come to,
+/// in the order in which they began to listen (`socket` is any of them); the last one takes the place of one that is closed.
+/// Where there is no `nth`, the kernel spreads them over all.
+///
+/// # Errors
+/// The socket is none of such, or the system has no such choice.
+pub fn steer_newcomers(socket: impl AsFd, nth: u32) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // socket(7), SO_ATTACH_REUSEPORT_CBPF: what the program returns is which.
+        let program = [libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: nth,
+        }];
+        attach_choice(&socket, &program)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (socket, nth);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "setsockopt of an option that no library wraps")]
+fn attach_choice(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the descriptor is open while it is borrowed; the pointer and the length are those of
+    // a local, which points to as many instructions as it says, and the kernel copies them and
+    // writes nothing.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A limit below what the kernel would send makes it spread what it sends. Best effort.
 fn limit_pacing(socket: &Socket, rate: u64) {
     #[cfg(target_os = "linux")]
@@ -471,6 +521,35 @@ mod tests {
         }
         close_orderly(&accepted);
         assert_eq!(accepted.linger()?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn newcomers_come_to_the_one_that_was_chosen() -> io::Result<()> {
+        let tuning = Tuning::default();
+        let first = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), true, 64)?;
+        let at = first.local_addr()?.as_socket().expect("IPv4");
+        let second = tuning.listener(at, true, 64)?;
+        first.set_nonblocking(true)?;
+        second.set_nonblocking(true)?;
+        for (nth, chosen, other) in [(0, &first, &second), (1, &second, &first)] {
+            steer_newcomers(&first, nth)?;
+            for _ in 0..32 {
+                let _client = std::net::TcpStream::connect(at)?;
+                chosen.accept()?;
+                let none = other.accept().expect_err("nobody is here");
+                assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+            }
+        }
+        // The second has the first's place then, and is where the kernel finds nobody else.
+        drop(first);
+        let _client = std::net::TcpStream::connect(at)?;
+        second.accept()?;
+        steer_newcomers(&second, 0)?;
+        let _client = std::net::TcpStream::connect(at)?;
+        second.accept()?;
+        let alone = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), false, 1)?;
+        assert!(steer_newcomers(&alone, 0).is_err());
         Ok(())
     }
 

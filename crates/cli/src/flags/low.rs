@@ -118,9 +118,10 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// Whether more is to be kept than SFTP carries.
+    /// Whether more is to be kept than SFTP carries, or to be done than its servers do.
     pub(crate) fn wants_longhaul(&self) -> bool {
-        self.xattrs || self.acls || self.hard_links || self.sparse
+        let rebuilds = self.delta == Delta::Always;
+        self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
     }
 }
 
@@ -194,8 +195,8 @@ pub(crate) struct RelayArgs {
     pub(crate) entry_timeout: Option<Duration>,
     pub(crate) mptcp: bool,
     pub(crate) fastopen: bool,
-    pub(crate) bind: Option<IpAddr>,
-    pub(crate) interface: Option<String>,
+    pub(crate) bind: Vec<IpAddr>,
+    pub(crate) interface: Vec<String>,
     pub(crate) keep_address: bool,
     pub(crate) verbose: u8,
     pub(crate) quiet: bool,

@@ -27,11 +27,6 @@ const DONE: u8 = b'k';
 /// Whether there is a successor, which has the path now.
 static HANDED_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process has handed its sockets over.
-pub(super) fn was_handed_over() -> bool {
-    HANDED_OVER.load(Ordering::Acquire)
-}
-
 /// One that has handed its sockets over, and still lets connections in.
 pub(super) struct Predecessor(UnixStream);
 
@@ -86,10 +81,41 @@ impl Predecessor {
     ///
     /// # Errors
     /// It has not said so.
-    pub(super) fn release(mut self) -> Result<(), String> {
+    pub(super) fn release(mut self, path: &Path) -> Result<(), String> {
         let released = self.0.write_all(&[DONE]);
         let released = released.and_then(|()| self.0.read_exact(&mut [0]));
-        released.map_err(|e| format!("the predecessor does not let go: {e}"))
+        released.or_else(|e| match has_ended(path) {
+            // It was told to end meanwhile. What it has let in is its own, the rest is ours.
+            true => Ok(()),
+            false => Err(format!("the predecessor does not let go: {e}")),
+        })
+    }
+}
+
+/// Whether nobody waits for successors at this path any more; a process that ends closes its sockets
+/// one by one.
+fn has_ended(path: &Path) -> bool {
+    (0..20).any(|nth| {
+        if nth > 0 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        UnixStream::connect(path).is_err_and(|e| is_nobody(&e))
+    })
+}
+
+/// Who waits for a successor.
+pub(super) struct Offered(thread::JoinHandle<()>);
+
+impl Offered {
+    /// Whether there is a successor, which has the path now. It was told all that it waits for when
+    /// this returns: until then this process may not end.
+    pub(super) fn was_taken(self) -> bool {
+        let taken = HANDED_OVER.load(Ordering::Acquire);
+        if taken {
+            // One that panicked has said so.
+            let _ = self.0.join();
+        }
+        taken
     }
 }
 
@@ -101,11 +127,11 @@ pub(super) fn offer(
     path: &Path,
     handle: Handle,
     end: impl FnOnce() + Send + 'static,
-) -> io::Result<()> {
+) -> io::Result<Offered> {
     let listener = sys::listen_unix(path, 4)?;
     let path = path.to_owned();
     let thread = thread::Builder::new().name("handover".to_owned());
-    thread.spawn(move || {
+    let thread = thread.spawn(move || {
         let mut stream = loop {
             let Ok((stream, _)) = listener.accept() else {
                 thread::sleep(Duration::from_millis(100));
@@ -126,7 +152,7 @@ pub(super) fn offer(
         // One that has died by now is nobody to tell.
         let _ = stream.write_all(&[DONE]);
     })?;
-    Ok(())
+    Ok(Offered(thread))
 }
 
 fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {

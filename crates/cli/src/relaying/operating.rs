@@ -15,7 +15,7 @@ use relay::{HandedOn, Handle, Place, Relay, Relays};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
-use super::handover::{self, Predecessor};
+use super::handover;
 use super::route::{self, Route};
 use super::{config, page, prometheus, settle};
 use crate::config_file::is_nearby;
@@ -181,7 +181,9 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
         info!("our key for pairs is {fingerprint}");
     }
     let succeeds = predecessor.is_some();
-    predecessor.map_or(Ok(()), Predecessor::release)?;
+    if let (Some(predecessor), Some(path)) = (predecessor, &told.handover) {
+        predecessor.release(path)?;
+    }
     let ending = Ending {
         handle: relays.handle(),
         after: told.drain_timeout,
@@ -198,14 +200,15 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     };
     let shown = told.status.is_some().then(|| figures.first());
     let shown = shown.flatten().and_then(Telling::address);
-    if let Some(path) = &told.handover {
+    let offer = |path: &PathBuf| {
         let ending = ending.clone();
-        handover::offer(path, relays.handle(), move || {
+        let offered = handover::offer(path, relays.handle(), move || {
             figures.into_iter().for_each(Telling::stop);
             ending.begin(true);
-        })
-        .map_err(|e| format!("{}: {e}", path.display()))?;
-    }
+        });
+        offered.map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let offered = told.handover.as_ref().map(offer).transpose()?;
     let reloading = Arc::new(Reloading {
         args: args.clone(),
         handle: relays.handle(),
@@ -236,7 +239,9 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     drop(out);
     systemd::notify("READY=1");
     relays.wait();
-    if let Some(path) = told.handover.filter(|_| !handover::was_handed_over()) {
+    if let (Some(path), Some(offered)) = (told.handover, offered)
+        && !offered.was_taken()
+    {
         // Somebody else may have taken it away.
         let _ = fs::remove_file(path);
     }

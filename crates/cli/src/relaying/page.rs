@@ -53,12 +53,12 @@ fn page(status: &Status) -> String {
          <p id=stale>The relay does not answer; this is what it said last.</p>\n<main>\n\
          <h1>longhaul relay {}</h1>\n<p class=quiet>watched for {since}; rates are those of the \
          last {SECONDS} s, <span class=up>up</span> to servers and <span class=down>down</span> to \
-         clients</p>\n<h2>Relays</h2>\n<div class=wide><table>\n<tr><th>Listens at<th>Targets\
-         <th class=number>Now<th class=number>Taken<th class=number>Turned away\
-         <th class=number>Up<th class=number>Down<th>Rates<th>Sent again (client, server)\
+         clients</p>\n<h2>Relays</h2>\n<div class=wide><table>\n<tr><th>Listens at<th>Targets<th>Rates\
+         <th class=number>Up<th class=number>Down<th class=number>Now<th class=number>Taken\
+         <th class=number>Turned away<th>Sent again (client, server)\
          <th>Ended otherwise than by both ends\n{relays}</table></div>\n\
          <h2>Connections: {}</h2>\n<div class=wide><table id=connections>\n<tr><th class=number>No.\
-         <th>Client<th>Server<th class=number>Age<th class=number>Up<th class=number>Down<th>Rates\
+         <th>Client<th>Server<th>Rates<th class=number>Up<th class=number>Down<th class=number>Age\
          <th class=number>RTT (client, server)<th class=number>Sent again<th class=number>\
          Leg of the client<th class=number>Leg of the server\n{connections}</table></div>\n{all}\n\
          </main>\n</body>\n</html>\n",
@@ -82,14 +82,15 @@ fn relay_row(relay: &RelayStatus) -> String {
     let [up, down] = relay.bytes.map(size);
     let [client, server] = relay.retransmissions;
     format!(
-        "<tr><td>{}<td>{}<td class=number>{}<td class=number>{}<td class=number>{}\
-         <td class=number>{up}<td class=number>{down}<td>{}<td>{client}, {server}<td>{}\n",
+        "<tr><td>{}<td>{}<td>{}<td class=number>{up}<td class=number>{down}\
+         <td class=number>{}<td class=number>{}<td class=number>{}\
+         <td>{client}, {server}<td>{}\n",
         escaped(&relay.relay),
         targets.collect::<Vec<_>>().join("<br>"),
+        sparkline(&relay.rates),
         relay.connections,
         relay.accepted,
         relay.turned_away,
-        sparkline(&relay.rates),
         ends.collect::<Vec<_>>().join(", "),
     )
 }
@@ -115,20 +116,22 @@ fn connection_row(connection: &ConnectionStatus) -> String {
     let [up, down] = connection.bytes.map(size);
     let seconds = |seconds: f64| duration(Duration::from_secs_f64(seconds.max(0.0)));
     format!(
-        "<tr><td class=number>{}<td>{}{source}<td>{server}<td class=number>{}\
-         <td class=number>{up}<td class=number>{down}<td>{}<td class=number>{rtt}\
+        "<tr><td class=number>{}<td>{}{source}<td>{server}<td>{}\
+         <td class=number>{up}<td class=number>{down}<td class=number>{}<td class=number>{rtt}\
          <td class=number>{again}<td class=number>{near}<td class=number>{far}\n",
         connection.connection,
         named(&connection.client),
-        seconds(connection.seconds),
         sparkline(&connection.rates),
+        seconds(connection.seconds),
     )
 }
 
 fn named(leg: &LegStatus) -> String {
     let tls = leg.tls.as_deref();
     let tls = tls.map_or_else(String::new, |version| {
-        format!(" <span class=quiet>{}</span>", escaped(version))
+        // Of a pair there are several things to say.
+        let lines: Vec<String> = version.split("; ").map(escaped).collect();
+        format!(" <span class=quiet>{}</span>", lines.join("<br>"))
     });
     escaped(&leg.peer) + &tls
 }

@@ -45,6 +45,7 @@ pub(super) struct Route {
     stripes: Option<usize>,
     most: Option<usize>,
     plain: bool,
+    ports: Option<(u16, u16)>,
     verbose: u8,
 }
 
@@ -124,6 +125,7 @@ impl Route {
             stripes: args.pair.stripes,
             most: args.pair.buffer,
             plain: args.pair.plain,
+            ports: args.pair.ports,
             verbose: args.verbose,
         }))
     }
@@ -200,6 +202,7 @@ impl Route {
                 most: self.most.unwrap_or(64 << 20) as u64,
                 stripes: self.stripes.unwrap_or_default() as u8,
                 zstd: !self.plain,
+                ports: self.ports,
             };
             let port = match half.begin(begin) {
                 Ok(port) => port,
@@ -260,7 +263,10 @@ impl Route {
                 met.map(|()| at)
                     .map_err(|why| format!("port {port}: {why}"))
             }
-            (_, None) if nth == 0 => Err("the half there has no port that others reach".to_owned()),
+            (_, None) if nth == 0 => Err(match self.ports {
+                None => "the half there has no port that others reach".to_owned(),
+                Some((a, b)) => format!("none of the ports {a} to {b} can be had there"),
+            }),
             _ if nth > 0 => Err("it is passed by way of others".to_owned()),
             _ => Err("its address is not known, behind ProxyJump or ProxyCommand".to_owned()),
         };

@@ -59,6 +59,8 @@ pub(super) struct Delta {
     /// It is to be done plainly.
     plain: bool,
     removing: bool,
+    /// It has the mode of the older form.
+    mode_set: bool,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,8 @@ struct Handles {
     turn: bool,
     old: Option<Handle>,
     new: Option<Handle>,
+    /// The old file's, by which sums are asked for: where it is predicted, before it has come.
+    sums: Option<Handle>,
     /// The temporary was created.
     created: bool,
     closing: bool,
@@ -135,6 +139,7 @@ struct Handles {
 const OPEN_OLD: u8 = 0;
 const OPEN_NEW: u8 = 1;
 const CLOSE: u8 = 2;
+const MODE: u8 = 3;
 
 impl Delta {
     pub(super) fn new(
@@ -172,6 +177,7 @@ impl Delta {
             fault: None,
             plain: false,
             removing: false,
+            mode_set: false,
         }
     }
 
@@ -187,7 +193,7 @@ impl Delta {
         self.pending -= 1;
         match what {
             What::Look => self.on_look(reply),
-            What::Step(step @ (OPEN_OLD | OPEN_NEW)) => self.on_open(core, step, reply),
+            What::Step(step @ (OPEN_OLD | OPEN_NEW)) => self.on_open(core, step, reply)?,
             What::Sums {
                 offset,
                 len,
@@ -208,6 +214,8 @@ impl Delta {
                 }
             }
             What::Write { len, .. } => self.on_moved(core, len, reply),
+            // Where it could not be set it is tried once more, by name, and told.
+            What::Step(MODE) => self.mode_set = words::status(reply).is_ok(),
             What::Step(CLOSE) if !self.given_up() => {
                 if let Err(status) = words::status(reply) {
                     self.fail(words::refused(words::CLOSING, status));
@@ -253,9 +261,11 @@ impl Delta {
         }
         match self.stage {
             Stage::Looking => self.decide(core),
-            Stage::Opening => self.begin(core),
+            Stage::Opening if self.handles.opening == 0 && self.handles.created => {
+                self.begin(core);
+            }
             Stage::Rebuilding => self.rebuild(core),
-            Stage::Checking | Stage::Closing | Stage::Finishing(_) => {}
+            Stage::Opening | Stage::Checking | Stage::Closing | Stage::Finishing(_) => {}
         }
         if self.given_up() {
             return self.give_up(core);
@@ -270,7 +280,8 @@ impl Delta {
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
         match &mut self.stage {
             _ if self.fault.is_some() || self.plain => false,
-            Stage::Rebuilding => self.send_next(core),
+            // What follows the last of it leaves with it.
+            Stage::Rebuilding => self.send_next(core) || self.is_sent(core) && self.ask_next(core),
             Stage::Checking => self.ask_next(core),
             Stage::Finishing(put) => put.stream(core),
             _ => false,

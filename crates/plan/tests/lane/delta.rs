@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use plan::{JobId, JobKind, LaneEvent, PutOptions};
+use plan::{FileState, JobId, JobKind, LaneEvent, PutOptions};
 use testkit::sftp_model::{Act, Inject, Kind, Personality};
 
 use crate::disk::Source;
-use crate::world::{Mode, World, bytes, config, link, remote};
+use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 
 const SIZE: usize = 3 << 20;
 
@@ -93,6 +93,46 @@ fn the_mode_of_what_is_there_stays() {
     assert!(w.done(id) && w.done(other));
     assert_eq!(w.model.copied, SIZE as u64);
     assert_eq!(w.model.fs.at("old").map(|n| n.mode), Some(0o600));
+    nothing_is_left(&w);
+}
+
+/// VERSION, LSTAT, both OPENs with the sums, what is copied with the sums of that and CLOSE, the name.
+#[test]
+fn sums_leave_with_the_open_and_the_mode_with_the_close() {
+    for (mode, trips) in [(Mode::Predicting, 5), (Mode::Plain, 6)] {
+        let old = bytes(SIZE, 5);
+        let mut w = world(mode);
+        w.place("old", &old, 0o600);
+        let id = put(&mut w, &old, PutOptions::default());
+        w.run();
+        let named = w.reached(id, FileState::Renamed);
+        assert_eq!(named, Some(trips * RTT), "{mode:?}: {:?}", w.events);
+        assert_eq!(w.model.fs.at("old").map(|n| n.mode), Some(0o600));
+        nothing_is_left(&w);
+    }
+}
+
+/// Where the mode cannot be set through the handle it is tried by name, and told.
+#[test]
+fn a_mode_that_cannot_be_set_is_told() {
+    let old = bytes(SIZE, 5);
+    let mut w = world(Mode::Predicting);
+    w.place("old", &old, 0o600);
+    for kind in ["FSETSTAT", "SETSTAT"] {
+        w.model.inject(Inject {
+            kind: Some(kind),
+            nth: 0,
+            act: Act::Status(sftp::StatusCode::FAILURE),
+        });
+    }
+    let id = put(&mut w, &old, PutOptions::default());
+    w.run();
+    assert!(w.done(id), "{:?}", w.events);
+    assert!(
+        w.warnings()[0].contains("mode or times"),
+        "{:?}",
+        w.warnings()
+    );
     nothing_is_left(&w);
 }
 

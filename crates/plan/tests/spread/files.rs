@@ -210,3 +210,23 @@ fn cancelling_leaves_nothing() {
         w.assert_clean();
     }
 }
+
+/// Further connections are of no use to it.
+#[test]
+fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
+    let mut w = World::new(small(), 1);
+    assert!(!w.spread.only_rebuilds_one());
+    let rebuild = |name: &str| JobKind::PutDelta {
+        source: name.into(),
+        target: remote(name),
+        options: PutOptions::default(),
+        always: true,
+    };
+    w.job(rebuild("one"), Some(5 << 20));
+    assert!(w.spread.only_rebuilds_one());
+    w.job(rebuild("two"), Some(5 << 20));
+    assert!(!w.spread.only_rebuilds_one());
+    let mut w = World::new(small(), 1);
+    w.put(bytes(MB, 1), "sent", PutOptions::default());
+    assert!(!w.spread.only_rebuilds_one());
+}

@@ -2,16 +2,18 @@
 //!
 //! What is sent when, and put together how, is `pair::Session`'s; here are its sockets.
 
+mod keeping;
 mod member;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{Config, Frame, Growth, LegId, Look, Parser, Session, TOKEN, Why};
+use pair::{Config, Frame, Growth, LegId, Parser, Session, TOKEN, Why};
 use socket2::SockRef;
 use sys::Tuning;
 
@@ -22,6 +24,7 @@ use super::{Means, Turn};
 use crate::facing::Facing;
 use crate::server::crowd::Guest;
 use crate::strategy::{self, Learned};
+use crate::uplinks::Uplinks;
 
 /// So many legs a pair has at most.
 pub(crate) const MOST_LEGS: usize = 16;
@@ -32,6 +35,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A leg that could not be made is tried again after this, and after twice as long each time.
 const RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// A way that no leg leaves by is tried again after this.
+const EVEN: Duration = Duration::from_secs(10);
 /// Nothing is looked at again sooner without an event.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A leg on which the kernel waits for an answer so long is none: the other half reads always.
@@ -45,8 +50,6 @@ pub(crate) struct Bundle {
     members: [Option<Box<Member>>; MOST_LEGS],
     /// Legs there have been.
     count: u32,
-    /// Whose turn it is to be written to.
-    turn: usize,
     now: Instant,
     asks: Option<Asks>,
     /// Since when there is no leg.
@@ -67,6 +70,11 @@ struct Asks {
     rtt: Duration,
     facing: Facing,
     growth: Growth,
+    uplinks: Arc<Uplinks>,
+    /// Bytes on legs that are gone, by each way.
+    carried: Vec<u64>,
+    /// A way without a leg is tried again then.
+    even: Instant,
     looked: Instant,
     retry: Duration,
     /// No leg is opened before.
@@ -79,8 +87,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) means: &'a mut Means,
     /// Of the first leg.
     pub(crate) token: usize,
-    /// Begins to connect.
-    pub(crate) connect: &'a dyn Fn(SocketAddr) -> io::Result<OwnedFd>,
+    /// Begins to connect, by one of several ways.
+    pub(crate) connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
     pub(crate) timeout: Duration,
     pub(crate) tuning: &'a Tuning,
 }
@@ -95,13 +103,13 @@ impl Bundle {
     pub(crate) fn asking(
         facing: &Facing,
         (target, to): (String, SocketAddr),
-        rtt: Duration,
+        (rtt, uplinks): (Duration, Arc<Uplinks>),
         now: Instant,
     ) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         let random = aws_lc_rs::rand::fill(&mut token);
         random.map_err(|_| io::Error::other("no random numbers can be had"))?;
-        let (growth, why) = strategy::begin(facing, &target, rtt);
+        let (growth, why) = strategy::begin(facing, &target, rtt, uplinks.leading(to.ip()));
         explain(facing, &target, &format!("begins with {why}"));
         let asks = Asks {
             to,
@@ -109,6 +117,9 @@ impl Bundle {
             rtt,
             facing: facing.clone(),
             growth,
+            carried: vec![0; uplinks.all().len()],
+            uplinks,
+            even: now + EVEN,
             looked: now,
             retry: RETRY,
             not_before: now,
@@ -126,7 +137,6 @@ impl Bundle {
             token,
             members: Default::default(),
             count: 0,
-            turn: 0,
             now,
             asks,
             alone: None,
@@ -169,7 +179,10 @@ impl Bundle {
                 parser: begun,
                 open,
                 heard: false,
+                heard_at: self.now,
                 since: self.now,
+                uplink: None,
+                moved: 0,
                 _guest: guest,
             }));
         }
@@ -204,6 +217,7 @@ impl Bundle {
                 }
                 if let Some(asks) = &mut self.asks {
                     asks.retry = RETRY;
+                    asks.opened(member);
                 }
             }
             match done {
@@ -233,7 +247,7 @@ impl Bundle {
     /// A leg is gone; whether that is the end of the pair.
     fn lost(&mut self, nth: usize, why: io::Error) -> io::Result<()> {
         let was_open = matches!(self.members.get(nth), Some(Some(member)) if member.open);
-        self.gone(nth);
+        let gone = self.gone(nth);
         // Whoever is told why need not guess.
         if self.session.is_over() || self.session.aborted().is_some() {
             return Ok(());
@@ -246,6 +260,9 @@ impl Bundle {
             return Err(not_let_in(&why, self.asks.as_ref()));
         }
         tracing::debug!("a leg of a pair is gone: {why}");
+        if let (Some(asks), Some(member)) = (&mut self.asks, gone) {
+            asks.lost(&member, &why, self.now);
+        }
         let alone = self.members.iter().flatten().all(|member| !member.open);
         let newly = alone && self.alone.is_none();
         if alone {
@@ -265,74 +282,14 @@ impl Bundle {
         Ok(())
     }
 
-    fn gone(&mut self, nth: usize) {
-        if let Some(member) = self.members.get_mut(nth).and_then(Option::take) {
-            self.session.remove(member.id);
+    fn gone(&mut self, nth: usize) -> Option<Box<Member>> {
+        let member = self.members.get_mut(nth).and_then(Option::take)?;
+        self.session.remove(member.id);
+        let carried = self.asks.as_mut().map(|asks| &mut asks.carried);
+        if let Some(bytes) = carried.and_then(|carried| carried.get_mut(member.uplink?)) {
+            *bytes += member.moved;
         }
-    }
-
-    /// Has as many legs as there should be.
-    fn keep_legs(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
-        if let Some(alone) = self.alone
-            && self.now >= alone + GRACE
-            && !self.session.is_over()
-        {
-            let why = "all connections to the other half are lost";
-            return Err(io::Error::new(io::ErrorKind::ConnectionReset, why));
-        }
-        if !self.heard || self.session.is_over() {
-            return Ok(());
-        }
-        let rtt = self.rtt();
-        let Some(asks) = &mut self.asks else {
-            return Ok(());
-        };
-        if asks.growth.looks() && self.now >= asks.looked + Growth::interval(rtt) {
-            let full = self.session.full().is_some_and(|full| full >= asks.looked);
-            let look = Look {
-                bytes: self.session.progress(),
-                full,
-                legs: self.session.carrying(),
-            };
-            asks.growth.look(look, self.now);
-            asks.looked = self.now;
-        }
-        let opening = self.members.iter().flatten().filter(|m| !m.open).count();
-        let carrying = self.session.carrying();
-        let wanted = asks.growth.wanted().min(MOST_LEGS);
-        if carrying > wanted {
-            let open = self.members.iter().flatten().filter(|member| member.open);
-            let mut ids: Vec<LegId> = open.map(|member| member.id).collect();
-            ids.sort_unstable();
-            for id in ids.into_iter().skip(wanted) {
-                self.session.retire(id);
-            }
-            return Ok(());
-        }
-        if self.now < asks.not_before {
-            return Ok(());
-        }
-        for _ in carrying + opening..wanted {
-            let Some(asks) = &mut self.asks else {
-                break;
-            };
-            let facing = asks.facing.clone();
-            let added = (around.connect)(asks.to).and_then(|socket| {
-                let mut leg = Leg::socket(socket, true);
-                leg.ask_tls(&facing.client, "pair")?;
-                let at = (around.registry, around.token);
-                self.add(leg, false, Parser::default(), None, at)
-            });
-            if let Err(e) = added {
-                tracing::debug!("no further leg: {e}");
-                if let Some(asks) = &mut self.asks {
-                    asks.not_before = self.now + asks.retry;
-                    asks.retry = (asks.retry * 2).min(LONGEST_RETRY);
-                }
-                break;
-            }
-        }
-        Ok(())
+        Some(member)
     }
 
     fn rtt(&self) -> Duration {
@@ -340,12 +297,19 @@ impl Bundle {
         rtt.unwrap_or_default()
     }
 
-    /// Gives what is to be sent to the legs that take it, a frame to each in turn.
+    /// Gives what is to be sent to the legs that take it, a frame to each in turn. What is little, an
+    /// acknowledgement above all, goes on the leg that something has come on last: one that has fallen
+    /// silent takes a while to be found out.
     pub(crate) fn flush(&mut self) {
+        let members = self.members.iter().enumerate();
+        let open = members.filter_map(|(nth, member)| Some((nth, member.as_ref()?)));
+        let open = open.filter(|(_, member)| member.open);
+        let first = open.max_by_key(|(_, member)| member.heard_at);
+        let first = first.map_or(0, |(nth, _)| nth);
         let mut moved = true;
         while std::mem::take(&mut moved) {
             for step in 0..MOST_LEGS {
-                let nth = (self.turn + step) % MOST_LEGS;
+                let nth = (first + step) % MOST_LEGS;
                 let Some(Some(member)) = self.members.get_mut(nth) else {
                     continue;
                 };
@@ -354,15 +318,19 @@ impl Bundle {
                 }
                 if let Some(bytes) = self.session.poll(member.id, &mut Instant::now) {
                     moved = true;
+                    member.moved += bytes.len() as u64;
                     if let Err(e) = member.leg.send(&bytes, false) {
                         // Reading tells when it is its turn.
                         member.leg.fail(e);
                     }
                 }
             }
-            self.turn = (self.turn + 1) % MOST_LEGS;
         }
-        if self.session.wants_leg() {
+        // Whoever writes to us stops when no leg takes anything, so that nothing need be left here.
+        let open = self.members.iter().flatten().filter(|member| member.open);
+        let takes = open.map(|member| member.leg.is_writable());
+        let all_full = takes.reduce(|one, other| one || other) == Some(false);
+        if self.session.wants_leg() || all_full {
             self.session.note_full(self.now);
         }
     }
@@ -462,6 +430,7 @@ impl Bundle {
             }
             let missing = asks.growth.wanted() > self.members.iter().flatten().count();
             times.push(missing.then_some(asks.not_before.max(self.now)));
+            times.push(self.uneven().map(|_| asks.even));
         }
         // What is due and cannot be done, since no leg takes anything, is not asked for at once.
         let first = times.into_iter().flatten().min();
@@ -492,8 +461,9 @@ impl Bundle {
     pub(crate) fn shown(&self) -> String {
         let legs = self.members.iter().flatten().filter(|m| m.open).count();
         let (wire, bytes) = self.session.carried();
+        let by = self.shares();
         format!(
-            "pair, {legs} legs of {}, {bytes} bytes as {wire}",
+            "pair, {legs} legs of {}, {bytes} bytes as {wire}{by}",
             self.count
         )
     }

@@ -7,9 +7,7 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
-};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::bundle::Bundle;
@@ -210,6 +208,15 @@ impl Leg {
         !self.urgent && !self.unspliceable && self.tls.is_none()
     }
 
+    /// What is held of it in any case, where it is held: what is decrypted is as large as the record
+    /// was.
+    pub(super) fn holds_at_least(&self) -> usize {
+        match self.tls {
+            Some(_) => super::tls::RECORD,
+            None => 0,
+        }
+    }
+
     /// Whether there may be something to read.
     pub(crate) fn is_readable(&self) -> bool {
         if let Channel::Pair(bundle) = &self.channel {
@@ -244,21 +251,13 @@ impl Leg {
 
     /// Goes on with a handshake; whether it is over.
     pub(crate) fn shake(&mut self) -> io::Result<bool> {
-        loop {
-            let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_handshaking()) else {
-                return self.flush();
-            };
-            match tls.decrypt() {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.flush()?;
-                    if !self.receive_cipher()? {
-                        return Ok(false);
-                    }
-                }
-                Err(e) => return Err(self.alert(e)),
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            self.flush()?;
+            if self.receive_cipher(&mut [])?.is_none() {
+                return Ok(false);
             }
         }
+        self.flush()
     }
 
     /// Tells the other end what it did wrong, as far as the kernel takes it now.
@@ -269,30 +268,42 @@ impl Leg {
         why
     }
 
-    /// Receives records; whether there was anything.
-    fn receive_cipher(&mut self) -> io::Result<bool> {
+    /// Receives records and decrypts them, as far as there is room; how much of it there is, and `None`
+    /// where nothing has come.
+    fn receive_cipher(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(mut tls) = self.tls.take() else {
-            return Ok(false);
+            return Ok(None);
         };
-        let received = self.receive_raw(tls.space());
-        let done = match received {
-            Ok(Received::Bytes(n)) => {
-                tls.received(n);
-                Ok(true)
-            }
-            Ok(Received::Nothing) => {
-                tls.received(0);
-                Ok(false)
-            }
-            // Without close_notify before it, reading will say so.
-            Ok(Received::End) => match tls.is_handshaking() {
-                true => Err(io::ErrorKind::UnexpectedEof.into()),
-                false => tls.hung_up().map(|()| true),
-            },
-            Err(e) => Err(e),
+        let mut broken = false;
+        let done = match tls.has_begun() {
+            true => tls.begin().map(|()| (Received::Bytes(0), 0)),
+            false => tls.receive(into, |free| {
+                let received = self.receive_raw(free);
+                broken = received.is_err();
+                let n = match &received {
+                    Ok(Received::Bytes(n)) => *n,
+                    _ => 0,
+                };
+                Ok((received?, n))
+            }),
         };
+        let is_handshaking = tls.is_handshaking();
+        if matches!(done, Ok((Received::End, _))) {
+            tls.hung_up();
+        }
         self.tls = Some(tls);
-        done
+        match done {
+            Ok((Received::Nothing, _)) => Ok(None),
+            // Without close_notify before it, reading will say so.
+            Ok((Received::End, _)) => match is_handshaking {
+                true => Err(io::ErrorKind::UnexpectedEof.into()),
+                false => Ok(Some(0)),
+            },
+            // Answers of a handshake, tickets and the like leave at once.
+            Ok((Received::Bytes(_), there)) => self.flush().map(|_| Some(there)),
+            Err(e) if broken => Err(e),
+            Err(e) => Err(self.alert(e)),
+        }
     }
 
     /// Writes records that wait; whether all are gone.
@@ -300,7 +311,7 @@ impl Leg {
         let Some(mut tls) = self.tls.take() else {
             return Ok(true);
         };
-        let done = tls.flush(&mut Raw(self));
+        let done = tls.flush(|records| self.send_raw(records, false));
         self.tls = Some(tls);
         done
     }
@@ -317,13 +328,12 @@ impl Leg {
             match tls.read(into) {
                 Ok(Plain::Bytes(n)) => return Ok(Received::Bytes(n)),
                 Ok(Plain::End) => return Ok(Received::End),
-                // Answers of a handshake, tickets and the like leave at once.
-                Ok(Plain::Empty) => {
-                    self.flush()?;
-                    if !self.receive_cipher()? {
-                        return Ok(Received::Nothing);
-                    }
-                }
+                Ok(Plain::Empty) => match self.receive_cipher(into)? {
+                    None => return Ok(Received::Nothing),
+                    // Something that the two say to each other.
+                    Some(0) => {}
+                    Some(n) => return Ok(Received::Bytes(n)),
+                },
                 Err(e) => return Err(self.alert(e)),
             }
         }
@@ -399,14 +409,12 @@ impl Leg {
                 return Ok(0);
             }
         }
-        let Some(tls) = &mut self.tls else {
+        let Some(mut tls) = self.tls.take() else {
             return self.send_raw(bytes, more);
         };
-        tls.write(bytes)?;
-        if !more {
-            self.push()?;
-        }
-        Ok(bytes.len())
+        let done = tls.write(bytes, more, |records| self.send_raw(records, false));
+        self.tls = Some(tls);
+        done.map(|()| bytes.len())
     }
 
     fn send_raw(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
@@ -468,8 +476,10 @@ impl Leg {
         if let Channel::Pair(bundle) = &mut self.channel {
             bundle.flush();
         }
-        if let Some(tls) = &mut self.tls {
-            tls.seal()?;
+        if let Some(mut tls) = self.tls.take() {
+            let done = tls.seal_open(|records| self.send_raw(records, false));
+            self.tls = Some(tls);
+            done?;
             self.flush()?;
         }
         if self.corked {
@@ -535,36 +545,5 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
             Err(Errno::INTR) => {}
             done => return done,
         }
-    }
-}
-
-/// The socket below TLS.
-struct Raw<'a>(&'a mut Leg);
-
-impl io::Write for Raw<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.send_raw(bytes, false)? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            n => Ok(n),
-        }
-    }
-
-    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let Channel::Socket { fd, .. } = &self.0.channel else {
-            return self.write(parts.first().map_or(&[], |part| part));
-        };
-        if !self.0.writable {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = retry(|| sendmsg(fd, parts, &mut SendAncillaryBuffer::default(), flags));
-        if sent == Err(Errno::AGAIN) {
-            self.0.writable = false;
-        }
-        Ok(sent?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -10,6 +10,7 @@
 mod bucket;
 pub(crate) mod bundle;
 mod leg;
+mod pages;
 mod pipes;
 mod tls;
 
@@ -19,6 +20,7 @@ use std::time::Instant;
 
 pub(crate) use bucket::Bucket;
 pub(crate) use leg::{Leg, Received};
+pub(crate) use pages::Pages;
 pub(crate) use pipes::Pipes;
 
 use pipes::Pipe;
@@ -37,7 +39,7 @@ const WORTH_A_PIPE: usize = 16 << 10;
 /// What the connections of a worker share.
 #[derive(Debug)]
 pub(crate) struct Means {
-    pub(crate) scratch: Box<[u8]>,
+    pub(crate) scratch: Pages,
     pub(crate) pipes: Pipes,
     pub(crate) now: Instant,
 }
@@ -157,7 +159,8 @@ impl Flow {
             if !source.is_readable() || !sink.is_writable() {
                 break;
             }
-            let Some(most) = self.reserve(rules, means.now) else {
+            let buffer = rules.buffer.max(source.holds_at_least());
+            let Some(most) = self.reserve(rules, buffer, means.now) else {
                 break;
             };
             let moved = self.fill(source, sink, most, means)?;
@@ -280,9 +283,9 @@ impl Flow {
     }
 
     /// How much may be read now, taken out of the rates; `None` if nothing, and then until when.
-    fn reserve(&mut self, rules: &Rules<'_>, now: Instant) -> Option<usize> {
+    fn reserve(&mut self, rules: &Rules<'_>, buffer: usize, now: Instant) -> Option<usize> {
         self.paused = None;
-        let mut most = rules.buffer as u64;
+        let mut most = buffer as u64;
         if let Some(bucket) = &mut self.bucket {
             most = most.min(bucket.level(now));
             if most == 0 {

@@ -1,38 +1,68 @@
 //! TLS on a leg.
 //!
-//! Two stores of bytes that the kernel knows nothing of are here, and no event tells of them: what
-//! was received and not decrypted, and what was decrypted and not read. Whoever asks whether the
-//! leg is readable is told of these as well.
+//! Records are received into memory that the connections of a worker share, decrypted there, and their
+//! plaintext goes to whoever reads. All that is whole is decrypted at once: what is left is the part of a
+//! record, and plaintext for which the reader had no room, a record of it at most. No event tells of that
+//! plaintext, so that whoever asks whether the leg is readable is told.
 
-use std::io::{self, Read as _, Write as _};
+mod engine;
+
+use std::io;
 use std::sync::Arc;
 
+use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::server::UnbufferedServerConnection;
 
+use engine::{Engine, Step, What, wrong};
+
+use super::pages::{Shared, lend};
 use crate::tls::{TlsClient, TlsServer, has_name};
 
-/// What is taken from the kernel at once: two records.
-const CIPHER: usize = 33 << 10;
 /// Plaintext of one record (RFC 8446 section 5.1).
-const RECORD: usize = 16 << 10;
+pub(super) const RECORD: usize = 16 << 10;
+/// What a record has more than its plaintext, at most (RFC 5246 section 6.2.3).
+const AROUND: usize = 5 + 2048;
+/// What is received at once.
+const CIPHER: usize = 256 << 10;
+/// What is sealed at once.
+const SEALED: usize = 256 << 10;
+
+thread_local! {
+    static CIPHERS: Shared = Shared::default();
+    static SEALEDS: Shared = Shared::default();
+}
 
 /// TLS on a leg.
 #[derive(Debug)]
 pub(super) struct Tls {
-    connection: Connection,
-    /// Received, and not given to the library yet.
-    cipher: Vec<u8>,
+    engine: Engine,
+    /// Received, and not decrypted: it is no whole record.
+    part: Vec<u8>,
+    /// It may be one after all: it came before anybody thought of TLS.
+    begun: bool,
+    /// Decrypted, and not read.
+    plain: Vec<u8>,
     /// How much of it was.
-    given: usize,
-    /// There may be something that is decrypted.
-    plain: bool,
+    read: usize,
     /// To be sent in the next record.
     open: Vec<u8>,
+    /// Sealed, and not sent.
+    sealed: Vec<u8>,
+    /// How much of it was.
+    sent: usize,
+    /// close_notify has come, or an end without it.
+    end: Option<Ending>,
     /// Names of which the other end's certificate has to have one.
     names: Arc<[ServerName<'static>]>,
     checked: bool,
     closing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Said,
+    Unsaid,
 }
 
 /// What reading came to.
@@ -46,83 +76,169 @@ pub(super) enum Plain {
 
 impl Tls {
     pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
-        let connection = ServerConnection::new(Arc::clone(&server.config)).map_err(wrong)?;
-        Ok(Self::new(connection.into(), Arc::clone(&server.names)))
+        let config = Arc::clone(&server.config);
+        let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
+        Self::new(Engine::Server(Box::new(engine)), Arc::clone(&server.names))
     }
 
     pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
-        let connection = ClientConnection::new(Arc::clone(&client.config), name).map_err(wrong)?;
-        Ok(Self::new(connection.into(), Arc::new([])))
+        let config = Arc::clone(&client.config);
+        let engine = UnbufferedClientConnection::new(config, name).map_err(wrong)?;
+        Self::new(Engine::Client(Box::new(engine)), Arc::new([]))
     }
 
-    fn new(mut connection: Connection, names: Arc<[ServerName<'static>]>) -> Self {
-        // Nothing is written while something waits to be sent: that is the bound.
-        connection.set_buffer_limit(None);
-        Self {
-            connection,
-            cipher: Vec::new(),
-            given: 0,
-            plain: false,
+    fn new(engine: Engine, names: Arc<[ServerName<'static>]>) -> io::Result<Self> {
+        let mut tls = Self {
+            engine,
+            part: Vec::new(),
+            begun: false,
+            plain: Vec::new(),
+            read: 0,
             open: Vec::new(),
+            sealed: Vec::new(),
+            sent: 0,
+            end: None,
             names,
             checked: false,
             closing: false,
-        }
+        };
+        // A client begins.
+        tls.decrypt(&mut [], &mut [])?;
+        Ok(tls)
     }
 
     /// Whether something may be read that no event tells of.
     pub(super) fn holds(&self) -> bool {
-        self.plain || self.given < self.cipher.len()
+        self.begun || self.read < self.plain.len() || self.end.is_some()
     }
 
     /// Whether more may be written: the handshake is over, and what was written is on its way.
     pub(super) fn takes(&self) -> bool {
-        !self.connection.is_handshaking() && !self.connection.wants_write()
+        !self.is_handshaking() && self.sealed.is_empty()
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        self.engine.state().is_handshaking()
     }
 
-    /// Reads what is decrypted, and decrypts what is there until there is something.
+    /// These have come before anybody thought of TLS.
+    pub(super) fn begin_with(&mut self, bytes: &[u8]) {
+        (self.part, self.begun) = (bytes.to_vec(), true);
+    }
+
+    /// Reads what is decrypted already.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Plain> {
-        loop {
-            match self.connection.reader().read(into) {
-                Ok(0) => return Ok(Plain::End),
-                Ok(n) => {
-                    self.plain = true;
-                    return Ok(Plain::Bytes(n));
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.plain = false,
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                    let why = "it ended without close_notify, and may be cut off";
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
-                }
-                Err(e) => return Err(e),
+        let rest = self.plain.get(self.read..).unwrap_or_default();
+        if let (Some((to, _)), Some((from, _))) = {
+            let n = rest.len().min(into.len());
+            (into.split_at_mut_checked(n), rest.split_at_checked(n))
+        } && !from.is_empty()
+        {
+            to.copy_from_slice(from);
+            let n = from.len();
+            self.read += n;
+            if self.read == self.plain.len() {
+                // An idle connection needs no memory for it.
+                (self.plain, self.read) = (Vec::new(), 0);
             }
-            if !self.decrypt()? {
-                return Ok(Plain::Empty);
+            return Ok(Plain::Bytes(n));
+        }
+        match self.end {
+            None => Ok(Plain::Empty),
+            Some(Ending::Said) => Ok(Plain::End),
+            Some(Ending::Unsaid) => {
+                let why = "it ended without close_notify, and may be cut off";
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
             }
         }
     }
 
-    /// Gives the library some of what was received; false if there is nothing.
-    pub(super) fn decrypt(&mut self) -> io::Result<bool> {
-        let mut rest = self.cipher.get(self.given..).unwrap_or_default();
-        if rest.is_empty() {
-            // An idle connection needs no memory for it.
-            (self.cipher, self.given) = (Vec::new(), 0);
-            return Ok(false);
+    /// Receives what `receive` has, and decrypts what is whole `into` there, or keeps it for
+    /// [`Self::read`]: a record at most where there is less room. What `receive` said, and how much
+    /// is in `into`.
+    pub(super) fn receive<T>(
+        &mut self,
+        into: &mut [u8],
+        receive: impl FnOnce(&mut [u8]) -> io::Result<(T, usize)>,
+    ) -> io::Result<(T, usize)> {
+        let part = std::mem::take(&mut self.part);
+        // A handshake's message may be in several records, which stay until it is whole.
+        let one = (RECORD + AROUND).max(part.len() + AROUND);
+        let len = CIPHER.max(one);
+        CIPHERS.with(|ciphers| {
+            lend(ciphers, len, |memory| {
+                let most = into.len().min(memory.len()).max(one);
+                let memory = memory.get_mut(..most).unwrap_or_default();
+                let Some((kept, free)) = memory.split_at_mut_checked(part.len()) else {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                };
+                kept.copy_from_slice(&part);
+                let received = receive(free);
+                let Ok((said, n @ 1..)) = received else {
+                    self.part = part;
+                    return received.map(|(said, _)| (said, 0));
+                };
+                let whole = memory.get_mut(..part.len() + n).unwrap_or_default();
+                let plain = self.decrypt(whole, into)?;
+                Ok((said, plain))
+            })
+        })
+    }
+
+    /// Whether something has come before anybody thought of TLS.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Goes on with what has.
+    pub(super) fn begin(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.begun) {
+            let mut part = std::mem::take(&mut self.part);
+            self.decrypt(&mut part, &mut [])?;
         }
-        let before = rest.len();
-        self.connection.read_tls(&mut rest)?;
-        self.given += before - rest.len();
-        self.connection.process_new_packets().map_err(wrong)?;
-        if !self.checked && !self.connection.is_handshaking() {
-            self.check()?;
+        Ok(())
+    }
+
+    /// Decrypts what is whole; the rest is kept. How many bytes are `into` there; what there was no
+    /// room for is kept as well.
+    fn decrypt(&mut self, cipher: &mut [u8], into: &mut [u8]) -> io::Result<usize> {
+        let mut there = 0;
+        let mut at = 0;
+        loop {
+            let plain = &mut self.plain;
+            let mut take = |payload: &[u8]| {
+                let room = into.get_mut(there..).unwrap_or_default();
+                let n = payload.len().min(room.len());
+                if let (Some(room), Some(taken)) = (room.get_mut(..n), payload.get(..n)) {
+                    room.copy_from_slice(taken);
+                    there += n;
+                }
+                plain.extend_from_slice(payload.get(n..).unwrap_or_default());
+            };
+            let rest = cipher.get_mut(at..).unwrap_or_default();
+            let (gone, step) = self.engine.step(rest, &mut self.sealed, &mut take);
+            at += gone;
+            match step {
+                Ok(Step::On) => {}
+                Ok(Step::Ended) => self.end = Some(Ending::Said),
+                Ok(Step::Still) => break,
+                Err(e) => {
+                    // What the other end is told of it.
+                    let rest = cipher.get_mut(at..).unwrap_or_default();
+                    let _ = self.engine.step(rest, &mut self.sealed, &mut |_| {});
+                    return Err(wrong(e));
+                }
+            }
+            if !self.checked && !self.is_handshaking() {
+                self.check()?;
+            }
         }
-        Ok(true)
+        let rest = cipher.get(at..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.part = rest.to_vec();
+        }
+        Ok(there)
     }
 
     fn check(&mut self) -> io::Result<()> {
@@ -130,7 +246,7 @@ impl Tls {
         if self.names.is_empty() {
             return Ok(());
         }
-        let certificates = self.connection.peer_certificates().unwrap_or_default();
+        let certificates = self.engine.state().peer_certificates().unwrap_or_default();
         match certificates
             .first()
             .is_some_and(|own| has_name(own, &self.names))
@@ -143,85 +259,114 @@ impl Tls {
         }
     }
 
-    /// Memory to receive into; only when all that was received before is decrypted.
-    pub(super) fn space(&mut self) -> &mut [u8] {
-        self.given = 0;
-        self.cipher.resize(CIPHER, 0);
-        &mut self.cipher
-    }
-
-    /// These have come before anybody thought of TLS.
-    pub(super) fn begin_with(&mut self, bytes: &[u8]) {
-        (self.cipher, self.given) = (bytes.to_vec(), 0);
-    }
-
-    /// So much was received into it.
-    pub(super) fn received(&mut self, n: usize) {
-        self.cipher.truncate(n);
-    }
-
     /// The other end has closed its socket.
-    pub(super) fn hung_up(&mut self) -> io::Result<()> {
-        self.received(0);
-        self.connection.read_tls(&mut io::empty())?;
-        self.connection.process_new_packets().map_err(wrong)?;
-        Ok(())
+    pub(super) fn hung_up(&mut self) {
+        self.end.get_or_insert(Ending::Unsaid);
     }
 
-    /// Takes bytes to be sent; all of them.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.open.extend_from_slice(bytes);
-        if self.open.len() >= RECORD {
-            self.seal()?;
+    /// Takes bytes to be sent, all of them; where no more follow at once, `send` is told records, and
+    /// tells how much of them is gone.
+    pub(super) fn write(
+        &mut self,
+        bytes: &[u8],
+        more: bool,
+        send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        if self.open.is_empty() && !more {
+            return self.seal(bytes, send);
         }
-        Ok(())
+        self.open.extend_from_slice(bytes);
+        match more && self.open.len() < RECORD {
+            true => Ok(()),
+            false => self.seal_open(send),
+        }
     }
 
     /// Makes records of what was written.
-    pub(super) fn seal(&mut self) -> io::Result<()> {
-        if !self.open.is_empty() {
-            self.connection.writer().write_all(&self.open)?;
-            self.open = Vec::new();
+    pub(super) fn seal_open(
+        &mut self,
+        send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        match std::mem::take(&mut self.open) {
+            open if open.is_empty() => Ok(()),
+            open => self.seal(&open, send),
         }
-        Ok(())
+    }
+
+    fn seal(
+        &mut self,
+        bytes: &[u8],
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        SEALEDS.with(|memory| {
+            lend(memory, SEALED, |memory| {
+                let mut records = bytes.chunks(RECORD).peekable();
+                let mut end = 0;
+                while let Some(record) = records.next() {
+                    let room = memory.get_mut(end..).unwrap_or_default();
+                    end += self
+                        .engine
+                        .seal(What::Bytes(record), &mut self.part, room)?;
+                    let is_full = memory.len() - end < RECORD + 2 * AROUND;
+                    if is_full || records.peek().is_none() {
+                        let all = memory.get(..end).unwrap_or_default();
+                        // What waits goes first.
+                        let gone = match self.sealed.is_empty() {
+                            true => send(all)?,
+                            false => 0,
+                        };
+                        let rest = all.get(gone..).unwrap_or_default();
+                        self.sealed.extend_from_slice(rest);
+                        end = 0;
+                    }
+                }
+                Ok(())
+            })
+        })
     }
 
     /// Says that nothing more comes, behind all that was written.
     pub(super) fn close(&mut self) -> io::Result<()> {
-        self.seal()?;
+        self.seal_open(|_| Ok(0))?;
         if !self.closing {
             self.closing = true;
-            self.connection.send_close_notify();
+            let mut notify = [0; AROUND];
+            let notifies = What::CloseNotify;
+            let n = self.engine.seal(notifies, &mut self.part, &mut notify)?;
+            self.sealed
+                .extend_from_slice(notify.get(..n).unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Writes records as long as `to` takes them; whether all are gone.
-    pub(super) fn flush(&mut self, to: &mut impl io::Write) -> io::Result<bool> {
-        while self.connection.wants_write() {
-            match self.connection.write_tls(to) {
-                Ok(0) => return Ok(false),
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(e) => return Err(e),
-            }
+    /// Sends records that wait; whether all are gone.
+    pub(super) fn flush(
+        &mut self,
+        send: impl FnOnce(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<bool> {
+        let rest = self.sealed.get(self.sent..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.sent += send(rest)?;
         }
-        Ok(true)
+        let is_gone = self.sent >= self.sealed.len();
+        if is_gone {
+            (self.sealed, self.sent) = (Vec::new(), 0);
+        }
+        Ok(is_gone)
     }
 
     /// What the other end has shown of itself, its certificate or its key.
     pub(super) fn peer(&self) -> Option<&[u8]> {
-        let shown = self.connection.peer_certificates()?;
+        let shown = self.engine.state().peer_certificates()?;
         shown.first().map(AsRef::as_ref)
     }
 
     /// What the two agreed upon, for the log.
     pub(super) fn shown(&self) -> String {
-        let version = self.connection.protocol_version();
+        let version = self.engine.state().protocol_version();
         version.map_or_else(String::new, |version| format!("{version:?}"))
     }
 }
 
-fn wrong(e: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {e}"))
-}
+#[cfg(test)]
+mod tests;

@@ -111,15 +111,8 @@ impl Door {
         };
         for relay in relays {
             let running = Arc::new(Running::new(relay, door.listening.clone()));
-            for (socket, at) in listen(&running, inherited)? {
-                let listener = Listener {
-                    socket,
-                    at,
-                    running: Arc::clone(&running),
-                    crowd: Crowd::default(),
-                    ready: false,
-                };
-                door.add(listener)?;
+            for socket in listen(&running, inherited)? {
+                door.add(Listener::new(socket, &running))?;
             }
             door.share_crowd(&running);
         }
@@ -129,8 +122,10 @@ impl Door {
     }
 
     /// Has a socket told of; its place in the list.
-    pub(super) fn add(&mut self, listener: Listener) -> io::Result<usize> {
+    pub(super) fn add(&mut self, mut listener: Listener) -> io::Result<usize> {
         let slot = self.listeners.vacant_key();
+        let all = self.listeners.iter();
+        listener.nth = all.filter(|(_, other)| other.at == listener.at).count() as u32;
         listener.register(self.poll.registry(), slot)?;
         Ok(self.listeners.insert(listener))
     }
@@ -186,19 +181,24 @@ impl Door {
                     Order::Drain { succeeded } => return self.close(succeeded),
                     // Whoever has asked may not wait any more.
                     Order::Replace(relays, told) => drop(told.send(self.replace(relays))),
-                    Order::Share(told) => {
-                        let all = self.listeners.iter();
-                        let sockets = all.map(|(_, l)| Ok(l.socket.try_clone()?.into()));
-                        drop(told.send(sockets.collect()));
-                    }
+                    Order::Share(told) => drop(told.send(self.sockets())),
                 }
             }
             let slots: Vec<usize> = self.listeners.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
                 self.accept(slot);
             }
+            self.close_retired();
             self.look_after_targets();
         }
+    }
+
+    /// The sockets, each in its place among those at its address.
+    fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut all: Vec<&Listener> = self.listeners.iter().map(|(_, l)| l).collect();
+        all.sort_by_key(|listener| listener.nth);
+        let copies = all.into_iter().map(|l| Ok(l.socket.try_clone()?.into()));
+        copies.collect()
     }
 
     /// How long nothing is to be done, if nobody comes.
@@ -208,8 +208,8 @@ impl Door {
         }
         let now = Instant::now();
         let all = self.listeners.iter();
-        let checks = all.filter_map(|(_, listener)| listener.running.health.next_check(now));
-        Some(checks.min()?.saturating_duration_since(now))
+        let times = all.flat_map(|(_, l)| [l.running.health.next_check(now), l.retires]);
+        Some(times.flatten().min()?.saturating_duration_since(now))
     }
 
     fn look_after_targets(&self) {

@@ -135,17 +135,21 @@ fn knock(running: &Running, target: &Target) -> io::Result<()> {
     };
     let mut last = io::Error::other("the name has no address");
     for to in addresses {
-        let tuning = Tuning {
-            bind: relay.tuning.bind.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
-            abrupt: false,
-            ..relay.tuning.clone()
-        };
-        let connected = tuning
-            .socket(&to)
-            .and_then(|socket| socket.connect_timeout(&to.into(), relay.connect_timeout));
-        match connected {
-            Ok(()) => return Ok(()),
-            Err(e) => last = e,
+        for nth in running.uplinks.order(to.ip(), 0, &|_| 0, Instant::now()) {
+            let uplink = running.uplinks.get(nth).cloned().unwrap_or_default();
+            let tuning = Tuning {
+                bind: uplink.bind,
+                interface: uplink.interface,
+                abrupt: false,
+                ..relay.tuning.clone()
+            };
+            let connected = tuning
+                .socket(&to)
+                .and_then(|socket| socket.connect_timeout(&to.into(), relay.connect_timeout));
+            match connected {
+                Ok(()) => return Ok(()),
+                Err(e) => last = e,
+            }
         }
     }
     Err(last)

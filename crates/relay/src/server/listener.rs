@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -28,6 +29,10 @@ pub(super) struct Listener {
     pub(super) running: Arc<Running>,
     pub(super) crowd: Crowd,
     pub(super) ready: bool,
+    /// Which it is of ours that listen at its address, as the kernel counts them.
+    pub(super) nth: u32,
+    /// Another listens in its place, and it is closed then.
+    pub(super) retires: Option<Instant>,
 }
 
 /// Where a socket listens.
@@ -66,6 +71,18 @@ impl std::fmt::Display for At {
 }
 
 impl Listener {
+    pub(super) fn new((socket, at): (Socket, At), running: &Arc<Running>) -> Self {
+        Self {
+            socket,
+            at,
+            running: Arc::clone(running),
+            crowd: Crowd::default(),
+            ready: false,
+            nth: 0,
+            retires: None,
+        }
+    }
+
     /// Has it told when somebody comes.
     pub(super) fn register(&self, registry: &Registry, slot: usize) -> io::Result<()> {
         self.socket.set_nonblocking(true)?;
@@ -221,14 +238,16 @@ fn adopt(tuning: &Tuning, socket: OwnedFd, at: At) -> io::Result<(Socket, At)> {
     Ok((socket, at))
 }
 
-/// A socket at the address of one of ours, for what cannot be changed on that: it is to be closed
-/// when whoever waits at it was let in.
+/// A socket at the address of one of ours, for what cannot be changed on that.
 pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<(Socket, At)> {
-    // Both need it when the second is bound; nobody else is to come in between afterwards.
+    // Both need it when the second is bound; nobody else is to come in between afterwards. Those
+    // that retire keep it, since the kernel asks all of them.
     old.socket.set_reuse_port(true)?;
     let opened = listen_tcp(&tuning(relay), at, true);
-    old.socket
-        .set_reuse_port(old.running.relay.sockopts.share)?;
+    if opened.is_err() {
+        old.socket
+            .set_reuse_port(old.running.relay.sockopts.share)?;
+    }
     let (socket, at) = opened?;
     socket.set_reuse_port(relay.sockopts.share)?;
     Ok((socket, At::Tcp(at)))

@@ -22,6 +22,7 @@ use crate::worker::connection::Client;
 use crate::worker::inbox::{Arrival, Inbox, Message};
 use crate::worker::resolve::Resolver;
 use door::{Door, Order};
+pub(crate) use health::Health;
 use listener::Inherited;
 use running::Listening;
 pub(crate) use running::Running;

@@ -13,6 +13,7 @@ use socket2::Socket;
 use crate::address::Target;
 use crate::pump::Bucket;
 use crate::settings::Relay;
+use crate::uplinks::Uplinks;
 use crate::worker::connection::End;
 use crate::worker::dial::Goal;
 
@@ -22,6 +23,8 @@ pub(crate) struct Running {
     pub(crate) relay: Relay,
     pub(crate) targets: Vec<Arc<Target>>,
     pub(crate) health: Arc<Health>,
+    /// By which ways its connections leave.
+    pub(crate) uplinks: Arc<Uplinks>,
     /// Of all connections together: to the server, and to the client.
     pub(crate) rates: Arc<[Option<Mutex<Bucket>>; 2]>,
     listening: Listening,
@@ -100,6 +103,7 @@ impl Running {
         Self {
             health: Arc::new(Health::new(relay.targets.len(), relay.health)),
             rates: Arc::new([bucket(), bucket()]),
+            uplinks: Arc::new(Uplinks::new(relay.uplinks.clone())),
             targets: relay.targets.iter().cloned().map(Arc::new).collect(),
             relay,
             listening,
@@ -118,6 +122,9 @@ impl Running {
         let (new, old) = (&running.relay, &before.relay);
         if new.targets == old.targets && new.health == old.health {
             running.health = Arc::clone(&before.health);
+        }
+        if new.uplinks == old.uplinks {
+            running.uplinks = Arc::clone(&before.uplinks);
         }
         if new.limits.rate_all == old.limits.rate_all {
             running.rates = Arc::clone(&before.rates);

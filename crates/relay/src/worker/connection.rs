@@ -261,10 +261,11 @@ impl Connection {
                     socket,
                     goal,
                     to,
+                    uplink,
                     on_its_way,
                 } => {
                     self.on_its_way = on_its_way;
-                    self.connected(socket, &goal, to, around)
+                    self.connected(socket, &goal, (to, uplink), around)
                         .map_err(End::Failed)?;
                 }
             }
@@ -375,7 +376,7 @@ impl Connection {
         &mut self,
         socket: OwnedFd,
         goal: &Goal,
-        to: Option<SocketAddr>,
+        (to, uplink): (Option<SocketAddr>, Option<usize>),
         around: &Around<'_>,
     ) -> io::Result<()> {
         self.running.health.answered(goal.nth);
@@ -389,7 +390,7 @@ impl Connection {
         }
         let mut far = Leg::socket(socket, to.is_some());
         match (target.is_pair(), to) {
-            (true, Some(to)) => far = self.first_leg(far, (&target, to), around)?,
+            (true, Some(to)) => far = self.first_leg(far, (&target, to, uplink), around)?,
             _ => far.register(around.registry, token)?,
         }
         self.set_client_buffers(&target, to);
@@ -551,10 +552,15 @@ impl Connection {
     /// Where it leads.
     fn server(&self) -> Option<String> {
         match &self.stage {
-            Stage::Relay { target, to, .. } => Some(match to {
-                Some(to) => format!("{target} ({to})"),
-                None => target.to_string(),
-            }),
+            Stage::Relay { target, to, .. } => {
+                let name = target.to_string();
+                // One that is an address says it already.
+                let unsaid = to.filter(|to| !name.starts_with(&to.to_string()));
+                Some(match unsaid {
+                    Some(to) => format!("{name} ({to})"),
+                    None => name,
+                })
+            }
             Stage::Enter(_) | Stage::Dial(_) => None,
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Dial {
     elsewhere: bool,
     /// The one that is being tried.
     goal: Option<Goal>,
-    addresses: VecDeque<SocketAddr>,
+    addresses: VecDeque<Attempted>,
     attempts: [Option<Attempt>; ATTEMPTS],
     /// When the next address is tried too.
     next: Instant,
@@ -53,10 +53,13 @@ pub(crate) struct Goal {
     pub(crate) nth: Option<usize>,
 }
 
+/// An address, and by which of several ways it is tried.
+type Attempted = (SocketAddr, Option<usize>);
+
 #[derive(Debug)]
 struct Attempt {
     socket: Socket,
-    to: SocketAddr,
+    to: Attempted,
     on_its_way: Option<OnItsWay>,
 }
 
@@ -71,6 +74,8 @@ pub(crate) enum Dialled {
         socket: OwnedFd,
         goal: Goal,
         to: Option<SocketAddr>,
+        /// By which of several ways.
+        uplink: Option<usize>,
         on_its_way: Option<OnItsWay>,
     },
     Failed(String),
@@ -113,7 +118,8 @@ impl Dial {
             Some(Place::Tcp { port, .. }) => *port,
             _ => 0,
         };
-        self.addresses = ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+        let all: Vec<_> = ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
+        self.addresses = ways(&all, way);
         self.next = way.now;
     }
 
@@ -168,12 +174,15 @@ impl Dial {
                             socket: socket.into(),
                             goal,
                             to: None,
+                            uplink: None,
                             on_its_way: None,
                         };
                     }
                     Err(e) => self.fail(way, &e.to_string()),
                 },
-                place => self.addresses = place.addresses().unwrap_or_default().into(),
+                place => {
+                    self.addresses = ways(&place.addresses().unwrap_or_default(), way);
+                }
             }
         }
     }
@@ -197,10 +206,13 @@ impl Dial {
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) => {
+                    let (to, uplink) = attempt.to;
+                    way.running.uplinks.answered(uplink);
                     return Some(Dialled::Connected {
                         socket: attempt.socket.into(),
                         goal: self.goal.take()?,
-                        to: Some(attempt.to),
+                        to: Some(to),
+                        uplink,
                         on_its_way: attempt.on_its_way,
                     });
                 }
@@ -214,9 +226,11 @@ impl Dial {
         None
     }
 
-    fn failed(&mut self, way: &Way<'_>, to: SocketAddr, e: &io::Error) {
+    fn failed(&mut self, way: &Way<'_>, (to, uplink): Attempted, e: &io::Error) {
         // The next one need not wait for its turn.
         self.next = way.now;
+        way.running.uplinks.failed(uplink, way.now);
+        let to = way.running.uplinks.named(uplink, &to);
         if self.is_busy() {
             self.note(&format!("{to}: {e}"));
         } else {
@@ -242,9 +256,10 @@ impl Dial {
 
     /// Begins with the next address.
     fn start(&mut self, way: &Way<'_>, slot: usize) {
-        let Some(to) = self.addresses.pop_front() else {
+        let Some(attempted) = self.addresses.pop_front() else {
             return;
         };
+        let (to, _) = attempted;
         self.next = way.now + STAGGER;
         let started = match way.running.would_be_a_loop(to) {
             _ if self.elsewhere && is_own(to.ip()) => Err(io::Error::other(
@@ -253,19 +268,19 @@ impl Dial {
             true => Err(io::Error::other(
                 "it would be a loop: that is this relay itself",
             )),
-            false => self.connect(way, slot, to),
+            false => self.connect(way, slot, attempted),
         };
         match started {
             Ok((socket, on_its_way)) => {
                 if let Some(place) = self.attempts.get_mut(slot) {
                     *place = Some(Attempt {
                         socket,
-                        to,
+                        to: attempted,
                         on_its_way,
                     });
                 }
             }
-            Err(e) => self.failed(way, to, &e),
+            Err(e) => self.failed(way, attempted, &e),
         }
     }
 
@@ -273,7 +288,7 @@ impl Dial {
         &self,
         way: &Way<'_>,
         slot: usize,
-        to: SocketAddr,
+        to: Attempted,
     ) -> io::Result<(Socket, Option<OnItsWay>)> {
         let goal = self.goal.as_ref();
         let (socket, on_its_way) = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
@@ -285,11 +300,33 @@ impl Dial {
     }
 }
 
-/// Begins to connect to an address of this host.
+/// Each of these addresses by each way that leads there; neither an address nor a way that is dead
+/// is to be tried twice in a row.
+fn ways(all: &[SocketAddr], way: &Way<'_>) -> VecDeque<Attempted> {
+    let uplinks = &way.running.uplinks;
+    let turn = uplinks.turn();
+    let orders: Vec<_> = all
+        .iter()
+        .map(|to| uplinks.order(to.ip(), turn, &|_| 0, way.now))
+        .collect();
+    let rounds = orders.iter().map(Vec::len).max().unwrap_or(0);
+    let mut ways = VecDeque::new();
+    for round in 0..rounds {
+        for (nth, (to, order)) in all.iter().zip(&orders).enumerate() {
+            if round < order.len() {
+                let uplink = order.get((nth + round) % order.len());
+                ways.push_back((*to, uplink.copied().flatten()));
+            }
+        }
+    }
+    ways
+}
+
+/// Begins to connect to an address of this host, by one of the ways that lead there.
 pub(crate) fn begin(
     way: &Way<'_>,
     host: &str,
-    to: SocketAddr,
+    (to, uplink): (SocketAddr, Option<usize>),
 ) -> io::Result<(Socket, Option<OnItsWay>)> {
     let relay = &way.running.relay;
     let sockopts = &relay.sockopts;
@@ -301,11 +338,11 @@ pub(crate) fn begin(
                 .server
         }
     };
+    let uplink = way.running.uplinks.get(uplink);
     let bind = match relay.keep_address {
-        true => way.source,
-        false => relay.tuning.bind,
+        true => way.source.filter(|ip| ip.is_ipv4() == to.is_ipv4()),
+        false => uplink.and_then(|uplink| uplink.bind),
     };
-    let bind = bind.filter(|ip| ip.is_ipv4() == to.is_ipv4());
     if relay.keep_address && bind.is_none() {
         return Err(io::Error::other(
             "the client has no address of that family to come from (--keep-address)",
@@ -314,6 +351,7 @@ pub(crate) fn begin(
     let tuning = Tuning {
         buffers,
         bind,
+        interface: uplink.and_then(|uplink| uplink.interface.clone()),
         transparent: relay.keep_address,
         ..relay.tuning.clone()
     };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::pump::{Means, Pipes, SCRATCH, Turn};
+use crate::pump::{Means, Pages, Pipes, SCRATCH, Turn};
 use crate::server::figures::EndKind;
 use connection::{Around, Connection, End, TOKENS};
 use dial::ATTEMPTS;
@@ -61,7 +61,7 @@ pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<(
         queue: VecDeque::new(),
         timers: Timers::default(),
         means: Means {
-            scratch: vec![0; SCRATCH].into(),
+            scratch: Pages::new(SCRATCH),
             pipes: Pipes::default(),
             now: Instant::now(),
         },

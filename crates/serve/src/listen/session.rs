@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::PollFlags;
@@ -30,8 +30,10 @@ const BEHIND: usize = 1 << 20;
 const GATHERED: usize = 64 << 10;
 /// ... and what is shorter than this never stays alone.
 const SMALL: usize = 2 << 10;
-/// Requests carried out in a turn, so that no channel keeps the others waiting.
+/// Requests carried out in a turn, and the time for it, so that no channel keeps the others waiting,
+/// and answers leave.
 const TURN: usize = 1 << 20;
+const TURN_TIME: Duration = Duration::from_millis(5);
 
 /// Handles of a session: a share of the descriptors there are, so that none takes those of others
 /// and of whoever wants to come.
@@ -191,8 +193,9 @@ impl<'s> Session<'s> {
             self.pass_on(now, channels);
             return;
         }
-        let mut done = 0;
+        let (mut done, begun) = (0, Instant::now());
         while done < TURN
+            && begun.elapsed() < TURN_TIME
             && channels.queued(self.id) < QUEUE
             && let Some(mut bytes) = self.received.pop_front()
         {

@@ -72,10 +72,17 @@ impl Channels {
         }
     }
 
-    /// An open channel that the peer has not closed.
+    /// An open channel that the peer has not closed. A client may use one that it has opened before
+    /// we have confirmed it, by the number that it counts on: whoever may open channels is logged in
+    /// ([`crate::Connection`] reads none of these messages before), and the owner is told of all in
+    /// the order in which it came.
     fn live(&mut self, id: u32) -> Result<&mut Channel, Error> {
+        let server = self.role == Role::Server;
+        let theirs = |channel: &Channel| server && channel.remote.is_some();
         match self.channels.get_mut(&id) {
-            Some(channel) if channel.confirmed && !channel.close_received => Ok(channel),
+            Some(channel) if (channel.confirmed || theirs(channel)) && !channel.close_received => {
+                Ok(channel)
+            }
             _ => Err(PeerMisbehaved::UnknownChannel(id).into()),
         }
     }

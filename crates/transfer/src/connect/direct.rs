@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{PrivateKey, PublicKey};
@@ -40,6 +41,9 @@ const CONNECT_ROUND_TRIPS: u32 = 3;
 /// And the login has this.
 const LOGIN: Duration = Duration::from_secs(5);
 const LOGIN_ROUND_TRIPS: u32 = 8;
+
+/// The version that this is.
+const VERSION_HERE: &str = env!("CARGO_PKG_VERSION");
 
 /// Told that connections can be made, or why not.
 pub(super) type Noted = Box<dyn Fn(Option<&str>) + Send + Sync>;
@@ -207,11 +211,13 @@ impl Direct {
             stream.map(Stream::Tcp).map_err(|e| unreached(&e, address))
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
-        let config = self.link(&server.host_key, login);
+        let config = self.link(&server, login);
         let gate = DirectGate::new(server.user, server.host_key, key);
         let mut link = SshLink::connect(config, open, Box::new(gate)).map_err(|e| e.0)?;
         link.try_once();
-        link.establish(false).map_err(|e| e.0)?;
+        // The host key is the one that was told, and the key is known there: what follows the login
+        // need not wait for its success.
+        link.establish(true).map_err(|e| e.0)?;
         Ok(link)
     }
 
@@ -225,8 +231,12 @@ impl Direct {
     }
 
     /// All is known of the other end; what protects it is as the user has it.
-    fn link(&self, host_key: &PublicKey, login: Duration) -> LinkConfig {
+    fn link(&self, server: &ServerAt, login: Duration) -> LinkConfig {
         let owned = |name: &str| name.to_owned();
+        let host_key = &server.host_key;
+        // One of this very version says what we would say, and takes what we would take.
+        let same = server.software == VERSION_HERE;
+        let banner = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"));
         let proposal = Proposal {
             kex: self.config.secured.kex.clone(),
             host_key: host_key.algorithms().into_iter().map(owned).collect(),
@@ -249,7 +259,7 @@ impl Direct {
                 alive_interval: None,
                 alive_count: 3,
             },
-            remembered: None,
+            remembered: same.then(|| (owned(banner), ServerInfo::of_longhaul())),
             far: Known::Server,
             served_by: Vec::new(),
             env: Vec::new(),

@@ -362,5 +362,5 @@ fn jump_through(
     let name = config.host.clone();
     let (mut outer, _) = start(config, around, depth + 1)?;
     establish(&mut outer, &name, false)?;
-    jump::through(outer, host, port).map_err(|e| format!("{host}: {e}"))
+    jump::through(outer, &name, host, port).map_err(|e| format!("{host}: {e}"))
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -14,22 +14,33 @@ use sys::Segments;
 use tracing::debug;
 
 use super::ssh_link::SshLink;
-use super::stream::Stream;
+use super::stream::{Carried, Stream};
+use crate::escape;
 use crate::session::{ChannelId, Link, LinkEvent};
 
 /// Bytes held for the inner connection before the outer one is no longer read.
 const HELD: usize = 4 << 20;
 
-/// Has `outer` connect to `host` and `port`, and carries that on a thread. What the far end says
-/// against it shows when the inner connection reads.
-pub(super) fn through(mut outer: SshLink, host: &str, port: u16) -> io::Result<Stream> {
+/// Has `outer`, which is of `name`, connect to `host` and `port`, and carries that on a thread. What
+/// the far end says against it shows when the inner connection reads.
+pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> io::Result<Stream> {
     let (inner, local) = UnixStream::pair()?;
     local.set_nonblocking(true)?;
     let channel = outer.open_direct_tcpip(host, port);
-    let thread: JoinHandle<()> = std::thread::Builder::new()
-        .name("jump".to_owned())
-        .spawn(move || carry(outer, channel, &local, &mut |text| debug!("jump: {text}")))?;
-    Ok(Stream::Jump(inner, Some(thread)))
+    let refused = Arc::new(OnceLock::new());
+    let (told, name) = (Arc::clone(&refused), name.to_owned());
+    let thread = std::thread::Builder::new().name("jump".to_owned());
+    let thread = thread.spawn(move || {
+        carry(outer, channel, &local, &mut |text| {
+            debug!("jump: {text}");
+            // The first is the reason.
+            let _ = told.set(format!(
+                "{name} does not lead there: {}",
+                escape::text(text.as_bytes())
+            ));
+        });
+    })?;
+    Ok(Stream::Jump(inner, Some(Carried { thread, refused })))
 }
 
 /// Moves bytes until either side ends. What the far end says beside them, and why it has ended, is

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use mio::unix::SourceFd;
@@ -20,7 +21,16 @@ pub enum Stream {
     Command(UnixStream, Child),
     /// To a thread that carries it through another connection (ProxyJump), or to whoever passed
     /// the socket.
-    Jump(UnixStream, Option<JoinHandle<()>>),
+    Jump(UnixStream, Option<Carried>),
+}
+
+/// A connection that another one carries.
+#[derive(Debug)]
+pub struct Carried {
+    /// Who carries it.
+    pub(super) thread: JoinHandle<()>,
+    /// Why there is none, in the words of the host that leads there.
+    pub(super) refused: Arc<OnceLock<String>>,
 }
 
 impl Stream {
@@ -54,6 +64,14 @@ impl Stream {
                 Err(rustix::io::Errno::INTR) => {}
                 done => return Ok(done?),
             }
+        }
+    }
+
+    /// Why it has ended, where whoever carries it was told.
+    pub fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Jump(_, Some(carried)) => carried.refused.get().map(String::as_str),
+            _ => None,
         }
     }
 
@@ -129,10 +147,10 @@ impl Drop for Stream {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Self::Jump(stream, thread) => {
+            Self::Jump(stream, carried) => {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
-                if let Some(thread) = thread.take() {
-                    let _ = thread.join();
+                if let Some(carried) = carried.take() {
+                    let _ = carried.thread.join();
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Select;
 use plan::{JobKind, Parts, RemotePath};
 
+use super::Delta;
 use super::engine::{End, Engine};
 
 /// How long it may take until it is known what serves at the far end; more than the session gives it.
@@ -101,6 +102,7 @@ impl Engine<'_> {
             self.settle_end(end);
         }
         self.can = self.find_out();
+        self.tell_sent_whole();
         let mut untold = Vec::new();
         if self.source.is_some() {
             let wanted = self.options;
@@ -137,6 +139,19 @@ impl Engine<'_> {
             take_xattrs: has(End::Target, "set-metadata@longhaul"),
             tell_links: has(End::Source, "attributes@longhaul"),
             map_owners: names && has(End::Target, "ids-by-name@longhaul"),
+        }
+    }
+
+    /// Where files are to be rebuilt from older forms at a far end that cannot.
+    fn tell_sent_whole(&mut self) {
+        let Some(side) = self.side(End::Target).filter(|_| self.source.is_none()) else {
+            return;
+        };
+        let info = side.session.far_info();
+        let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
+        if self.options.delta == Delta::Always && !rebuilds {
+            let text = "--delta: files are sent whole, since the far end is not longhaul";
+            self.warn(None, text.to_owned());
         }
     }
 

@@ -156,6 +156,11 @@ impl Driver {
         if (self.spread.is_idle() && !begins) || !authenticated || self.connections.is_empty() {
             return;
         }
+        // Whatever there is to be learned of the path is learned if it comes to sending.
+        let one = self.growing.expected.0 <= 1 && self.spread.only_rebuilds_one();
+        if self.growing.growth.is_none() && one {
+            return;
+        }
         if self.growing.growth.is_none() {
             let config = self.growth_config(direction);
             self.growing.learned = config.learned.map(|(learned, _)| learned);

@@ -235,9 +235,12 @@ impl Driver {
         open && !self.connections.iter().any(straight)
     }
 
-    /// One was lost soon.
-    pub(super) fn straight_broken(&self, why: &str) {
-        if let Some(on) = self.straight.running() {
+    /// One was lost soon. Where it was the only one, its login may have been refused, behind which
+    /// lanes were opened already: it is as if there had been none.
+    pub(super) fn straight_broken(&mut self, why: &str) {
+        if !self.connections.iter().any(|on| on.straight) {
+            self.straight_failed(why);
+        } else if let Some(on) = self.straight.running() {
             on.with.over(why);
         }
     }

@@ -99,7 +99,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Send only what changed of files that are there, whatever the path",
         doc: "Send only what changed of files that are there, whatever the path. Where the far end \
               is longhaul and has a file of that name of 1 MiB or more, it makes sums of its \
-              blocks, copies what is the same into the new file and is sent the rest. Without the \
+              blocks, copies what is the same into the new file and is sent the rest; where it is \
+              not longhaul, that is said, and files are sent whole. Without the \
               flag that is done where it takes less time: over a path of 10 ms or more, or one \
               that moves less than 300 MB/s. What was rebuilt is compared with the source, block \
               by block, before it gets its name.",

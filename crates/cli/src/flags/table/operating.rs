@@ -45,8 +45,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         "Take the listening sockets over from who runs with the same PATH",
         "Take the listening sockets over from a relay of the same user that runs with the same \
               PATH, a UNIX socket, and hand them over to the next one. Whoever hands them over lets \
-              nobody in from then on, serves who is connected to the end, and ends. Whoever connects in the moment between may be \
-              reset, and has to try again.",
+              nobody in from then on, serves who is connected to the end, and ends. Nobody who \
+              comes meanwhile is turned away.",
         |args, given| {
             args.handover = Some(given.os().into());
             Ok(())

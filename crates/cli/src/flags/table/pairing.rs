@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::relay::size;
+use super::serve::ports;
 use crate::flags::flag::{Flag, Group, Takes};
 use crate::flags::low::RelayArgs;
 
@@ -118,6 +119,18 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             Ok(())
         },
     ),
+    Flag::ours(
+        Group::Pair,
+        ("port-range", Takes::Value("A-B")),
+        "For hosts reached over ssh: take data at one of the ports A to B there",
+        "For hosts reached over ssh (--via, ssh://): the half there takes data at one of the ports \
+              A to B, which a firewall lets through, and not at one that the system chooses. Where \
+              none of them is free, data go over the ssh connection.",
+        |args, given| {
+            args.pair.ports = Some(ports(&given.text()?)?);
+            Ok(())
+        },
+    ),
     Flag {
         short: Some('F'),
         ..Flag::ours(
@@ -162,6 +175,8 @@ pub(crate) struct PairArgs {
     pub(crate) explain: bool,
     /// Hosts on the way, at which halves are started.
     pub(crate) via: Option<String>,
+    /// Where halves that are started over ssh may listen.
+    pub(crate) ports: Option<(u16, u16)>,
     pub(crate) ssh_config: Option<PathBuf>,
     pub(crate) ssh_options: Vec<String>,
 }

@@ -204,22 +204,30 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("bind", Takes::Value("ADDRESS")),
-        "Connect from this address of this machine",
-        "Connect from this address of this machine, to targets of its family.",
+        ("bind", Takes::Values("ADDRESS")),
+        "Connect from this address of this machine; may be repeated",
+        "Connect from this address of this machine, to targets of its family; may be repeated. Of \
+              several, each connection of TCP has the next, and another where one cannot be had: \
+              those of a pair leave by all of them at once, and carry what each of them takes. \
+              Which way packets from an address leave by is the system's to know (ip-rule(8)).",
         |args, given| {
-            let text = given.text()?;
-            args.bind = Some(text.parse().map_err(|_| "is no address".to_owned())?);
+            let texts = given.texts()?.into_iter();
+            let parsed = texts.map(|text| match text.parse() {
+                Ok(address) => Ok(address),
+                Err(_) => Err(format!("'{}' is no address", text.escape_debug())),
+            });
+            args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())
         },
     ),
     Flag::ours(
         Group::Sockets,
-        ("interface", Takes::Value("NAME")),
-        "Connect by this interface",
-        "Connect by this network interface (SO_BINDTODEVICE).",
+        ("interface", Takes::Values("NAME")),
+        "Connect by this interface; may be repeated",
+        "Connect by this network interface (SO_BINDTODEVICE); may be repeated: several are used as \
+              those of --bind are. With as many of --bind, the first goes with the first, and so on.",
         |args, given| {
-            args.interface = Some(given.text()?);
+            args.interface = given.texts()?;
             Ok(())
         },
     ),

@@ -83,11 +83,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &[],
         set: |args, given| {
-            let text = given.text()?;
-            let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
-            let range = text.split_once('-').unwrap_or((&text, &text));
-            let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
-            args.ports = Some(range.ok_or("is no range of ports, such as 4000-4010")?);
+            args.ports = Some(ports(&given.text()?)?);
             Ok(())
         },
     },
@@ -293,3 +289,11 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         },
     },
 ];
+
+/// A range of ports, or one: 4000-4010.
+pub(super) fn ports(text: &str) -> Result<(u16, u16), String> {
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let range = text.split_once('-').unwrap_or((text, text));
+    let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
+    range.ok_or_else(|| "is no range of ports, such as 4000-4010".to_owned())
+}

@@ -95,9 +95,17 @@ fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
     let places = reached.into_iter().map(|ip| (ip, true));
     let places = places.chain([(IpAddr::from([127, 0, 0, 1]), false)]);
     let mut why = String::new();
-    for (ip, reachable) in places {
+    let ports = |reachable| match begin.ports.filter(|_| reachable) {
+        Some((first, last)) => first..=last,
+        None => 0..=0,
+    };
+    let places = places.flat_map(|(ip, reachable)| {
+        let ports = ports(reachable);
+        ports.map(move |port| (SocketAddr::new(ip, port), reachable))
+    });
+    for (at, reachable) in places {
         match Relays::start(
-            vec![relay_at(ip, &facing, &target)?],
+            vec![relay_at(at, &facing, &target)?],
             thread::available_parallelism().map_or(1, usize::from),
             HandedOn::ByStarter(Vec::new()),
         ) {
@@ -115,7 +123,7 @@ fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
     Err(why)
 }
 
-fn relay_at(ip: IpAddr, facing: &Facing, target: &Target) -> Result<Relay, String> {
+fn relay_at(at: SocketAddr, facing: &Facing, target: &Target) -> Result<Relay, String> {
     let usual = settle(&RelayArgs {
         entrance: "0".to_owned(),
         targets: vec!["1".to_owned()],
@@ -124,8 +132,8 @@ fn relay_at(ip: IpAddr, facing: &Facing, target: &Target) -> Result<Relay, Strin
     Ok(Relay {
         entrance: Entrance {
             place: Place::Tcp {
-                host: Host::Address(ip),
-                port: 0,
+                host: Host::Address(at.ip()),
+                port: at.port(),
             },
             words: vec!["pair".to_owned()],
         },

@@ -1,13 +1,13 @@
 //! Whether what was rebuilt is the source: the older form may have changed between its sums and
 //! its copy, the source between its sums and what was sent of it, and a server may be mistaken.
 
-use sftp::Reply;
 use sftp::blocks::SumKind;
+use sftp::{Attrs, Reply, Request};
 
 use super::rebuild::ASKED;
-use super::{Delta, Stage};
+use super::{Delta, MODE, Stage};
 use crate::delta::SEGMENT;
-use crate::lane::core::Core;
+use crate::lane::core::{Core, What};
 use crate::lane::put::Put;
 use crate::lane::task::Step;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
@@ -77,9 +77,23 @@ impl Delta {
     /// All is asked: what follows it is CLOSE.
     fn end(&mut self, core: &mut Core) {
         self.stage = Stage::Closing;
+        self.set_mode(core);
         self.close(core);
         if std::mem::take(&mut self.source_open) {
             self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
+        }
+    }
+
+    /// The mode of the older form stays, unless the source's is kept: with the CLOSE, which is a
+    /// round trip less than behind it.
+    fn set_mode(&mut self, core: &mut Core) {
+        let mode = self.old.map(|old| old.mode);
+        if let (Some(mode), Some(handle), false) =
+            (mode, self.handles.new.clone(), self.options.preserve)
+        {
+            let (handle, attrs) = (handle.as_bytes(), Attrs::with_permissions(mode));
+            let request = Request::Fsetstat { handle, attrs };
+            self.send(core, What::Step(MODE), &request);
         }
     }
 
@@ -100,6 +114,7 @@ impl Delta {
         // Nothing of it is written down: nobody would find it.
         options.keep = None;
         let mut put = Put::finish(self.id, temp, self.meta.attributes, None, options);
+        put.attempt.mode_set = self.mode_set;
         put.start(core);
         self.stage = Stage::Finishing(Box::new(put));
         Step::Goes

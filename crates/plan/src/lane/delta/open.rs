@@ -5,7 +5,7 @@ use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
 use super::{Delta, OPEN_NEW, OPEN_OLD, Old, Stage};
 use crate::delta::{LEAST, block_len};
 use crate::lane::core::{Core, What};
-use crate::lane::task::Step;
+use crate::lane::task::{Step, Surprise};
 use crate::lane::words;
 use crate::{DiskRequest, FileState, LaneEvent};
 
@@ -79,7 +79,9 @@ impl Delta {
         }
     }
 
-    /// Its turn to open has come. The handles are waited for, also where one could be predicted.
+    /// Its turn to open has come. Nothing is written before both handles are there; sums of the older
+    /// form are asked for behind the OPEN where its handle is predicted. If that is another file's,
+    /// nothing has changed by it, and what was said is not used.
     pub(in crate::lane) fn open(&mut self, core: &mut Core) {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.open(core);
@@ -87,7 +89,7 @@ impl Delta {
         if self.given_up() || self.handles.turn {
             return;
         }
-        let _ = core.opens(self.id);
+        self.handles.sums = core.opens(self.id);
         self.handles.turn = true;
         self.handles.opening = 2;
         let path = self.path.clone();
@@ -109,12 +111,26 @@ impl Delta {
         };
         self.send(core, What::Step(OPEN_NEW), &new);
         self.temp = Some(temp);
+        if self.handles.sums.is_some() {
+            self.begin(core);
+        }
     }
 
-    pub(super) fn on_open(&mut self, core: &mut Core, step: u8, reply: &Reply) {
+    pub(super) fn on_open(
+        &mut self,
+        core: &mut Core,
+        step: u8,
+        reply: &Reply,
+    ) -> Result<(), Surprise> {
         self.handles.opening -= 1;
         match reply {
-            Reply::Handle(handle) if step == OPEN_OLD => self.handles.old = Some(handle.clone()),
+            Reply::Handle(handle) if step == OPEN_OLD => {
+                let sums = self.handles.sums.get_or_insert_with(|| handle.clone());
+                if sums != handle {
+                    return Err(Surprise::Handle);
+                }
+                self.handles.old = Some(handle.clone());
+            }
             Reply::Handle(handle) => {
                 self.handles.new = Some(handle.clone());
                 self.handles.created = true;
@@ -127,6 +143,7 @@ impl Delta {
                 self.plain = true;
             }
         }
+        Ok(())
     }
 
     /// A WRITE or a copy-data was answered.

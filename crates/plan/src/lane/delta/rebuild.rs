@@ -28,11 +28,8 @@ const SEARCHING: usize = 8;
 const HOPELESS: u64 = 64 << 20;
 
 impl Delta {
-    /// Both files are open: begins.
+    /// Both files are open, or their OPENs have left: begins.
     pub(super) fn begin(&mut self, core: &mut Core) {
-        if self.handles.opening > 0 || !self.handles.created {
-            return;
-        }
         self.stage = Stage::Rebuilding;
         let old = self.old.map_or(0, |old| old.size);
         // What lies behind the older form's end only needs to be known.
@@ -47,18 +44,21 @@ impl Delta {
     /// Sends what is next: questions first, since answers take longest, then copies.
     pub(super) fn send_next(&mut self, core: &mut Core) -> bool {
         let old = self.old.map_or(0, |old| old.size);
-        let (Some(from), Some(to)) = (&self.handles.old, &self.handles.new) else {
-            return false;
-        };
-        let (from, to) = (from.clone(), to.clone());
-        if self.basis.asked < old && self.basis.in_flight < ASKED {
+        if let Some(of) = self.handles.sums.clone()
+            && self.basis.asked < old
+            && self.basis.in_flight < ASKED
+        {
             let offset = self.basis.asked;
             let len = SEGMENT.min(old - offset);
             self.basis.asked += len;
             self.basis.in_flight += 1;
-            self.ask_sums(core, SumKind::Rolling, from.as_bytes(), (offset, len));
+            self.ask_sums(core, SumKind::Rolling, of.as_bytes(), (offset, len));
             return true;
         }
+        let (Some(from), Some(to)) = (&self.handles.old, &self.handles.new) else {
+            return false;
+        };
+        let (from, to) = (from.clone(), to.clone());
         if self.moving < COPYING
             && let Some(copy) = self.copies.pop_front()
         {
@@ -210,13 +210,21 @@ impl Delta {
         if !self.copies.is_empty() || !self.literals.is_empty() {
             core.stream(self.id);
         }
+        if self.is_sent(core) {
+            core.stream(self.id);
+        }
+    }
+
+    /// Whether all of it was sent or copied, so that nothing is left but to check it.
+    pub(super) fn is_sent(&mut self, core: &Core) -> bool {
         let found = self.search.as_ref().is_some_and(|s| s.order.is_empty());
         let sent = self.copies.is_empty() && self.literals.is_empty() && self.reads.is_empty();
         // A server that takes one request after the other sums what was sent before.
-        if found && sent && (self.moving == 0 || core.server.in_order) {
+        let all = found && sent && (self.moving == 0 || core.server.in_order);
+        if all && !self.given_up() {
             self.stage = Stage::Checking;
-            core.stream(self.id);
         }
+        all
     }
 
     fn search_for_differing(&mut self, old: u64) -> Search {

@@ -37,7 +37,10 @@ impl Connection {
             now,
         };
         // A relay that clients are diverted to has no pair.
-        let connect = |to| dial::begin(&way, host, to).map(|(socket, _)| OwnedFd::from(socket));
+        let connect = |to, uplink| {
+            let begun = dial::begin(&way, host, (to, uplink));
+            begun.map(|(socket, _)| OwnedFd::from(socket))
+        };
         let legs = [(Some(&mut self.near), NEAR_LEGS), (far, FAR_LEGS)];
         for (leg, token) in legs {
             let Some(leg) = leg.filter(|leg| leg.failure().is_none()) else {
@@ -178,7 +181,7 @@ impl Connection {
     pub(super) fn first_leg(
         &self,
         mut leg: Leg,
-        (target, to): (&Target, SocketAddr),
+        (target, to, uplink): (&Target, SocketAddr, Option<usize>),
         around: &Around<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
@@ -187,9 +190,10 @@ impl Connection {
         let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
         let path = (target.to_string(), to);
         let rtt = rtt.unwrap_or_default();
-        let mut bundle = Bundle::asking(facing, path, rtt, around.means.now)?;
+        let uplinks = Arc::clone(&self.running.uplinks);
+        let mut bundle = Bundle::asking(facing, path, (rtt, uplinks), around.means.now)?;
         let at = (around.registry, around.slot * TOKENS + FAR_LEGS);
-        bundle.add(leg, false, Parser::default(), None, at)?;
+        bundle.add_asked(leg, uplink, at)?;
         Ok(Leg::pair(bundle))
     }
 }

@@ -112,8 +112,8 @@ fn each_state_of_a_channel_refuses_what_it_does_not_expect() {
     }
 }
 
-#[test]
-fn a_channel_waiting_for_our_answer_takes_nothing() {
+/// A server's channels, with a session that waits for its answer.
+fn offered() -> (Channels, ChannelId) {
     let mut server = channels(Role::Server);
     let open = ChannelOpen {
         kind: b"session",
@@ -126,13 +126,60 @@ fn a_channel_waiting_for_our_answer_takes_nothing() {
     let Some(ChannelEvent::SessionOpened(id)) = server.poll_event() else {
         panic!("a session is offered");
     };
-    for (name, message) in all(id) {
-        assert_eq!(
-            error(feed(&mut server, message)),
-            PeerMisbehaved::UnknownChannel(id.0),
-            "{name}"
-        );
+    (server, id)
+}
+
+#[test]
+fn a_session_waiting_for_our_answer_takes_what_a_client_may_send_to_it() {
+    let legal = ["adjust", "data", "extended", "eof", "close", "request"];
+    for (name, message) in all(offered().1) {
+        let (mut server, _) = offered();
+        let fed = feed(&mut server, message);
+        assert_eq!(fed.is_ok(), legal.contains(&name), "{name}: {fed:?}");
     }
+}
+
+#[test]
+fn what_came_before_our_answer_is_told_in_order_and_answered_behind_it() {
+    let (mut server, id) = offered();
+    for message in [
+        request_from_peer(id, b"subsystem", true, b"x"),
+        data(id, b"INIT"),
+        ChannelClose { recipient: id.0 }.to_bytes(),
+    ] {
+        feed(&mut server, message).unwrap();
+    }
+    server.accept(id);
+    let events: Vec<ChannelEvent> = std::iter::from_fn(|| server.poll_event()).collect();
+    assert!(matches!(
+        events[..],
+        [
+            ChannelEvent::Request { .. },
+            ChannelEvent::Data(..),
+            ChannelEvent::Closed(_)
+        ]
+    ));
+    server.answer(id, true);
+    let numbers: Vec<u8> = sent(&mut server).iter().map(|m| m[0]).collect();
+    assert_eq!(
+        numbers,
+        [
+            ChannelOpenConfirmation::NUMBER,
+            ChannelSuccess::NUMBER,
+            ChannelClose::NUMBER
+        ]
+    );
+}
+
+#[test]
+fn a_session_that_was_refused_takes_nothing() {
+    let (mut server, id) = offered();
+    server.reject(id, "no");
+    let message = data(id, b"x");
+    assert_eq!(
+        error(feed(&mut server, message)),
+        PeerMisbehaved::UnknownChannel(id.0)
+    );
 }
 
 #[test]

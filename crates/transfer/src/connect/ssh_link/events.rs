@@ -9,7 +9,7 @@ use ssh::transport::{Extensions, Ident, Renounced, TransportEvent};
 use ssh::{Early, Event};
 use tracing::{debug, info};
 
-use super::{Far, FarProgram, SshLink, engine_error};
+use super::{Far, FarProgram, SshLink, engine_error, error};
 use crate::connect::gate::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
@@ -31,6 +31,10 @@ impl SshLink {
                     if self.handle_auth(event, events)? {
                         return Ok(());
                     }
+                }
+                // Its key was good for one login.
+                Event::Channel(ChannelEvent::PredictionFailed(_)) if self.config.straight => {
+                    return Err(error("the server numbers its channels otherwise"));
                 }
                 Event::Channel(ChannelEvent::PredictionFailed(_)) => {
                     return self.restart(events, "the server numbers its channels otherwise");
@@ -175,7 +179,19 @@ impl SshLink {
 
     /// Whether a channel's number and window may be counted on.
     pub(super) fn predicts(&self) -> bool {
-        !self.step_by_step && self.conn.peer().is_some_and(|p| p.openssh().is_some())
+        let known = |peer: &Ident| match self.config.straight {
+            true => self.is_what_was_started(peer),
+            false => peer.openssh().is_some(),
+        };
+        !self.step_by_step && self.conn.peer().is_some_and(known)
+    }
+
+    /// Whether it is the longhaul that was started over another connection, of the version that
+    /// this is.
+    fn is_what_was_started(&self, peer: &Ident) -> bool {
+        let remembered = self.config.remembered.as_ref();
+        let said = remembered.is_some_and(|(banner, _)| banner == peer.as_str());
+        peer.is_longhaul() && said
     }
 
     /// True when the connection was begun anew.

@@ -300,7 +300,8 @@ impl SshLink {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.ended = true;
-                    return Err(error("the server closed the connection"));
+                    let why = self.stream.refused();
+                    return Err(error(why.unwrap_or("the server closed the connection")));
                 }
                 Ok(n) => {
                     total += n;

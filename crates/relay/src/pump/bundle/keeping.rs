@@ -1,0 +1,218 @@
+//! How many legs of a pair there are, and by which ways they leave.
+
+use std::fmt::Write as _;
+use std::io;
+use std::time::Instant;
+
+use pair::{Growth, LegId, Look, Parser};
+
+use super::member::Member;
+use super::{Asks, Bundle, EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, Surroundings, explain};
+use crate::pump::leg::Leg;
+
+impl Bundle {
+    /// Has as many legs as there should be.
+    pub(super) fn keep_legs(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
+        if let Some(alone) = self.alone
+            && self.now >= alone + GRACE
+            && !self.session.is_over()
+        {
+            let why = "all connections to the other half are lost";
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, why));
+        }
+        if !self.heard || self.session.is_over() {
+            return Ok(());
+        }
+        let rtt = self.rtt();
+        let Some(asks) = &mut self.asks else {
+            return Ok(());
+        };
+        if asks.growth.looks() && self.now >= asks.looked + Growth::interval(rtt) {
+            let full = self.session.full().is_some_and(|full| full >= asks.looked);
+            let look = Look {
+                bytes: self.session.progress(),
+                full,
+                legs: self.session.carrying(),
+            };
+            asks.growth.look(look, self.now);
+            asks.looked = self.now;
+        }
+        let (wanted, not_before) = (asks.growth.wanted().min(MOST_LEGS), asks.not_before);
+        if self.now >= asks.even
+            && let Some(nth) = self.uneven()
+        {
+            self.try_again(nth, around);
+        }
+        let carrying = self.session.carrying();
+        if carrying > wanted {
+            for _ in wanted..carrying {
+                if let Some(id) = self.most_dispensable() {
+                    self.session.retire(id);
+                }
+            }
+            return Ok(());
+        }
+        if self.now < not_before {
+            return Ok(());
+        }
+        let opening = self.members.iter().flatten().filter(|m| !m.open).count();
+        for _ in carrying + opening..wanted {
+            if let Err(e) = self.open(around) {
+                tracing::debug!("no further leg: {e}");
+                if let Some(asks) = &mut self.asks {
+                    asks.not_before = self.now + asks.retry;
+                    asks.retry = (asks.retry * 2).min(LONGEST_RETRY);
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One more, by the way that has the fewest of those that can be had.
+    fn open(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
+        let Some(asks) = &self.asks else {
+            return Ok(());
+        };
+        let legs = |nth| self.legs_by(nth);
+        let order = asks
+            .uplinks
+            .order(asks.to.ip(), asks.uplinks.turn(), &legs, self.now);
+        let mut done = Ok(());
+        for uplink in order {
+            done = self.open_by(uplink, around);
+            match (&done, &self.asks) {
+                (Err(e), Some(asks)) => asks.failed(uplink, e, self.now),
+                _ => break,
+            }
+        }
+        done
+    }
+
+    fn open_by(&mut self, uplink: Option<usize>, around: &Surroundings<'_>) -> io::Result<()> {
+        let Some(asks) = &self.asks else {
+            return Ok(());
+        };
+        let mut leg = Leg::socket((around.connect)(asks.to, uplink)?, true);
+        leg.ask_tls(&asks.facing.client, "pair")?;
+        self.add_asked(leg, uplink, (around.registry, around.token))
+    }
+
+    /// Takes in a leg that leaves by this way, and whose handshake is still to be made.
+    pub(crate) fn add_asked(
+        &mut self,
+        leg: Leg,
+        uplink: Option<usize>,
+        at: (&mio::Registry, usize),
+    ) -> io::Result<()> {
+        self.add(leg, false, Parser::default(), None, at)?;
+        let last = LegId(self.count.wrapping_sub(1));
+        let mut members = self.members.iter_mut().flatten();
+        if let Some(member) = members.find(|member| member.id == last) {
+            member.uplink = uplink;
+        }
+        Ok(())
+    }
+
+    /// A way that has lost its legs to others, or could have none: it may be there again.
+    pub(super) fn uneven(&self) -> Option<usize> {
+        let asks = self.asks.as_ref()?;
+        let leading = asks.uplinks.leading(asks.to.ip());
+        if leading < 2 {
+            return None;
+        }
+        let order = asks.uplinks.order(asks.to.ip(), 0, &|_| 0, self.now);
+        let least = asks.growth.wanted().min(MOST_LEGS) / leading;
+        let mut order = order.into_iter().flatten();
+        order.find(|nth| self.legs_by(*nth) < least)
+    }
+
+    /// As many legs by this way as by others; those are given back when these are there.
+    fn try_again(&mut self, nth: usize, around: &Surroundings<'_>) {
+        let now = self.now;
+        let Some(asks) = &mut self.asks else {
+            return;
+        };
+        asks.even = now + EVEN;
+        let leading = asks.uplinks.leading(asks.to.ip()).max(1);
+        let missing = asks.growth.wanted().min(MOST_LEGS) / leading;
+        let free = self.members.iter().filter(|place| place.is_none()).count();
+        for _ in self.legs_by(nth)..missing.min(self.legs_by(nth) + free) {
+            let done = self.open_by(Some(nth), around);
+            if let (Err(e), Some(asks)) = (done, &self.asks) {
+                asks.failed(Some(nth), &e, now);
+                return;
+            }
+        }
+    }
+
+    /// Legs that carry by this way, or are to.
+    fn legs_by(&self, nth: usize) -> usize {
+        let by = self.members.iter().flatten();
+        let by = by.filter(|member| member.uplink == Some(nth));
+        by.filter(|member| !member.open || self.session.carries(member.id))
+            .count()
+    }
+
+    /// The newest leg by the way that has the most.
+    fn most_dispensable(&self) -> Option<LegId> {
+        let open = self.members.iter().flatten().filter(|member| member.open);
+        let carry = open.filter(|member| self.session.carries(member.id));
+        let crowded = |member: &Member| member.uplink.map_or(0, |nth| self.legs_by(nth));
+        let last = carry.max_by_key(|member| (crowded(member), member.id));
+        last.map(|member| member.id)
+    }
+
+    /// What each way has carried, where there are several.
+    pub(super) fn shares(&self) -> String {
+        let mut shown = String::new();
+        let Some(asks) = &self.asks else {
+            return shown;
+        };
+        if asks.uplinks.all().len() < 2 {
+            return shown;
+        }
+        for (nth, own) in asks.uplinks.all().iter().enumerate() {
+            let by = self.members.iter().flatten();
+            let by = by.filter(|member| member.uplink == Some(nth));
+            let gone = asks.carried.get(nth).copied().unwrap_or_default();
+            let bytes = gone + by.clone().map(|member| member.moved).sum::<u64>();
+            let legs = by.filter(|member| member.open).count();
+            // A String takes everything.
+            let _ = write!(shown, "; by {own}: {legs} legs, {bytes} bytes");
+        }
+        shown
+    }
+}
+
+impl Asks {
+    /// A leg is there.
+    pub(super) fn opened(&self, member: &Member) {
+        self.uplinks.answered(member.uplink);
+        if let Some(own) = self.several(member) {
+            explain(&self.facing, &self.target, &format!("{own} is there"));
+        }
+    }
+
+    /// A leg has broken.
+    pub(super) fn lost(&mut self, member: &Member, why: &io::Error, now: Instant) {
+        self.uplinks.failed(member.uplink, now);
+        self.even = now + EVEN;
+        if let Some(own) = self.several(member) {
+            explain(&self.facing, &self.target, &format!("{own} is gone: {why}"));
+        }
+    }
+
+    fn failed(&self, uplink: Option<usize>, why: &io::Error, now: Instant) {
+        self.uplinks.failed(uplink, now);
+        let what = self.uplinks.named(uplink, &"no further leg");
+        explain(&self.facing, &self.target, &format!("{what}: {why}"));
+    }
+
+    /// Which leg it is, where there are several ways.
+    fn several(&self, member: &Member) -> Option<String> {
+        let of = |all: usize| (all > 1).then(|| format!("leg {}", u64::from(member.id.0) + 1));
+        let leg = of(self.uplinks.all().len())?;
+        Some(self.uplinks.named(member.uplink, &leg))
+    }
+}

@@ -1,0 +1,172 @@
+//! One end of TLS in rustls: the same for a server and a client, which have types of their own there.
+
+use std::fmt;
+use std::io;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
+};
+use rustls::{CommonState, Error};
+
+/// One end of TLS.
+pub(super) enum Engine {
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server(_) => "Server",
+            Self::Client(_) => "Client",
+        })
+    }
+}
+
+/// How far a step went.
+#[derive(PartialEq, Eq)]
+pub(super) enum Step {
+    /// There may be another.
+    On,
+    /// close_notify has come.
+    Ended,
+    /// More has to be received, or to be sent.
+    Still,
+}
+
+impl Engine {
+    pub(super) fn state(&self) -> &CommonState {
+        match self {
+            Self::Server(server) => server,
+            Self::Client(client) => client,
+        }
+    }
+
+    /// Goes on with what has come; how much of it is needed no more, and how far that was.
+    pub(super) fn step(
+        &mut self,
+        cipher: &mut [u8],
+        sealed: &mut Vec<u8>,
+        plain: &mut impl FnMut(&[u8]),
+    ) -> (usize, Result<Step, Error>) {
+        match self {
+            Self::Server(server) => step(server.process_tls_records(cipher), sealed, plain),
+            Self::Client(client) => step(client.process_tls_records(cipher), sealed, plain),
+        }
+    }
+
+    /// Makes a record of what is to be written, behind those that the library has by itself; how
+    /// much there is of them. `part` is what has come and is no record yet.
+    pub(super) fn seal(
+        &mut self,
+        what: What<'_>,
+        part: &mut [u8],
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        let mut end = 0;
+        loop {
+            let room = into.get_mut(end..).unwrap_or_default();
+            let (made, is_all) = match self {
+                Self::Server(server) => seal(server.process_tls_records(part), what, room)?,
+                Self::Client(client) => seal(client.process_tls_records(part), what, room)?,
+            };
+            end += made;
+            if is_all {
+                return Ok(end);
+            }
+        }
+    }
+}
+
+/// What is to be written.
+#[derive(Clone, Copy)]
+pub(super) enum What<'a> {
+    Bytes(&'a [u8]),
+    CloseNotify,
+}
+
+fn step<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    sealed: &mut Vec<u8>,
+    plain: &mut impl FnMut(&[u8]),
+) -> (usize, Result<Step, Error>) {
+    let mut discard = status.discard;
+    let state = match status.state {
+        Ok(state) => state,
+        Err(e) => return (discard, Err(e)),
+    };
+    let step = match state {
+        ConnectionState::ReadTraffic(mut traffic) => loop {
+            match traffic.next_record() {
+                Some(Ok(record)) => {
+                    discard += record.discard;
+                    plain(record.payload);
+                }
+                Some(Err(e)) => break Err(e),
+                None => break Ok(Step::On),
+            }
+        },
+        ConnectionState::EncodeTlsData(mut data) => {
+            let begin = sealed.len();
+            if let Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) =
+                data.encode(&mut [])
+            {
+                sealed.resize(begin + required_size, 0);
+            }
+            let room = sealed.get_mut(begin..).unwrap_or_default();
+            let encoded = data.encode(room);
+            encoded
+                .map(|_| Step::On)
+                .map_err(|e| Error::General(e.to_string()))
+        }
+        // It is on its way, before all that is written later.
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Ok(Step::On)
+        }
+        ConnectionState::PeerClosed => Ok(Step::Ended),
+        ConnectionState::Closed
+        | ConnectionState::WriteTraffic(_)
+        | ConnectionState::BlockedHandshake => Ok(Step::Still),
+        _ => Err(Error::General(
+            "early data, which nobody asked for".to_owned(),
+        )),
+    };
+    (discard, step)
+}
+
+/// How much was made, and whether what was to be written is in it.
+fn seal<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    what: What<'_>,
+    into: &mut [u8],
+) -> io::Result<(usize, bool)> {
+    match status.state.map_err(wrong)? {
+        ConnectionState::WriteTraffic(mut traffic) => {
+            let made = match what {
+                What::Bytes(bytes) => traffic.encrypt(bytes, into),
+                What::CloseNotify => traffic.queue_close_notify(into),
+            };
+            made.map(|made| (made, true)).map_err(|e| match e {
+                EncryptError::InsufficientSize(_) => io::Error::other("a record is too long"),
+                e => io::Error::other(format!("TLS: {e}")),
+            })
+        }
+        ConnectionState::EncodeTlsData(mut data) => match data.encode(into) {
+            Ok(made) => Ok((made, false)),
+            Err(e) => Err(io::Error::other(format!("TLS: {e}"))),
+        },
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Ok((0, false))
+        }
+        _ => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// As it is told.
+pub(super) fn wrong(e: Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {e}"))
+}

@@ -1,0 +1,195 @@
+//! The ways by which connections leave this machine, where there are several: addresses and
+//! interfaces of ours.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::server::Health;
+
+/// A way by which connections leave this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uplink {
+    /// The address of ours that they come from.
+    pub bind: Option<IpAddr>,
+    /// The interface of ours that they leave by (SO_BINDTODEVICE).
+    pub interface: Option<String>,
+}
+
+impl Uplink {
+    /// Each of these addresses and interfaces: the first of one with the first of the other, and
+    /// so on, or with the only one there is.
+    ///
+    /// # Errors
+    /// There are several of both, and not as many.
+    pub fn all(addresses: &[IpAddr], interfaces: &[String]) -> Result<Vec<Self>, String> {
+        let (binds, names) = (addresses.len(), interfaces.len());
+        if binds > 1 && names > 1 && binds != names {
+            return Err(format!(
+                "{binds} addresses to come from and {names} interfaces to leave by do not go \
+                 together: there is one of either, or as many of both"
+            ));
+        }
+        let nth = |nth: usize, count: usize| if count == 1 { 0 } else { nth };
+        let all = (0..binds.max(names)).map(|at| Self {
+            bind: addresses.get(nth(at, binds)).copied(),
+            interface: interfaces.get(nth(at, names)).cloned(),
+        });
+        Ok(all.collect())
+    }
+
+    /// Nothing goes to this machine itself by an interface of another kind.
+    fn leads_to(&self, to: IpAddr) -> bool {
+        self.bind.is_none_or(|ip| ip.is_ipv4() == to.is_ipv4())
+            && !(to.is_loopback() && self.interface.as_ref().is_some_and(|name| name != "lo"))
+    }
+}
+
+impl fmt::Display for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.bind, &self.interface) {
+            (Some(ip), Some(name)) => write!(f, "{ip} ({name})"),
+            (Some(ip), None) => ip.fmt(f),
+            (None, Some(name)) => f.write_str(name),
+            (None, None) => f.write_str("the system's choice"),
+        }
+    }
+}
+
+/// Those of a relay, and how they are.
+#[derive(Debug)]
+pub(crate) struct Uplinks {
+    all: Vec<Uplink>,
+    health: Health,
+    /// Whose turn it is.
+    turn: AtomicUsize,
+}
+
+impl Uplinks {
+    pub(crate) fn new(all: Vec<Uplink>) -> Self {
+        Self {
+            health: Health::new(all.len(), None),
+            all,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn get(&self, nth: Option<usize>) -> Option<&Uplink> {
+        self.all.get(nth?)
+    }
+
+    pub(crate) fn all(&self) -> &[Uplink] {
+        &self.all
+    }
+
+    /// How many lead there.
+    pub(crate) fn leading(&self, to: IpAddr) -> usize {
+        self.all.iter().filter(|own| own.leads_to(to)).count()
+    }
+
+    /// Whose turn it is to be tried first.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Those that lead there, in the order in which they are to be tried: first those with the
+    /// fewest legs, in turn, and last those that have failed a moment ago. Where none does, the
+    /// system chooses.
+    pub(crate) fn order(
+        &self,
+        to: IpAddr,
+        turn: usize,
+        legs: &dyn Fn(usize) -> usize,
+        now: Instant,
+    ) -> Vec<Option<usize>> {
+        let count = self.all.len();
+        let first = turn % count.max(1);
+        let well = self.health.answer(now);
+        let leads = |nth: &usize| self.all.get(*nth).is_some_and(|own| own.leads_to(to));
+        let turns = (0..count).map(|step| (first + step) % count);
+        let mut order: Vec<usize> = turns.filter(leads).collect();
+        order.sort_by_key(|nth| (well.get(*nth) != Some(&true), legs(*nth)));
+        match order.is_empty() {
+            true => vec![None],
+            false => order.into_iter().map(Some).collect(),
+        }
+    }
+
+    pub(crate) fn failed(&self, nth: Option<usize>, now: Instant) {
+        self.health.failed(nth, now);
+    }
+
+    pub(crate) fn answered(&self, nth: Option<usize>) {
+        self.health.answered(nth);
+    }
+
+    /// What has failed, with the way by which it was tried where there are several.
+    pub(crate) fn named(&self, nth: Option<usize>, what: &dyn fmt::Display) -> String {
+        match self.get(nth).filter(|_| self.all.len() > 1) {
+            Some(own) => format!("{what} by {own}"),
+            None => what.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn ips(text: &str) -> Vec<IpAddr> {
+        text.split(' ').map(|ip| ip.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn addresses_and_interfaces_go_together() {
+        let shown = |addresses: &[IpAddr], names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let all = Uplink::all(addresses, &names)?;
+            let shown: Vec<String> = all.iter().map(Uplink::to_string).collect();
+            Ok::<_, String>(shown.join(", "))
+        };
+        let two = ips("192.0.2.1 2001:db8::1");
+        assert_eq!(shown(&[], &[]).unwrap(), "");
+        assert_eq!(shown(&two, &[]).unwrap(), "192.0.2.1, 2001:db8::1");
+        assert_eq!(shown(&[], &["a", "b"]).unwrap(), "a, b");
+        assert_eq!(
+            shown(&two, &["a"]).unwrap(),
+            "192.0.2.1 (a), 2001:db8::1 (a)"
+        );
+        assert_eq!(
+            shown(&two, &["a", "b"]).unwrap(),
+            "192.0.2.1 (a), 2001:db8::1 (b)"
+        );
+        assert!(shown(&two, &["a", "b", "c"]).is_err());
+    }
+
+    #[test]
+    fn they_are_taken_in_turn_and_those_that_fail_last() {
+        let now = Instant::now();
+        let addresses = ips("192.0.2.1 192.0.2.2 2001:db8::1");
+        let uplinks = Uplinks::new(Uplink::all(&addresses, &[]).unwrap());
+        let to = |text: &str| text.parse().unwrap();
+        let v4 = to("198.51.100.1");
+        let none = |_| 0;
+        let first =
+            |legs: &dyn Fn(usize) -> usize, now| uplinks.order(v4, uplinks.turn(), legs, now)[0];
+        let all: Vec<_> = (0..6).map(|_| first(&none, now)).collect();
+        for nth in [0, 1] {
+            assert!(all.contains(&Some(nth)), "{all:?}");
+        }
+        assert_eq!(uplinks.order(to("2001:db8::2"), 0, &none, now), [Some(2)]);
+        assert_eq!(uplinks.leading(v4), 2);
+        assert_eq!(uplinks.leading(to("2001:db8::2")), 1);
+        // Whoever has fewer legs comes first, whoever failed a moment ago last.
+        let uneven = |nth| if nth == 0 { 2 } else { 1 };
+        assert_eq!(first(&uneven, now), Some(1));
+        uplinks.failed(Some(1), now);
+        assert_eq!(first(&uneven, now), Some(0));
+        assert_eq!(first(&uneven, now + Duration::from_secs(11)), Some(1));
+        let none_there = Uplinks::new(Vec::new());
+        assert_eq!(none_there.order(v4, 7, &none, now), [None]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Large files that lose their name. Within the call that takes the last one away the kernel gives
+//! back what the file had, 0.1 s for a gibibyte in memory, and the answer would wait for it. So
+//! something else of the file is held until after the call, and let go on another thread.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+
+/// Smaller files are gone sooner than a thread is there.
+const LARGE: i64 = 16 << 20;
+/// Files that are let go at once.
+const MOST: usize = 4;
+
+/// What lets go of them.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// Held once more by each thread.
+    threads: Arc<()>,
+}
+
+/// A file that is let go where nobody waits for it.
+#[derive(Debug)]
+pub(crate) struct Held(Option<(OwnedFd, Arc<()>)>);
+
+impl Leaving {
+    /// Holds what has this name, if it is a large file that is about to lose its last. Nothing is
+    /// opened of it: what stands for it is enough, and takes no right to read it.
+    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Held {
+        let is_large = || {
+            let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            // Holes have nothing to be given back: st_blocks counts 512 bytes each.
+            (regular && stat.st_nlink == 1 && stat.st_blocks >= LARGE / 512).then_some(())
+        };
+        let free = Arc::strong_count(&self.threads) <= MOST;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = free
+            .then(is_large)
+            .flatten()
+            .and_then(|()| fs::openat(dir, name, flags, Mode::empty()).ok());
+        Held(held.map(|fd| (fd, Arc::clone(&self.threads))))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            // Without a thread it is let go here.
+            let _ = thread::Builder::new().spawn(move || drop(held));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn large_files_with_one_name_are_held_and_a_few_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = fs::File::open(folder.path()).expect("ours");
+        let at = |name: &str| folder.path().join(name);
+        let data = vec![7; LARGE as usize];
+        fs::write(at("large"), &data).expect("ours");
+        fs::write(at("small"), &data[1 << 20..]).expect("ours");
+        fs::write(at("two"), &data).expect("ours");
+        fs::hard_link(at("two"), at("names")).expect("ours");
+        std::os::unix::fs::symlink("large", at("link")).expect("ours");
+        let leaving = Leaving::default();
+        let hold = |name: &str| leaving.hold(dir.as_fd(), name.as_bytes());
+        for name in ["small", "two", "names", "link", "none", "."] {
+            assert!(hold(name).0.is_none(), "{name}");
+        }
+        let held: Vec<Held> = (0..=MOST).map(|_| hold("large")).collect();
+        let count = held.iter().filter(|held| held.0.is_some()).count();
+        assert_eq!(count, MOST);
+        // It takes no right to read it.
+        let none = fs::Permissions::from_mode(0o000);
+        fs::set_permissions(at("large"), none).expect("ours");
+        drop(held);
+        while Arc::strong_count(&leaving.threads) > 1 {
+            thread::yield_now();
+        }
+        let held = hold("large");
+        assert!(held.0.is_some());
+        fs::remove_file(at("large")).expect("it is there");
+    }
+}

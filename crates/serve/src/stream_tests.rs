@@ -1,0 +1,150 @@
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use sftp::blocks::SumKind;
+use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
+use wire::Rest;
+
+use super::{Server, stdio};
+use crate::{Access, Export};
+
+/// Counts what is written, and how often that is made to leave.
+#[derive(Default)]
+struct Counted {
+    bytes: usize,
+    flushes: Vec<usize>,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.flushes.last() != Some(&self.bytes) {
+            self.flushes.push(self.bytes);
+        }
+        Ok(())
+    }
+}
+
+fn requests(requests: &[Request<'_>]) -> Vec<u8> {
+    let init = Init {
+        version: 3,
+        extensions: Rest(&[]),
+    };
+    let mut input = Vec::new();
+    frame(&mut input, |out| init.encode(out));
+    for (id, request) in (0..).zip(requests) {
+        request.encode(RequestId(id), &mut input);
+    }
+    input
+}
+
+fn export() -> (tempfile::TempDir, Export) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    (folder, export)
+}
+
+/// What is sent at once to a server that reads `input` in these pieces, each of which is there
+/// before it begins.
+fn served(input: &[u8], cuts: &[usize]) -> Counted {
+    let (_folder, export) = export();
+    // Each read takes one message, as it takes what sshd has passed on by then.
+    let pair = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::empty(),
+        None,
+    );
+    let (ours, theirs): (OwnedFd, OwnedFd) = pair.expect("two sockets");
+    let mut from = 0;
+    for to in cuts.iter().copied().chain([input.len()]) {
+        send(&ours, &input[from..to], SendFlags::empty()).expect("it is not full");
+        from = to;
+    }
+    drop(ours);
+    let mut output = Counted::default();
+    stdio(theirs, &mut output, &export).expect("sound requests");
+    output
+}
+
+#[test]
+fn answers_leave_together_while_more_requests_are_here() {
+    let paths = [Request::Realpath { path: b"." }; 9];
+    let input = requests(&paths);
+    let one = requests(&paths[..1]).len() - requests(&[]).len();
+    let whole = served(&input, &[]);
+    assert_eq!(whole.flushes.len(), 1);
+    // Cut within requests, and between them.
+    for beyond in [0, 1, one - 1] {
+        let first = requests(&[]).len() + one + beyond;
+        let cuts: Vec<usize> = (0..7).map(|n| first + n * one).collect();
+        let cut = served(&input, &cuts);
+        assert_eq!(cut.flushes, whole.flushes, "{beyond}");
+    }
+}
+
+#[test]
+fn an_answer_does_not_wait_for_a_request_that_does_not_come() {
+    let (_folder, export) = export();
+    let input = requests(&[Request::Realpath { path: b"." }; 2]);
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let (answers, out) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let serving = std::thread::spawn(move || stdio(theirs, out, &export).is_ok());
+    (&ours).write_all(&input[..input.len() - 1]).expect("open");
+    let patience = std::time::Duration::from_secs(10);
+    answers.set_read_timeout(Some(patience)).expect("a socket");
+    let mut first = [0; 1024];
+    let n = io::Read::read(&mut &answers, &mut first).expect("the first answers come");
+    assert!(n > 0);
+    (&ours).write_all(&input[input.len() - 1..]).expect("open");
+    drop(ours);
+    assert!(serving.join().expect("no panic"));
+}
+
+#[test]
+fn what_is_answered_leaves_before_what_takes_long_is_over() {
+    let (folder, export) = export();
+    let file = File::create(folder.path().join("file")).expect("our folder");
+    file.set_len(64 << 20).expect("a file system with holes");
+    let open = Request::Open {
+        path: b"file",
+        flags: OpenFlags::READ,
+        attrs: Attrs::default(),
+    };
+    let hash = Request::Hash {
+        handle: &[0; 4],
+        offset: 0,
+        len: 64 << 20,
+        block: 1 << 20,
+        kind: SumKind::Rolling.name().as_bytes(),
+        key: &[7; 32],
+    };
+    let mut all = vec![open];
+    all.extend([hash; 8]);
+    let mut input = Bytes::from(requests(&all));
+    let (whole, mut calls) = (input.len(), 0);
+    let mut server = Server::new(&export);
+    while !input.is_empty() {
+        let before = input.len();
+        server.handle(&mut input).expect("sound requests");
+        assert!(input.len() < before);
+        let mut any = false;
+        let taken = server.take_answers(|_| {
+            any = true;
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        assert!(any);
+        calls += 1;
+    }
+    // 64 MiB are not hashed twice within 5 ms.
+    assert!(calls >= 4, "{calls} of {whole} bytes");
+    fs::remove_file(folder.path().join("file")).expect("it is there");
+}
