@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::meter::Meter;
 use super::{LaneId, LaneReport};
 use crate::JobId;
 
@@ -36,15 +37,6 @@ pub(super) struct LaneState {
     pub(super) heard: Instant,
 }
 
-/// Bytes a second of late.
-#[derive(Debug)]
-struct Meter {
-    since: Instant,
-    bytes: u64,
-    rate: Option<f64>,
-}
-
-const METER: Duration = Duration::from_millis(250);
 /// What a job weighs beside its bytes.
 const WEIGHT: u128 = 16 << 10;
 /// Less than this is not worth a lane's while.
@@ -68,11 +60,7 @@ impl LaneState {
             load: 0,
             overtaken: BTreeSet::new(),
             losing_since: None,
-            meter: Meter {
-                since: now,
-                bytes: 0,
-                rate: None,
-            },
+            meter: Meter::default(),
             heard: now,
         }
     }
@@ -80,30 +68,32 @@ impl LaneState {
     pub(super) fn gets(&mut self, now: Instant, job: JobId, bytes: u64) {
         if self.jobs.is_empty() {
             self.heard = now;
-            self.meter.since = now;
-            self.meter.bytes = 0;
         }
+        let idle = !self.moves();
         self.jobs.insert(job, bytes);
         self.load += u128::from(bytes) + WEIGHT;
+        if idle && self.moves() {
+            self.meter.works(now, true);
+        }
         self.report.wants = self.report.wants.saturating_sub(1);
     }
 
     pub(super) fn moved(&mut self, now: Instant, job: JobId, bytes: u64) {
         self.heard = now;
+        self.meter.moved(now, bytes);
         if let Some(left) = self.jobs.get_mut(&job) {
             let taken = bytes.min(*left);
             *left -= taken;
             self.load -= u128::from(taken);
         }
-        self.meter.bytes += bytes;
-        let over = now.saturating_duration_since(self.meter.since);
-        if over >= METER {
-            let rate = self.meter.bytes as f64 / over.as_secs_f64();
-            let old = self.meter.rate.unwrap_or(rate);
-            self.meter.rate = Some((old + rate) / 2.0);
-            self.meter.since = now;
-            self.meter.bytes = 0;
+        if !self.moves() {
+            self.meter.works(now, false);
         }
+    }
+
+    /// It has something to move, as far as is known.
+    fn moves(&self) -> bool {
+        self.load > WEIGHT * self.jobs.len() as u128
     }
 
     /// A job is over, whichever way.
@@ -114,6 +104,9 @@ impl LaneState {
             self.load -= u128::from(left) + WEIGHT;
             self.report.wants += 1;
         }
+        if !self.moves() {
+            self.meter.works(now, false);
+        }
     }
 
     /// How much it should have, so that it never waits for more: what it moves in three seconds,
@@ -122,7 +115,7 @@ impl LaneState {
     /// and as much again was done twice. So near the end it has its share of what is left, and
     /// what keeps it busy until it can be given more.
     pub(super) fn budget(&self) -> u64 {
-        let rate = self.meter.rate;
+        let rate = self.meter.so_far();
         let moves = rate.map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
         let busy = 3.0 * self.report.latency.as_secs_f64() + 0.25;
         let busy = rate.map_or(0, |rate| (busy * rate) as u64);
@@ -160,13 +153,20 @@ impl LaneState {
 
     /// Bytes a second, now: what it last reached, less if it has been silent since.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
-        let rate = self.meter.rate?;
+        Some(self.slowed(now, self.meter.rate()?))
+    }
+
+    fn slowed(&self, now: Instant, rate: f64) -> f64 {
+        // One that has nothing to do is not slow.
+        if self.jobs.is_empty() {
+            return rate;
+        }
         let silent = now.saturating_duration_since(self.heard).as_secs_f64();
         let owed = (silent * rate).max(1.0);
         // Silent for longer than its requests take: it is slower than it was.
         match silent > 2.0 * self.report.latency.as_secs_f64() + 0.25 {
-            true => Some((rate * rate / owed).max(1.0)),
-            false => Some(rate),
+            true => (rate * rate / owed).max(1.0),
+            false => rate,
         }
     }
 
@@ -183,9 +183,18 @@ impl LaneState {
     /// How long what it has will take, and `more` on top.
     pub(super) fn takes(&self, now: Instant, more: u64, usual: f64) -> Duration {
         let rate = self.rate(now).unwrap_or_else(|| self.guessed(now, usual));
-        let rate = rate.max(1.0);
+        self.lasts(more, rate)
+    }
+
+    /// How long what it has will take as fast as it has begun, if it has.
+    pub(super) fn drains(&self, now: Instant) -> Option<Duration> {
+        let rate = self.slowed(now, self.meter.so_far()?);
+        Some(self.lasts(0, rate))
+    }
+
+    fn lasts(&self, more: u64, rate: f64) -> Duration {
         let bytes = (self.load + u128::from(more)) as f64;
-        let moving = Duration::try_from_secs_f64(bytes / rate).unwrap_or(Duration::MAX);
+        let moving = Duration::try_from_secs_f64(bytes / rate.max(1.0)).unwrap_or(Duration::MAX);
         moving.saturating_add(self.report.latency)
     }
 }

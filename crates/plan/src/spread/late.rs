@@ -84,10 +84,10 @@ impl Spread {
     /// Until when what a lost lane has sent may still be carried out.
     pub(super) fn late_until(&self, lane: &LaneState) -> Instant {
         let moves = self.now.saturating_duration_since(lane.heard) < OF_LATE;
-        let wait = match lane.rate(self.now) {
+        let wait = match lane.drains(self.now) {
             _ if lane.over => Duration::ZERO,
             _ if lane.cut => self.late_when_cut(),
-            Some(_) if moves => lane.takes(self.now, 0, 0.0).clamp(LONGEST, DRAINS),
+            Some(drains) if moves => drains.clamp(LONGEST, DRAINS),
             _ => LONGEST,
         };
         self.now + wait

@@ -7,6 +7,7 @@ mod give;
 mod keeping;
 mod lanes;
 mod late;
+mod meter;
 mod overtake;
 mod parts;
 mod settings;

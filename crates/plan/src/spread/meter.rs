@@ -1,0 +1,126 @@
+//! How fast a lane moves bytes, while it has any to move.
+
+use std::time::{Duration, Instant};
+
+/// A rate is taken over so much of the time in which there is something to move.
+const SPAN: Duration = Duration::from_millis(250);
+/// A lane that has moved less has shown how it begins, and not how fast it is.
+const KNOWN: u64 = 4 << 20;
+/// Unless it has taken so long for that.
+const KNOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// Bytes a second of late.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// Since when there is something to move that has not been counted.
+    since: Option<Instant>,
+    /// Counted, and not in the rate yet.
+    time: Duration,
+    bytes: u64,
+    /// In all before that.
+    all_time: Duration,
+    all_bytes: u64,
+    rate: Option<f64>,
+    known: bool,
+}
+
+impl Meter {
+    /// There is something to move, or nothing any more: that time does not count.
+    pub(super) fn works(&mut self, now: Instant, works: bool) {
+        self.count(now);
+        self.since = works.then_some(now);
+    }
+
+    /// Bytes that nobody knew of before, as of a file whose size was not told, do not count.
+    pub(super) fn moved(&mut self, now: Instant, bytes: u64) {
+        if self.since.is_none() {
+            return;
+        }
+        self.count(now);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.time < SPAN {
+            return;
+        }
+        let rate = self.bytes as f64 / self.time.as_secs_f64();
+        self.all_time += self.time;
+        self.all_bytes = self.all_bytes.saturating_add(self.bytes);
+        (self.time, self.bytes) = (Duration::ZERO, 0);
+        let before = self.rate.unwrap_or(rate);
+        self.rate = Some((before + rate) / 2.0);
+        self.known = self.all_bytes >= KNOWN || self.all_time >= KNOWN_AFTER;
+    }
+
+    /// `None` while too little is known.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.rate.filter(|_| self.known)
+    }
+
+    /// What it has shown so far.
+    pub(super) fn so_far(&self) -> Option<f64> {
+        self.rate
+    }
+
+    fn count(&mut self, now: Instant) {
+        if let Some(since) = &mut self.since {
+            self.time += now.saturating_duration_since(*since);
+            *since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Moves `bytes` in `steps` of 10 ms each.
+    fn move_on(meter: &mut Meter, now: &mut Instant, steps: u64, bytes: u64) {
+        for _ in 0..steps {
+            *now += ms(10);
+            meter.moved(*now, bytes);
+        }
+    }
+
+    #[test]
+    fn time_without_anything_to_move_does_not_count() {
+        let mut now = testkit::sftp_model::epoch();
+        let mut meter = Meter::default();
+        for _ in 0..10 {
+            meter.works(now, true);
+            move_on(&mut meter, &mut now, 10, MB);
+            meter.works(now, false);
+            now += Duration::from_secs(20);
+        }
+        let rate = meter.rate().expect("it has moved 100 MiB") / MB as f64;
+        assert!((99.0..101.0).contains(&rate), "{rate} MiB/s");
+    }
+
+    #[test]
+    fn how_a_lane_begins_is_not_its_rate() {
+        let mut now = testkit::sftp_model::epoch();
+        let mut meter = Meter::default();
+        meter.works(now, true);
+        move_on(&mut meter, &mut now, 30, 30_000);
+        assert_eq!(meter.rate(), None);
+        move_on(&mut meter, &mut now, 20, 2 * MB);
+        assert!(meter.rate().is_some_and(|rate| rate > 80e6));
+    }
+
+    #[test]
+    fn a_slow_lane_is_known_to_be_slow_after_half_a_second() {
+        let mut now = testkit::sftp_model::epoch();
+        let mut meter = Meter::default();
+        meter.works(now, true);
+        move_on(&mut meter, &mut now, 49, 1000);
+        assert_eq!(meter.rate(), None);
+        assert!(meter.so_far().is_some());
+        move_on(&mut meter, &mut now, 1, 1000);
+        let rate = meter.rate().expect("it had its time");
+        assert!((99_000.0..101_000.0).contains(&rate), "{rate} B/s");
+    }
+}
