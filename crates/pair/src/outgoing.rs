@@ -134,9 +134,11 @@ impl Outgoing {
             return Err(PairError::BadAck);
         }
         self.limit = self.limit.max(limit);
+        // One that was sent twice says nothing (Karn), nor do those that have waited for it there.
+        let mut held_up = false;
         while let Some(first) = self.sent.front().filter(|first| first.end <= received) {
-            // One that was sent twice says nothing (Karn).
-            let took = (!first.twice).then(|| now.saturating_duration_since(first.at));
+            held_up |= first.twice;
+            let took = (!held_up).then(|| now.saturating_duration_since(first.at));
             self.lost.remove(&first.offset);
             self.sent.pop_front();
             if let Some(took) = took {
@@ -180,6 +182,14 @@ impl Outgoing {
         Some(first.at + self.patience())
     }
 
+    /// The leg that has not brought the first frame in time, and whether twice that time is over.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<(LegId, bool)> {
+        let first = self.overdue_candidate()?;
+        let patience = self.patience();
+        let waited = now.saturating_duration_since(first.at);
+        (waited >= patience).then_some((first.leg, waited >= patience * 2))
+    }
+
     /// An end waits for whoever reads there, and that may take its time.
     fn overdue_candidate(&self) -> Option<&Sent> {
         let first = self.sent.front()?;
@@ -187,11 +197,12 @@ impl Outgoing {
         (!is_end).then_some(first)
     }
 
-    /// The next frame for a leg that can be written to; `alone` if there is no other.
+    /// The next frame for a leg that can be written to; `again` if it is to bring the first one, which
+    /// another has kept for too long.
     pub(crate) fn poll(
         &mut self,
         leg: LegId,
-        alone: bool,
+        again: bool,
         clock: &mut dyn FnMut() -> Instant,
     ) -> Option<Bytes> {
         let now = clock();
@@ -201,11 +212,7 @@ impl Outgoing {
             (sent.leg, sent.at, sent.twice) = (leg, now, true);
             return Some(sent.frame.clone());
         }
-        let due = self.deadline().is_some_and(|deadline| now >= deadline);
-        if due
-            && !alone
-            && let Some(first) = self.sent.front_mut().filter(|first| first.leg != leg)
-        {
+        if again && let Some(first) = self.sent.front_mut() {
             // The leg that has it is slow, or worse; whichever comes first counts.
             (first.leg, first.at, first.twice) = (leg, now, true);
             self.again += 1;

@@ -49,6 +49,8 @@ struct Leg {
     /// The other half was told so.
     bye_sent: bool,
     bye_came: bool,
+    /// When something has come on it last.
+    heard: Option<Instant>,
 }
 
 impl Session {
@@ -111,9 +113,8 @@ impl Session {
     /// # Errors
     /// It must not; the session is to be cut off.
     pub fn handle(&mut self, leg: LegId, frame: &Frame, now: Instant) -> Result<(), PairError> {
-        if self.legs.get(&leg).is_none_or(|leg| leg.bye_came) {
-            return Err(PairError::Misplaced);
-        }
+        let own = self.legs.get_mut(&leg).filter(|leg| !leg.bye_came);
+        own.ok_or(PairError::Misplaced)?.heard = Some(now);
         match frame {
             Frame::Hello { .. } => return Err(PairError::Misplaced),
             Frame::Data(piece) => self.incoming.piece(piece, now)?,
@@ -134,7 +135,6 @@ impl Session {
     /// The next bytes for a leg that can be written to. The clock is asked again around what
     /// takes time.
     pub fn poll(&mut self, leg: LegId, clock: &mut dyn FnMut() -> Instant) -> Option<Bytes> {
-        let alone = self.carrying() <= 1;
         let own = self.legs.get_mut(&leg)?;
         if own.bye_sent {
             return None;
@@ -154,7 +154,23 @@ impl Session {
         if std::mem::take(&mut self.tell_full) {
             return Some(Frame::Full.encode());
         }
-        self.outgoing.poll(leg, alone, clock)
+        let again = self.brings_again(leg, now);
+        self.outgoing.poll(leg, again, clock)
+    }
+
+    /// Whether this leg is to bring what another one has kept for too long: the one on which
+    /// something has come last, since others may have fallen silent too; if that one takes
+    /// nothing either, whichever does.
+    fn brings_again(&self, leg: LegId, now: Instant) -> bool {
+        let Some((slow, very)) = self.outgoing.overdue(now).filter(|(slow, _)| *slow != leg) else {
+            return false;
+        };
+        let others = self
+            .legs
+            .iter()
+            .filter(|(id, leg)| **id != slow && !leg.retiring);
+        let best = others.max_by_key(|(_, leg)| leg.heard);
+        very || best.is_some_and(|(id, _)| *id == leg)
     }
 
     /// There is more to send than all legs take.

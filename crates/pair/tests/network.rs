@@ -296,6 +296,40 @@ fn a_leg_that_stands_still_holds_nothing_up() {
     panic!("what is missing is not sent again");
 }
 
+/// What a silent leg has goes on one that is heard of, and not on another that is silent too.
+#[test]
+fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
+    #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
+    let mut now = Instant::now();
+    let config = Config {
+        most: MOST,
+        zstd: false,
+        answers: false,
+    };
+    let mut one = Session::new(config);
+    let legs = [LegId(0), LegId(1), LegId(2)];
+    let ack = |received| Frame::Ack {
+        received,
+        limit: 1000,
+    };
+    for leg in legs {
+        one.add(leg);
+        one.handle(leg, &ack(0), now).unwrap();
+    }
+    while one.poll(LegId(0), &mut || now).is_some() {}
+    one.write(b"first");
+    let first = one.poll(LegId(0), &mut || now).unwrap();
+    now += Duration::from_millis(100);
+    one.handle(LegId(2), &ack(0), now).unwrap();
+    now = one.deadline().unwrap();
+    assert_eq!(one.poll(LegId(0), &mut || now), None);
+    assert_eq!(one.poll(LegId(1), &mut || now), None);
+    assert_eq!(one.poll(LegId(2), &mut || now), Some(first.clone()));
+    // It does not bring it either, nor take anything more: any other is better.
+    now = one.deadline().unwrap() + Duration::from_secs(10);
+    assert_eq!(one.poll(LegId(0), &mut || now), Some(first));
+}
+
 #[test]
 fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
