@@ -1,6 +1,7 @@
 //! The scenarios: path, content, ways, and what is asked of longhaul there.
 
 mod both_ends;
+mod programs;
 
 use std::io::{self, Write};
 
@@ -161,7 +162,8 @@ const SLOW: Scenario = Scenario {
 
 /// The table.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    SCENARIOS.iter().chain(both_ends::SCENARIOS)
+    let others = both_ends::SCENARIOS.iter().chain(programs::SCENARIOS);
+    SCENARIOS.iter().chain(others)
 }
 
 const SCENARIOS: &[Scenario] = &[
@@ -383,51 +385,6 @@ const SCENARIOS: &[Scenario] = &[
         ..POLICED
     },
     Scenario {
-        name: "policed-uplink-dial",
-        about: "The same: OpenSSH's scp as it is, and through longhaul dial.",
-        dscp: Some("cs1"),
-        dialed: true,
-        ways: UP,
-        quick: Quick::No,
-        ours: "scp by dial",
-        asked: &[Asked::Times(10.0, "scp")],
-        ..POLICED
-    },
-    Scenario {
-        name: "policed-uplink-carried",
-        about: "The same where longhaul dial carries the bytes.",
-        dscp: Some("cs1"),
-        dialed: true,
-        ways: UP,
-        quick: Quick::No,
-        ours: "scp by dial, carried",
-        asked: &[Asked::Times(10.0, "scp")],
-        ..POLICED
-    },
-    Scenario {
-        name: "policed-uplink-wrap",
-        about: "The same: OpenSSH's scp as it is, and by longhaul wrap.",
-        dscp: Some("cs1"),
-        wrapped: true,
-        ways: UP,
-        quick: Quick::No,
-        ours: "scp wrapped",
-        asked: &[Asked::Times(10.0, "scp")],
-        ..POLICED
-    },
-    Scenario {
-        name: "loss-dial",
-        about: "1 Gbit/s at 100 ms, one packet in a hundred lost, BBR permitted though not the \
-                default: rsync as it is, and through longhaul dial.",
-        lab: BBR_PERMITTED,
-        content: Content::File(16 << 20),
-        dialed: true,
-        ways: UP,
-        ours: "rsync by dial",
-        asked: &[Asked::Times(10.0, "rsync")],
-        ..LOSSY
-    },
-    Scenario {
         name: "loss-cubic",
         swept: true,
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
@@ -527,6 +484,7 @@ const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
             "policed-uplink-cs1",
             "policed-uplink-dial",
             "policed-uplink-wrap",
+            "policed-uplink-relay",
         ],
         None,
     ),

@@ -257,6 +257,16 @@ pub(crate) const TOOLS: &[Tool] = &[
         more: &[],
     },
     Tool {
+        name: "scp by relay",
+        programs: &["scp", "ssh", "longhaul"],
+        version: &["ssh", "-V"],
+        from: "Debian: openssh-client",
+        server: ServerKind::Stock,
+        quick: false,
+        command: |ask| by_dial(ask, RELAYED, scp),
+        more: &[],
+    },
+    Tool {
         name: "rsync by dial",
         programs: &["rsync", "ssh", "longhaul"],
         version: &["--version"],
@@ -411,6 +421,8 @@ const HANDED: &[&str] = &[
 ];
 /// As who knows nothing of passing sockets has it.
 const CARRIED: &[&str] = &["-oProxyCommand=longhaul\tdial\t%h\t%p"];
+/// The same by a relay, which leaves no mark on what it passes on.
+const RELAYED: &[&str] = &["-oProxyCommand=longhaul\trelay\t-\t%h:%p"];
 
 fn by_dial(ask: &Ask, through: &'static [&'static str], command: fn(&Ask) -> Words) -> Words {
     match ask.dialed {
