@@ -103,6 +103,14 @@ impl Session {
         self.legs.get(&leg).is_some_and(|leg| !leg.retiring)
     }
 
+    /// The leg that a frame has come on last, of those that carry and are not `but`.
+    pub fn heard_last(&self, but: Option<LegId>) -> Option<LegId> {
+        let legs = self.legs.iter();
+        let others = legs.filter(|(id, leg)| Some(**id) != but && !leg.retiring);
+        let last = others.max_by_key(|(_, leg)| leg.heard);
+        last.map(|(id, _)| *id)
+    }
+
     /// Legs that carry.
     pub fn carrying(&self) -> usize {
         self.legs.values().filter(|leg| !leg.retiring).count()
@@ -165,12 +173,7 @@ impl Session {
         let Some((slow, very)) = self.outgoing.overdue(now).filter(|(slow, _)| *slow != leg) else {
             return false;
         };
-        let others = self
-            .legs
-            .iter()
-            .filter(|(id, leg)| **id != slow && !leg.retiring);
-        let best = others.max_by_key(|(_, leg)| leg.heard);
-        very || best.is_some_and(|(id, _)| *id == leg)
+        very || self.heard_last(Some(slow)) == Some(leg)
     }
 
     /// There is more to send than all legs take.

@@ -179,7 +179,6 @@ impl Bundle {
                 parser: begun,
                 open,
                 heard: false,
-                heard_at: self.now,
                 since: self.now,
                 uplink: None,
                 moved: 0,
@@ -301,11 +300,11 @@ impl Bundle {
     /// acknowledgement above all, goes on the leg that something has come on last: one that has fallen
     /// silent takes a while to be found out.
     pub(crate) fn flush(&mut self) {
-        let members = self.members.iter().enumerate();
-        let open = members.filter_map(|(nth, member)| Some((nth, member.as_ref()?)));
-        let open = open.filter(|(_, member)| member.open);
-        let first = open.max_by_key(|(_, member)| member.heard_at);
-        let first = first.map_or(0, |(nth, _)| nth);
+        let last = self.session.heard_last(None);
+        let is_last = |member: &Member| Some(member.id) == last;
+        let mut members = self.members.iter();
+        let first = members.position(|member| member.as_deref().is_some_and(is_last));
+        let first = first.unwrap_or_default();
         let mut moved = true;
         while std::mem::take(&mut moved) {
             for step in 0..MOST_LEGS {

@@ -19,8 +19,6 @@ pub(super) struct Member {
     pub(super) open: bool,
     /// Something has come on it.
     pub(super) heard: bool,
-    /// When something has come on it last.
-    pub(super) heard_at: Instant,
     pub(super) since: Instant,
     /// By which of several ways it leaves.
     pub(super) uplink: Option<usize>,
@@ -59,7 +57,6 @@ impl Member {
                 Received::Bytes(n) => {
                     *left = left.saturating_sub(n);
                     self.moved += n as u64;
-                    self.heard_at = means.now;
                     self.parser.push(means.scratch.get(..n).unwrap_or_default());
                     self.understand(session, means.now)?;
                 }
