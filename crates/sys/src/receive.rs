@@ -33,16 +33,17 @@ pub(crate) fn read_some(fd: impl AsFd, segment: &mut BytesMut, most: usize) -> i
     Ok(n)
 }
 
-/// Reads once from `fd`, at most `most` bytes into the spare capacity of `first` and what comes
-/// behind them into that of `second`; returns how many went into both, 0 at the end of the stream.
-/// Without room for `most` in `first` it fails with `InvalidInput`.
+/// Reads once from `fd`, at most `most` bytes into the spare capacity of `first` and of what comes
+/// behind them at most `behind` into that of `second`; returns how many went into both, 0 at the end
+/// of the stream. Without room for `most` in `first` it fails with `InvalidInput`.
 pub(crate) fn read_over(
     fd: impl AsFd,
     (first, most): (&mut BytesMut, usize),
-    second: &mut BytesMut,
+    (second, behind): (&mut BytesMut, usize),
 ) -> io::Result<(usize, usize)> {
     let ends = first.spare_capacity_mut();
     let begins = second.spare_capacity_mut();
+    let behind = behind.min(begins.len());
     if most == 0 || ends.len() < most {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -53,7 +54,7 @@ pub(crate) fn read_over(
         },
         libc::iovec {
             iov_base: begins.as_mut_ptr().cast(),
-            iov_len: begins.len(),
+            iov_len: behind,
         },
     ];
     // SAFETY: both parts are spare capacity, at least as long as they say, that nobody else has
@@ -121,16 +122,28 @@ mod tests {
         let mut second = BytesMut::with_capacity(8);
         first.extend_from_slice(b"he");
         sender.write_all(b"ll")?;
-        assert_eq!(read_over(&receiver, (&mut first, 3), &mut second)?, (2, 0));
+        assert_eq!(
+            read_over(&receiver, (&mut first, 3), (&mut second, 7))?,
+            (2, 0)
+        );
         sender.write_all(b"o world, and more")?;
-        assert_eq!(read_over(&receiver, (&mut first, 1), &mut second)?, (1, 8));
-        assert_eq!((&first[..], &second[..]), (&b"hello"[..], &b" world, "[..]));
-        assert!(read_over(&receiver, (&mut first, 4), &mut second).is_err());
-        assert!(read_over(&receiver, (&mut first, 0), &mut second).is_err());
+        assert_eq!(
+            read_over(&receiver, (&mut first, 1), (&mut second, 7))?,
+            (1, 7)
+        );
+        assert_eq!((&first[..], &second[..]), (&b"hello"[..], &b" world,"[..]));
+        assert!(read_over(&receiver, (&mut first, 4), (&mut second, 7)).is_err());
+        assert!(read_over(&receiver, (&mut first, 0), (&mut second, 7)).is_err());
         drop(sender);
         second.clear();
-        read_over(&receiver, (&mut first, 1), &mut second)?;
-        assert_eq!(read_over(&receiver, (&mut first, 1), &mut second)?, (0, 0));
+        assert_eq!(
+            read_over(&receiver, (&mut first, 1), (&mut second, 8))?,
+            (1, 8)
+        );
+        assert_eq!(
+            read_over(&receiver, (&mut first, 1), (&mut second, 8))?,
+            (0, 0)
+        );
         Ok(())
     }
 

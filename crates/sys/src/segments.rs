@@ -98,7 +98,12 @@ impl Segments {
         if self.behind.capacity() < SEGMENT {
             self.behind = self.free(SEGMENT + TAIL);
         }
-        let (ended, _) = read_over(fd, (&mut self.current, missing), &mut self.behind)?;
+        // Its tail is for the end of a packet here too: a socket may hold more than a segment.
+        let (ended, _) = read_over(
+            fd,
+            (&mut self.current, missing),
+            (&mut self.behind, SEGMENT),
+        )?;
         Ok(ended)
     }
 
@@ -204,6 +209,35 @@ mod tests {
             writer.join().expect("it writes")?;
             assert_eq!(moved, 0, "packets of {size}");
         }
+        Ok(())
+    }
+
+    /// A socket that held more than a segment filled the next one to the end of its tail, and what was
+    /// begun there was copied.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_packet_ends_where_it_began_however_much_is_there() -> io::Result<()> {
+        use std::io::{Seek as _, SeekFrom};
+        // Of a file as much is there as is asked for.
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let mut file = std::fs::File::from(rustix::fs::memfd_create("packets", flags)?);
+        let size = 200_000;
+        let count = 8 * SEGMENT / size;
+        file.write_all(&vec![7; size * count])?;
+        file.seek(SeekFrom::Start(0))?;
+        let mut segments = Segments::default();
+        let (mut seen, mut moved) = (0, 0);
+        while seen < count {
+            let begun = segments.received().as_ptr();
+            let some = !segments.received().is_empty();
+            segments.read(&file, size)?;
+            moved += usize::from(some && begun != segments.received().as_ptr());
+            while segments.received().len() >= size {
+                let _packet = segments.received().split_to(size);
+                seen += 1;
+            }
+        }
+        assert_eq!(moved, 0);
         Ok(())
     }
 
