@@ -70,6 +70,9 @@ pub struct Buffers {
     pub receive: Option<usize>,
 }
 
+/// A congestion control that every system has and lets everybody use, and that does not pace.
+const UNPACED: &str = "reno";
+
 /// From this round trip on a window is paced. Below it slow start is over in no time, and the
 /// kernel's timers cost more than bursts do.
 const LONG: Duration = Duration::from_millis(20);
@@ -156,8 +159,13 @@ impl Tuning {
                 SocketAddr::V6(_) => socket.set_tclass_v6(tos)?,
             }
         }
-        if let Some(name) = &self.congestion {
-            try_congestion_control(socket, name)?;
+        match &self.congestion {
+            Some(name) => try_congestion_control(socket, name)?,
+            // With IP_TRANSPARENT who comes to an address may come from elsewhere.
+            None if address.ip().to_canonical().is_loopback() && !self.transparent => {
+                do_not_pace(socket);
+            }
+            None => {}
         }
         // The window of a connection is scaled as its buffer is when it begins.
         self.buffers.set(socket)?;
@@ -421,6 +429,21 @@ fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     }
 }
 
+/// Within a machine there is no path to be measured, and no queue to be spared: the timers of BBR, if
+/// that is the system's own, are half of what relaying costs there. It is told before the connection
+/// is there, since a socket that was paced once remains so (sk_pacing_status). Best effort.
+fn do_not_pace(socket: &Socket) {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    if socket
+        .tcp_congestion()
+        .is_ok_and(|name| name.starts_with(b"bbr"))
+    {
+        let _ = try_congestion_control(socket, UNPACED);
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    let _ = socket;
+}
+
 /// Best effort: older kernels and other systems go without.
 fn set_notsent_lowat(socket: &Socket, bytes: u32) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -475,6 +498,32 @@ mod tests {
         let socket = tuning.socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
         let name = socket.tcp_congestion()?;
         assert_eq!(name.split(|b| *b == 0).next(), Some(&b"reno"[..]));
+        Ok(())
+    }
+
+    #[test]
+    fn connections_within_the_machine_are_not_paced_and_others_are_as_the_system_says()
+    -> io::Result<()> {
+        let name = |socket: &Socket| -> io::Result<Vec<u8>> {
+            let name = socket.tcp_congestion()?;
+            Ok(name.into_iter().take_while(|b| *b != 0).collect())
+        };
+        let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        let usual = name(&plain)?;
+        let here = match usual.starts_with(b"bbr") {
+            true => UNPACED.as_bytes().to_vec(),
+            false => usual.clone(),
+        };
+        let tuning = Tuning::default();
+        let to = |ip| SocketAddr::from((ip, 0));
+        let listener = tuning.listener(to([127, 0, 0, 1]), false, 1)?;
+        let at = listener.local_addr()?.as_socket().expect("an address");
+        let client = tuning.socket(&at)?;
+        client.connect(&at.into())?;
+        let (accepted, _) = listener.accept()?;
+        assert_eq!((name(&client)?, name(&accepted)?), (here.clone(), here));
+        assert_eq!(name(&tuning.socket(&to([192, 0, 2, 1]))?)?, usual);
+        assert_eq!(name(&tuning.listener(to([0, 0, 0, 0]), false, 1)?)?, usual);
         Ok(())
     }
 
