@@ -1,8 +1,9 @@
 //! Listening sockets, handed from one process to the next (SCM_RIGHTS, unix(7)).
 //!
-//! The predecessor waits at a UNIX socket. Whoever connects is told how many sockets there are and
-//! gets them; when it listens, it says so. The predecessor lets nobody in from then on, gives the
-//! UNIX socket up, and says so too. A successor that dies before has changed nothing.
+//! The predecessor waits at a UNIX socket. Whoever connects is told how many sockets there are and for
+//! how long those that retire are still needed (milliseconds, 0 where none retires), and gets them;
+//! when it listens, it says so. The predecessor lets nobody in from then on, gives the UNIX socket up,
+//! and says so too. A successor that dies before has changed nothing.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use relay::Handle;
+use relay::{Handle, ListeningSocket};
 use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
 use transfer::connect::{pass_socket, passed_socket};
@@ -34,14 +35,14 @@ pub(super) struct Predecessor(UnixStream);
 ///
 /// # Errors
 /// It is somebody else's, or does not hand them over.
-pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<OwnedFd>)>, String> {
+pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSocket>)>, String> {
     let named = |e: io::Error| format!("{}: nothing is handed over: {e}", path.display());
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(e) if is_nobody(&e) => return Ok(None),
         Err(e) => return Err(named(e)),
     };
-    let mut take = || -> io::Result<Vec<OwnedFd>> {
+    let mut take = || -> io::Result<Vec<ListeningSocket>> {
         is_own(&stream)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -51,9 +52,18 @@ pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<OwnedFd>)>, S
         if count > MOST {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        (0..count)
-            .map(|_| passed_socket(&stream, Some(PATIENCE)))
-            .collect()
+        let mut times = vec![[0; 4]; count];
+        stream.read_exact(times.as_flattened_mut())?;
+        let handed = times.into_iter().map(|time| {
+            Ok(ListeningSocket {
+                socket: passed_socket(&stream, Some(PATIENCE))?,
+                retires_in: match u32::from_be_bytes(time) {
+                    0 => None,
+                    left => Some(Duration::from_millis(left.into())),
+                },
+            })
+        });
+        handed.collect()
     };
     let sockets = take().map_err(named)?;
     Ok(Some((Predecessor(stream), sockets)))
@@ -161,8 +171,14 @@ fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let sockets = handle.sockets().map_err(io::Error::other)?;
     stream.write_all(&(sockets.len() as u32).to_be_bytes())?;
-    for socket in &sockets {
-        pass_socket(&*stream, socket.as_fd())?;
+    let left = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
+    let times = sockets
+        .iter()
+        .map(|handed| handed.retires_in.map_or(0, left));
+    let times: Vec<[u8; 4]> = times.map(u32::to_be_bytes).collect();
+    stream.write_all(times.as_flattened())?;
+    for handed in &sockets {
+        pass_socket(&*stream, handed.socket.as_fd())?;
     }
     let mut said = [0];
     stream.read_exact(&mut said)?;

@@ -15,7 +15,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use slab::Slab;
 
 use super::crowd::Crowd;
-use super::listener::{Inherited, Listener, listen};
+use super::listener::{Inherited, Listener, ListeningSocket, listen};
 use super::running::{Listening, Running};
 use super::{Crew, Roll, StartError, health};
 use crate::network::is_allowed;
@@ -37,7 +37,7 @@ pub(super) enum Order {
     /// These relays, in place of those that run; all of them or none.
     Replace(Vec<Relay>, Sender<Result<(), StartError>>),
     /// The sockets that listen, for somebody else to listen at as well.
-    Share(Sender<io::Result<Vec<OwnedFd>>>),
+    Share(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
 /// Where it is told.
@@ -156,8 +156,9 @@ impl Door {
 
     /// Where connections come in.
     pub(super) fn listening(&self) -> Vec<String> {
-        let all = self.listeners.iter();
-        all.map(|(_, listener)| listener.at.to_string()).collect()
+        let all = self.listeners.iter().map(|(_, listener)| listener);
+        let stay = all.filter(|listener| listener.retires.is_none());
+        stay.map(|listener| listener.at.to_string()).collect()
     }
 
     /// Until it is told to close.
@@ -194,10 +195,16 @@ impl Door {
     }
 
     /// The sockets, each in its place among those at its address.
-    fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+    pub(super) fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
+        let now = Instant::now();
         let mut all: Vec<&Listener> = self.listeners.iter().map(|(_, l)| l).collect();
         all.sort_by_key(|listener| listener.nth);
-        let copies = all.into_iter().map(|l| Ok(l.socket.try_clone()?.into()));
+        let copies = all.into_iter().map(|listener| {
+            Ok(ListeningSocket {
+                socket: listener.socket.try_clone()?.into(),
+                retires_in: listener.retires.map(|at| at.saturating_duration_since(now)),
+            })
+        });
         copies.collect()
     }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -33,6 +33,32 @@ pub(super) struct Listener {
     pub(super) nth: u32,
     /// Another listens in its place, and it is closed then.
     pub(super) retires: Option<Instant>,
+}
+
+/// A socket that listens, handed from one process to another.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// It listens.
+    pub socket: OwnedFd,
+    /// Another listens in its place, and it is closed after so long.
+    pub retires_in: Option<Duration>,
+}
+
+/// A socket that listens and is no relay's yet.
+pub(super) struct Opened {
+    socket: Socket,
+    at: At,
+    retires: Option<Instant>,
+}
+
+impl Opened {
+    fn new(socket: Socket, at: At) -> Self {
+        Self {
+            socket,
+            at,
+            retires: None,
+        }
+    }
 }
 
 /// Where a socket listens.
@@ -71,15 +97,15 @@ impl std::fmt::Display for At {
 }
 
 impl Listener {
-    pub(super) fn new((socket, at): (Socket, At), running: &Arc<Running>) -> Self {
+    pub(super) fn new(opened: Opened, running: &Arc<Running>) -> Self {
         Self {
-            socket,
-            at,
+            socket: opened.socket,
+            at: opened.at,
             running: Arc::clone(running),
             crowd: Crowd::default(),
             ready: false,
             nth: 0,
-            retires: None,
+            retires: opened.retires,
         }
     }
 
@@ -106,14 +132,19 @@ impl Listener {
 
 /// Sockets that listen already, handed on by whoever started this process or by a predecessor.
 #[derive(Default)]
-pub(super) struct Inherited(Vec<(OwnedFd, At)>);
+pub(super) struct Inherited(Vec<Opened>);
 
 impl Inherited {
-    pub(super) fn new(sockets: Vec<OwnedFd>) -> Result<Self, StartError> {
-        let named = sockets.into_iter().map(|socket| {
+    pub(super) fn new(sockets: Vec<ListeningSocket>) -> Result<Self, StartError> {
+        let now = Instant::now();
+        let named = sockets.into_iter().map(|handed| {
             let wrong = |e: io::Error| StartError(format!("a socket that was handed on: {e}"));
-            match rustix::net::sockopt::socket_acceptconn(&socket) {
-                Ok(true) => At::of(&socket).map(|at| (socket, at)).map_err(wrong),
+            match rustix::net::sockopt::socket_acceptconn(&handed.socket) {
+                Ok(true) => Ok(Opened {
+                    at: At::of(&handed.socket).map_err(wrong)?,
+                    socket: handed.socket.into(),
+                    retires: handed.retires_in.map(|left| now + left),
+                }),
                 _ => Err(wrong(io::Error::other("it does not listen"))),
             }
         });
@@ -122,13 +153,13 @@ impl Inherited {
 
     /// One that no relay has taken.
     pub(super) fn left(&self) -> Option<&At> {
-        self.0.first().map(|(_, at)| at)
+        self.0.first().map(|opened| &opened.at)
     }
 
     /// Those at one of these places.
-    fn take(&mut self, places: &[At]) -> Vec<(OwnedFd, At)> {
+    fn take(&mut self, places: &[At]) -> Vec<Opened> {
         let all = std::mem::take(&mut self.0).into_iter();
-        let (taken, left) = all.partition(|(_, at)| places.contains(at));
+        let (taken, left) = all.partition(|opened| places.contains(&opened.at));
         self.0 = left;
         taken
     }
@@ -153,23 +184,24 @@ pub(super) fn tuning(relay: &Relay) -> Tuning {
 pub(super) fn listen(
     running: &Running,
     inherited: &mut Inherited,
-) -> Result<Vec<(Socket, At)>, StartError> {
+) -> Result<Vec<Opened>, StartError> {
     let place = &running.relay.entrance.place;
     let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
     sockets(&running.relay, inherited).map_err(wrong)
 }
 
-fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<(Socket, At)>> {
+fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> {
     let tuning = tuning(relay);
     let (addresses, several) = match &relay.entrance.place {
         Place::Streams => return Err(io::Error::other("standard streams are one connection")),
         Place::Unix(path) => {
             let at = At::Unix(path.clone());
             let taken = inherited.take(std::slice::from_ref(&at)).pop();
-            if let Some((socket, at)) = taken {
-                return Ok(vec![(socket.into(), at)]);
+            if let Some(taken) = taken {
+                return Ok(vec![taken]);
             }
-            return Ok(vec![(sys::listen_unix(path, BACKLOG)?, at)]);
+            let socket = sys::listen_unix(path, BACKLOG)?;
+            return Ok(vec![Opened::new(socket, at)]);
         }
         Place::Tcp {
             host: Host::Name(name),
@@ -185,10 +217,10 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<(Socket, 
     if !taken.is_empty() {
         return taken
             .into_iter()
-            .map(|(socket, at)| adopt(&tuning, socket, at))
+            .map(|opened| adopt(&tuning, opened))
             .collect();
     }
-    let mut sockets: Vec<(Socket, At)> = Vec::new();
+    let mut sockets: Vec<Opened> = Vec::new();
     let mut port = None;
     for mut address in addresses {
         // The system chooses one port for both families.
@@ -198,7 +230,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<(Socket, 
         match listen_tcp(&tuning, address, relay.sockopts.share) {
             Ok((socket, at)) => {
                 port = Some(at.port());
-                sockets.push((socket, At::Tcp(at)));
+                sockets.push(Opened::new(socket, At::Tcp(at)));
             }
             // A machine without IPv6 has IPv4.
             Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
@@ -229,17 +261,16 @@ fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socke
     Ok((socket, at))
 }
 
-fn adopt(tuning: &Tuning, socket: OwnedFd, at: At) -> io::Result<(Socket, At)> {
-    let socket = Socket::from(socket);
-    if let Some(address) = at.address() {
-        tuning.adopt(&socket, address)?;
-        in_line(&socket);
+fn adopt(tuning: &Tuning, opened: Opened) -> io::Result<Opened> {
+    if let Some(address) = opened.at.address() {
+        tuning.adopt(&opened.socket, address)?;
+        in_line(&opened.socket);
     }
-    Ok((socket, at))
+    Ok(opened)
 }
 
 /// A socket at the address of one of ours, for what cannot be changed on that.
-pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<(Socket, At)> {
+pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<Opened> {
     // Both need it when the second is bound; nobody else is to come in between afterwards. Those
     // that retire keep it, since the kernel asks all of them.
     old.socket.set_reuse_port(true)?;
@@ -250,5 +281,5 @@ pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Resul
     }
     let (socket, at) = opened?;
     socket.set_reuse_port(relay.sockopts.share)?;
-    Ok((socket, At::Tcp(at)))
+    Ok(Opened::new(socket, At::Tcp(at)))
 }

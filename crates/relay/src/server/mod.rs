@@ -24,6 +24,7 @@ use crate::worker::resolve::Resolver;
 use door::{Door, Order};
 pub(crate) use health::Health;
 use listener::Inherited;
+pub use listener::ListeningSocket;
 use running::Listening;
 pub(crate) use running::Running;
 
@@ -53,7 +54,7 @@ pub enum HandedOn {
     /// By whoever started this process: each is for a relay.
     ByStarter(Vec<OwnedFd>),
     /// By a predecessor, which may have had others.
-    ByPredecessor(Vec<OwnedFd>),
+    ByPredecessor(Vec<ListeningSocket>),
 }
 
 /// Why relays do not run, with the entrance that it is about.
@@ -87,7 +88,13 @@ impl Relays {
         handed_on: HandedOn,
     ) -> Result<Self, StartError> {
         let (sockets, all) = match handed_on {
-            HandedOn::ByStarter(sockets) => (sockets, true),
+            HandedOn::ByStarter(sockets) => {
+                let stay = |socket| ListeningSocket {
+                    socket,
+                    retires_in: None,
+                };
+                (sockets.into_iter().map(stay).collect(), true)
+            }
             HandedOn::ByPredecessor(sockets) => (sockets, false),
         };
         let mut inherited = Inherited::new(sockets)?;
@@ -173,7 +180,7 @@ impl Handle {
     ///
     /// # Errors
     /// There are no descriptors left, or nobody is let in any more.
-    pub fn sockets(&self) -> Result<Vec<OwnedFd>, StartError> {
+    pub fn sockets(&self) -> Result<Vec<ListeningSocket>, StartError> {
         let (told, hears) = mpsc::channel();
         self.orders.give(Order::Share(told));
         Ok(hears.recv().map_err(|_| closed())??)

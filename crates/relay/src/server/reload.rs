@@ -191,47 +191,185 @@ impl Door {
         }
     }
 
-    /// Closes a socket that has let in all who have begun to come before it was replaced.
+    /// Closes sockets that have let in all who have begun to come before they were replaced.
     pub(super) fn close_retired(&mut self) {
         let now = Instant::now();
-        let is_due = |(slot, listener): (usize, &Listener)| {
-            (listener.retires? <= now).then_some((slot, listener.at.clone(), listener.nth))
-        };
-        let Some((slot, at, nth)) = self.listeners.iter().find_map(is_due) else {
+        let is_due = |(slot, l): (usize, &Listener)| (l.retires? <= now).then_some((l.nth, slot));
+        let mut due: Vec<(u32, usize)> = self.listeners.iter().filter_map(is_due).collect();
+        // What takes the first place stays there.
+        due.sort_unstable();
+        for (_, slot) in due {
+            if let Some(listener) = self.listeners.get_mut(slot) {
+                listener.ready = true;
+            }
+            self.accept(slot);
+            // There may be more of them than are let in at once.
+            if self.listeners.get(slot).is_some_and(|l| !l.ready) {
+                self.close_in_order(slot);
+            }
+        }
+    }
+
+    /// Closes a socket that has retired. The kernel puts the last one at its address in its place. If
+    /// that is the one that newcomers come to, they come to any of them until the kernel is told its new
+    /// place, and whoever begins to come to one that is closed next is reset. So another like it
+    /// is opened first, which takes the place and the newcomers.
+    fn close_in_order(&mut self, slot: usize) {
+        let Some((at, nth)) = self.listeners.get(slot).map(|l| (l.at.clone(), l.nth)) else {
             return;
         };
-        if let Some(listener) = self.listeners.get_mut(slot) {
-            listener.ready = true;
-        }
-        self.accept(slot);
-        if self
-            .listeners
-            .get(slot)
-            .is_some_and(|listener| listener.ready)
-        {
-            // There are more of them than are let in at once.
-            return;
-        }
+        let moves = self.last(&at).filter(|last| *last != slot);
+        let same = self.listeners.iter().filter(|(_, l)| l.at == at).count();
+        let current = moves.filter(|last| {
+            self.listeners
+                .get(*last)
+                .is_some_and(|l| l.retires.is_none())
+        });
+        // With one that is left there is no other to come to.
+        let twin = current.filter(|_| same > 2).and_then(|c| self.twin(c).ok());
         drop(self.take_off(slot));
-        let same = self.listeners.iter_mut().map(|(_, listener)| listener);
-        let mut same: Vec<&mut Listener> = same.filter(|listener| listener.at == at).collect();
-        // The kernel puts the last one in its place, so that for a moment newcomers came to anyone.
-        if let Some(last) = same
-            .iter_mut()
-            .max_by_key(|l| l.nth)
-            .filter(|l| l.nth > nth)
-        {
+        if let Some(last) = twin.or(moves).and_then(|last| self.listeners.get_mut(last)) {
             last.nth = nth;
         }
-        for listener in same {
-            listener.retires = listener.retires.map(|_| now + RETIREMENT);
+        match (current, twin) {
+            (None, _) => {}
+            (Some(old), Some(_)) => self.retire(old),
+            (Some(_), None) => {
+                let all = self.listeners.iter_mut().map(|(_, listener)| listener);
+                for listener in all.filter(|listener| listener.at == at) {
+                    listener.retires = listener.retires.map(|_| Instant::now() + RETIREMENT);
+                }
+                self.steer(&at);
+            }
         }
-        self.steer(&at);
+    }
+
+    /// The one at this address that the kernel has as its last.
+    fn last(&self, at: &At) -> Option<usize> {
+        let same = self.listeners.iter().filter(|(_, l)| l.at == *at);
+        same.max_by_key(|(_, l)| l.nth).map(|(slot, _)| slot)
+    }
+
+    /// Opens a socket like this one beside it.
+    fn twin(&mut self, slot: usize) -> io::Result<usize> {
+        let closed = || io::Error::from(io::ErrorKind::NotFound);
+        let like = self.listeners.get(slot).ok_or_else(closed)?;
+        let at = like.at.address().ok_or_else(closed)?;
+        let mut twin = Listener::new(beside(like, at, &like.running.relay)?, &like.running);
+        twin.crowd = like.crowd.clone();
+        self.add(twin)
     }
 
     fn take_off(&mut self, slot: usize) -> Listener {
         let listener = self.listeners.remove(slot);
         listener.unregister(self.poll.registry());
         listener
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use sys::Tuning;
+
+    use super::*;
+    use crate::settings::{Limits, Speaks};
+    use crate::sockopt::SockOpts;
+
+    fn free() -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("it listens")
+    }
+
+    /// One that needs another socket than with another number.
+    fn relays(at: SocketAddr, nth: usize) -> Vec<Relay> {
+        let brief = Duration::from_secs(1);
+        let mut sockopts = SockOpts::default();
+        let buffers = format!("buffsize:{}k", 64 + nth);
+        sockopts.add(&buffers).expect("buffers");
+        vec![Relay {
+            entrance: at.to_string().parse().expect("an entrance"),
+            targets: vec!["127.0.0.1:9".parse().expect("a target")],
+            allow: Vec::new(),
+            uplinks: Vec::new(),
+            tuning: Tuning::default(),
+            sockopts,
+            buffer: 65536,
+            connect_timeout: brief,
+            health: None,
+            idle_timeout: None,
+            half_timeout: brief,
+            keep_address: false,
+            fastopen: false,
+            limits: Limits::default(),
+            speaks: Speaks::default(),
+            permits: Vec::new(),
+            tls_client: None,
+            facing: None,
+            entry_timeout: brief,
+        }]
+    }
+
+    fn retiring(door: &Door) -> usize {
+        let all = door.listeners.iter();
+        all.filter(|(_, l)| l.retires.is_some()).count()
+    }
+
+    /// All that retire have been there for long enough.
+    fn time_goes_by(door: &mut Door) {
+        for (_, listener) in &mut door.listeners {
+            listener.retires = listener.retires.map(|_| Instant::now());
+        }
+        door.close_retired();
+    }
+
+    /// Whoever comes now comes to the one socket that stays.
+    fn newcomers_come_to_the_current(door: &Door, at: SocketAddr) {
+        let current = door.current(&At::Tcp(at)).expect("one stays");
+        for _ in 0..16 {
+            let client = TcpStream::connect(at).expect("it listens");
+            let (_, from) = current.socket.accept().expect("it comes here");
+            assert_eq!(from.as_socket(), client.local_addr().ok());
+        }
+    }
+
+    #[test]
+    fn changes_that_come_faster_than_sockets_retire_leave_none_behind() {
+        let at = free();
+        let (mut door, ..) =
+            Door::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+        for nth in 1..40 {
+            door.replace(relays(at, nth)).expect("it is replaced");
+            if nth % 4 == 0 {
+                time_goes_by(&mut door);
+                // The one that newcomers came to until then.
+                assert_eq!(retiring(&door), 1, "after {nth} changes");
+                newcomers_come_to_the_current(&door, at);
+            }
+        }
+        time_goes_by(&mut door);
+        time_goes_by(&mut door);
+        assert_eq!((retiring(&door), door.listeners.len()), (0, 1));
+        newcomers_come_to_the_current(&door, at);
+    }
+
+    #[test]
+    fn sockets_that_retire_go_on_doing_so_at_a_successor() {
+        let at = free();
+        let (mut door, ..) =
+            Door::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+        for nth in 1..4 {
+            door.replace(relays(at, nth)).expect("it is replaced");
+        }
+        let mut handed = Inherited::new(door.sockets().expect("descriptors")).expect("sockets");
+        let (mut next, ..) = Door::open(relays(at, 3), Vec::new(), &mut handed).expect("it opens");
+        drop(door);
+        assert_eq!((next.listeners.len(), retiring(&next)), (4, 3));
+        assert_eq!(next.listening(), [at.to_string()]);
+        newcomers_come_to_the_current(&next, at);
+        time_goes_by(&mut next);
+        newcomers_come_to_the_current(&next, at);
+        assert_eq!(next.listeners.len(), 2);
     }
 }
