@@ -228,6 +228,7 @@ impl Connect for Host {
             far: connect::FarUse::Stock,
             beside: None,
             look: None,
+            sends: 0,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };
         let (link, again) = connect::connect(config, &around)?;

@@ -256,6 +256,18 @@ impl Hosts {
         }))
     }
 
+    /// Bytes that are sent to a host, as far as a quick look tells; none where a rate was set, since
+    /// slow start is no matter then.
+    fn sends(&self, destination: &Destination) -> u64 {
+        let held = self.flags.limit().is_some() || self.flags.background;
+        match &self.sent {
+            Some((host, sources)) if !held && self.hosts.get(host.0) == Some(destination) => {
+                sample::amount(sources, self.flags.recursive || self.flags.archive)
+            }
+            _ => 0,
+        }
+    }
+
     /// What a host is like, and what a connection to it is made with.
     fn prepare(&self, destination: &Destination) -> Result<(HostConfig, Surroundings), String> {
         let user = LocalUser::current();
@@ -313,6 +325,7 @@ impl Hosts {
             far: self.far_use(),
             beside: None,
             look: self.look(destination, &user),
+            sends: self.sends(destination),
             // What yields is one connection, whose queue is seen at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {

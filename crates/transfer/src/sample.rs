@@ -27,6 +27,19 @@ const LONGEST: Duration = Duration::from_millis(20);
 /// There is nothing that could be looked at.
 pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
     let until = Instant::now() + LONGEST;
+    let (mut files, total) = files(sources, recursive, until);
+    // Most of the bytes are in the largest.
+    files.sort_by_key(|(len, _)| std::cmp::Reverse(*len));
+    deflate(files.into_iter().map(|(_, path)| path), total, until)
+}
+
+/// Bytes in `sources`, and in directories if `recursive`: in the first that a quick look finds.
+pub fn amount(sources: &[PathBuf], recursive: bool) -> u64 {
+    files(sources, recursive, Instant::now() + LONGEST).1
+}
+
+/// The files that are found until then, with their sizes, and the sum of these.
+fn files(sources: &[PathBuf], recursive: bool, until: Instant) -> (Vec<(u64, PathBuf)>, u64) {
     let (mut names, mut left) = (VecDeque::from(sources.to_vec()), NAMES);
     let (mut files, mut total) = (Vec::new(), 0_u64);
     while let Some(path) = names.pop_front() {
@@ -46,9 +59,7 @@ pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
             names.extend(entries.take(left).map(|entry| entry.path()));
         }
     }
-    // Most of the bytes are in the largest.
-    files.sort_by_key(|(len, _)| std::cmp::Reverse(*len));
-    deflate(files.into_iter().map(|(_, path)| path), total, until)
+    (files, total)
 }
 
 fn deflate(

@@ -397,6 +397,13 @@ impl Connection {
         self.transport.accept_host_key()
     }
 
+    /// Sends `len` bytes that mean nothing, where that may be: once our authentication has begun,
+    /// and in no key exchange; whether it did.
+    pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
+        let known = matches!(self.auth, Authentication::Ours(_));
+        Ok(known && self.transport.ignore(len)?)
+    }
+
     /// Starts authentication; the host key must have been accepted.
     pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);

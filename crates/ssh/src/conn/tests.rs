@@ -30,6 +30,10 @@ struct Pair {
     /// What the client received on channels, and what became of its requests.
     told: Vec<u8>,
     events: Vec<String>,
+    /// Bytes that mean nothing, which the client sends as soon as it may.
+    nothing: usize,
+    /// Of the client, of all kinds.
+    sent: usize,
 }
 
 fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
@@ -85,6 +89,8 @@ fn pair(compress: bool, change: impl Fn(&mut ConnectionConfig)) -> Pair {
         received: Vec::new(),
         told: Vec::new(),
         events: Vec::new(),
+        nothing: 0,
+        sent: 0,
     }
 }
 
@@ -102,6 +108,11 @@ impl Pair {
     fn run(&mut self) -> Result<(), Error> {
         loop {
             let mut moved = flush(&mut self.client, &mut self.up);
+            if self.nothing > 0 && self.client.ignore(self.nothing)? {
+                self.nothing = 0;
+                moved |= flush(&mut self.client, &mut self.up);
+            }
+            self.sent += self.up.len();
             moved |= self.turn_server()?;
             moved |= flush(&mut self.server, &mut self.down);
             moved |= self.turn_client()?;
@@ -225,6 +236,22 @@ fn a_client_logs_in_and_its_data_come_back_through_new_keys() {
         // What zlib leaves of such data is little.
         assert!(keys > 5 || compress, "{keys} key exchanges");
     }
+}
+
+#[test]
+fn bytes_that_mean_nothing_leave_under_keys_and_are_passed_over() {
+    let mut pair = pair(false, |_| {});
+    assert!(!pair.client.ignore(1).unwrap(), "without keys");
+    pair.nothing = 30_000;
+    let id = pair.open();
+    pair.run().unwrap();
+    assert!(pair.client.is_authenticated() && pair.server.is_authenticated());
+    assert!(pair.nothing == 0 && pair.sent > 30_000, "{}", pair.sent);
+    pair.client.channels().write(id, b"some");
+    assert!(pair.client.ignore(1).unwrap());
+    pair.client.channels().write(id, b"thing");
+    pair.run().unwrap();
+    assert_eq!(pair.received, b"something");
 }
 
 #[test]

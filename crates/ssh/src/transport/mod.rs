@@ -37,7 +37,7 @@ use crate::Role;
 use crate::error::Error;
 use crate::help::Helper;
 use crate::key::HostKey;
-use crate::msg::{Disconnect, Ping};
+use crate::msg::{Disconnect, Ignore, Ping};
 use exchange::{Exchange, Prepared};
 use handover::Kept;
 use open::Inbound;
@@ -383,6 +383,17 @@ impl Transport {
         let may = self.extensions.ping && self.may_send();
         if may {
             self.send_message(&Ping { data }.to_bytes())?;
+        }
+        Ok(may)
+    }
+
+    /// Sends `len` bytes that mean nothing (IGNORE), if they may be sent: under keys only, since
+    /// strict key exchange allows none before.
+    pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
+        let may = self.may_send();
+        if may {
+            let data = vec![0; len];
+            self.send_message(&Ignore { data: &data }.to_bytes())?;
         }
         Ok(may)
     }

@@ -268,6 +268,7 @@ impl Direct {
             window_poll: self.config.window_poll,
             again: true,
             straight: true,
+            sends_much: false,
             forward: None,
             opened: None,
         }

@@ -47,7 +47,7 @@ impl Growing {
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
             JobKind::Put { .. } | JobKind::PutDelta { .. } => Direction::Up,
-            JobKind::Get { .. } => Direction::Down,
+            JobKind::Get { .. } | JobKind::GetDelta { .. } => Direction::Down,
             _ => return,
         };
         self.direction.get_or_insert(direction);

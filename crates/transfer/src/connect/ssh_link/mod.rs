@@ -2,6 +2,7 @@
 
 mod events;
 mod moving;
+mod opening;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,6 +20,7 @@ use sys::{Segments, Workers};
 use tracing::info;
 use wire::Pool;
 
+pub(super) use self::opening::MUCH;
 use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;
@@ -91,6 +93,8 @@ pub struct LinkConfig {
     pub again: bool,
     /// It leads to a server that was started over another connection.
     pub straight: bool,
+    /// As much will be sent as makes TCP's slow start worth beginning before the login is over.
+    pub sends_much: bool,
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
     /// Told once authentication has succeeded.
@@ -126,6 +130,9 @@ pub struct SshLink {
     /// It is never begun anew: a second login that is refused may cost a penalty.
     only_once: bool,
     rtt_asked: Option<Instant>,
+    /// Slow start is begun before there are data; bytes that it took.
+    opens_window: bool,
+    filled: usize,
     /// Bytes through the socket.
     sent_bytes: u64,
     received_bytes: u64,
@@ -191,6 +198,7 @@ impl SshLink {
         let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError)?;
         let conn = conn?;
         let agents = config.forward.clone().map(AgentChannels::new);
+        let opens_window = config.sends_much;
         let link = Self {
             config,
             open,
@@ -214,6 +222,8 @@ impl SshLink {
             restarts: 0,
             only_once: false,
             rtt_asked: None,
+            opens_window,
+            filled: 0,
             sent_bytes: 0,
             received_bytes: 0,
             agents,

@@ -158,7 +158,8 @@ impl Link for SshLink {
 
     fn sample(&self) -> LinkSample {
         LinkSample {
-            sent: self.sent_bytes,
+            // What meant nothing is no measure of the path.
+            sent: self.sent_bytes.saturating_sub(self.filled as u64),
             received: self.received_bytes,
             tcp: self.stream.tcp_info(),
         }
@@ -195,6 +196,10 @@ impl Link for SshLink {
         while total < TURN {
             let filled = self.sending.fill(&mut self.conn, BATCH);
             filled.map_err(|e| engine_error(&e))?;
+            // What is to be said goes before what means nothing.
+            if self.sending.is_empty() && self.open_congestion_window()? {
+                continue;
+            }
             if self.sending.is_empty() || !self.writable {
                 break;
             }
