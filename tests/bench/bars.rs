@@ -1,5 +1,7 @@
 //! What is asked of longhaul, and what came of it.
 
+use std::time::Duration;
+
 use measure::{Bar, Entry, Measure, Scenario};
 
 use crate::watch::rate_between;
@@ -39,6 +41,9 @@ pub(crate) enum Asked {
     Times(f64, &'static str),
     /// At most this share of the time of this tool.
     ShareOfTime(f64, &'static str),
+    /// At least this share of what remains of the processors' time once this tool's is spent on
+    /// the bytes and AES-GCM's at both ends with it; no file is in that sum.
+    AfterCipher(f64, &'static str),
     /// Ahead of every other tool.
     Best,
     /// At least this share of the best fixed setting of a sweep.
@@ -54,6 +59,7 @@ impl Asked {
                 | Self::ShareOfTime(..)
                 | Self::ShareOfCpu(..)
                 | Self::ShareOfBothCpu(..)
+                | Self::AfterCipher(..)
                 | Self::Best
                 | Self::OfBest(_)
         )
@@ -67,6 +73,7 @@ impl Asked {
             | Self::ShareOfTime(_, tool)
             | Self::ShareOfCpu(_, tool)
             | Self::ShareOfBothCpu(_, tool)
+            | Self::AfterCipher(_, tool)
             | Self::TripsBehind(_, tool) => Some(tool),
             _ => None,
         }
@@ -226,6 +233,27 @@ impl Asked {
                 let measured = ours.and_then(better).zip(theirs).map(|(a, b)| a / b);
                 (format!("times as fast as {tool}"), bar, measured, false)
             }
+            Self::AfterCipher(share, tool) => {
+                let both = |sample: &measure::Sample| {
+                    let server = sample.server_cpu_seconds.unwrap_or(f64::NAN);
+                    (sample.client_cpu_seconds + server) / (sample.bytes as f64 / 1e9)
+                };
+                let moving = median(scenario.entry(tool), &|entry| entry.spread(both));
+                let [seal, open] = aes_gcm();
+                let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+                let moving = moving.unwrap_or(f64::NAN);
+                let left = cores * 1e3 / (moving + seal + open);
+                let measured = median(ours, &rate).map(|rate| rate / left);
+                (
+                    format!(
+                        "of {left:.0} MB/s, which is {cores} processors by {moving:.3} s/GB of \
+                         {tool}, {seal:.3} to seal and {open:.3} to open"
+                    ),
+                    share,
+                    measured.filter(|measured| measured.is_finite()),
+                    false,
+                )
+            }
             Self::ShareOfTime(bar, tool) => {
                 let theirs = median(scenario.entry(tool), &seconds);
                 let measured = median(ours, &seconds).zip(theirs).map(|(a, b)| a / b);
@@ -259,6 +287,22 @@ impl Asked {
         }
     }
 }
+
+/// Seconds of a processor for 10^9 bytes of packets, sealed and opened with aes128-gcm: what is
+/// measured is how fast it can be, so the best of several counts.
+fn aes_gcm() -> [f64; 2] {
+    let all = transfer::bench::primitives::all();
+    ["seal", "open"].map(|what| {
+        let cipher = all.iter().find(|primitive| {
+            primitive.name() == "aes128-gcm@openssh.com" && primitive.what() == what
+        });
+        let rates = (0..5).filter_map(|_| Some(cipher?.measure(1, AES_TIME)));
+        rates.reduce(f64::max).map_or(f64::NAN, |rate| 1e9 / rate)
+    })
+}
+
+/// For one measurement of the cipher.
+const AES_TIME: Duration = Duration::from_millis(200);
 
 /// Larger is better.
 fn goodness(measure: Measure, figure: f64) -> f64 {

@@ -15,7 +15,7 @@ use sys::children_usage;
 
 use crate::content;
 use crate::job::{Job, Server, ServerKind};
-use crate::watch::{ServerProcess, Watch, last_half_rate};
+use crate::watch::{ServerProcess, Spent, Watch, last_half_rate};
 
 /// What makes this program the inner part.
 pub(crate) const ARGUMENT: &str = "--inside-the-lab";
@@ -54,6 +54,8 @@ fn run(job: &Job) -> io::Result<Sample> {
         process.settle();
     }
     let server_before = process.and_then(ServerProcess::cpu);
+    let ours = job.server_kind == ServerKind::Serve;
+    let spent = process.filter(|_| ours).map(Spent::start);
     let client_before = children_usage();
     let watch = Watch::start(job.up);
     let run = once(job, &server)?;
@@ -65,15 +67,18 @@ fn run(job: &Job) -> io::Result<Sample> {
         process.settle();
     }
     let server_after = process.and_then(ServerProcess::cpu);
-    let server_cpu = server_after
-        .zip(server_before)
-        .map(|(after, before)| after.saturating_sub(before).as_secs_f64());
+    let server_cpu = match spent {
+        Some(spent) => spent.stop(),
+        None => server_after
+            .zip(server_before)
+            .map(|(after, before)| after.saturating_sub(before)),
+    };
     let mut sample = Sample {
         seconds: run.elapsed.as_secs_f64(),
         bytes: job.payload.bytes,
         files: job.payload.files,
         client_cpu_seconds: client.cpu.saturating_sub(client_before.cpu).as_secs_f64(),
-        server_cpu_seconds: server_cpu,
+        server_cpu_seconds: server_cpu.map(|cpu| cpu.as_secs_f64()),
         peak_memory_bytes: client.peak_memory,
         last_half_rate: None,
         curve,

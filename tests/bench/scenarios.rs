@@ -149,6 +149,8 @@ const SERVED: Scenario = Scenario {
     ..PLAIN
 };
 
+const IPERF: &str = "iperf3 -P 8";
+
 const ONE: &[&str] = &["--connections", "1", "--channels", "1"];
 
 /// A path that is slower than zlib, where compression can pay.
@@ -301,9 +303,15 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "serve-lanes",
-        about: "The same with as many connections as there come to be.",
+        about: "The same with as many connections as there come to be, beside what moves bytes \
+                alone.",
         held: &[],
-        asked: &[Asked::Times(2.0, "scp"), Asked::Best],
+        among: &["longhaul to serve", "scp", IPERF],
+        asked: &[
+            Asked::Times(2.0, "scp"),
+            Asked::AfterCipher(0.8, IPERF),
+            Asked::Best,
+        ],
         ..SERVED
     },
     Scenario {

@@ -30,6 +30,7 @@ pub(crate) struct Servers {
     hpn_loopback: Option<(Daemon, u16)>,
     hpn: Option<Hpn>,
     serve_loopback: Option<(Daemon, u16)>,
+    iperf_loopback: Option<(Daemon, u16)>,
     serve: Serve,
 }
 
@@ -118,6 +119,7 @@ impl Servers {
         Ok(Self {
             client,
             serve_loopback: None,
+            iperf_loopback: None,
             serve,
             stock: None,
             both_ends: None,
@@ -154,6 +156,7 @@ impl Servers {
             ServerKind::Iperf => {
                 let server = Server {
                     host: "far".to_owned(),
+                    port: IPERF_PORT,
                     ..Server::default()
                 };
                 Ok((far("iperf3 -s".to_owned(), IPERF_PORT), Some(server)))
@@ -188,7 +191,7 @@ impl Servers {
             ServerKind::Stock | ServerKind::BothEnds => self.sshd_on_loopback(kind),
             ServerKind::Hpn => self.hpn_on_loopback(),
             ServerKind::Serve => self.serve_on_loopback(),
-            ServerKind::Iperf => Err(io::Error::other("there is no path to measure")),
+            ServerKind::Iperf => self.iperf_on_loopback(),
         }
     }
 
@@ -234,15 +237,8 @@ impl Servers {
             let words = hpn.command(&config)?;
             let mut command = Command::new("/usr/bin/env");
             command.args(words);
-            let mut daemon = Daemon::start("hpnsshd", command, &hpn.folder.join("log"))?;
-            let deadline = Instant::now() + Duration::from_secs(20);
-            if daemon
-                .line_after("Server listening on ", deadline)
-                .is_none()
-            {
-                let log = daemon.log();
-                return Err(io::Error::other(format!("hpnsshd did not come up: {log}")));
-            }
+            let log = hpn.folder.join("log");
+            let daemon = started("hpnsshd", command, &log, "Server listening on ")?;
             self.hpn_loopback = Some((daemon, port));
         }
         let (pid, port) = match &self.hpn_loopback {
@@ -259,14 +255,7 @@ impl Servers {
             let mut command = Command::new("/usr/bin/env");
             command.args(self.serve.command(&format!("127.0.0.1:{port}")));
             let log = self.serve.folder.join("log");
-            let mut daemon = Daemon::start("longhaul serve", command, &log)?;
-            let deadline = Instant::now() + Duration::from_secs(20);
-            if daemon.line_after("listening at ", deadline).is_none() {
-                let log = daemon.log();
-                return Err(io::Error::other(format!(
-                    "the server did not come up: {log}"
-                )));
-            }
+            let daemon = started("longhaul serve", command, &log, "listening at ")?;
             self.serve_loopback = Some((daemon, port));
         }
         let (pid, port) = match &self.serve_loopback {
@@ -280,6 +269,27 @@ impl Servers {
             ("127.0.0.1", port),
             Some(pid),
         )
+    }
+
+    fn iperf_on_loopback(&mut self) -> io::Result<Server> {
+        if self.iperf_loopback.is_none() {
+            let port = port::free();
+            let mut command = Command::new("/usr/bin/env");
+            command.args(["iperf3", "-s", "--forceflush", "-B", "127.0.0.1", "-p"]);
+            command.arg(port.to_string());
+            let log = self.serve.folder.join("iperf3-log");
+            let daemon = started("iperf3", command, &log, "Server listening on ")?;
+            self.iperf_loopback = Some((daemon, port));
+        }
+        match &self.iperf_loopback {
+            Some((daemon, port)) => Ok(Server {
+                host: "127.0.0.1".to_owned(),
+                port: *port,
+                pid: Some(daemon.pid()),
+                ..Server::default()
+            }),
+            None => Err(io::Error::other("iperf3 did not start")),
+        }
     }
 
     fn write_hpn_config(&self, hpn: &Hpn, address: &str, port: u16) -> io::Result<PathBuf> {
@@ -345,6 +355,19 @@ impl Servers {
     fn this_user(&self) -> String {
         let said = testkit::Run::new("id").arg("-un").run();
         said.out().trim().to_owned()
+    }
+}
+
+/// A server that has said, in a line that begins so, that it listens.
+fn started(name: &str, command: Command, log: &Path, says: &str) -> io::Result<Daemon> {
+    let mut daemon = Daemon::start(name, command, log)?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    match daemon.line_after(says, deadline) {
+        Some(_) => Ok(daemon),
+        None => {
+            let log = daemon.log();
+            Err(io::Error::other(format!("{name} did not come up: {log}")))
+        }
     }
 }
 

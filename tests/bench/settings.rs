@@ -1,6 +1,6 @@
 //! What the environment and the arguments choose.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use testkit::missing::checkout;
 
@@ -102,8 +102,29 @@ impl Settings {
         if self.scale != 1.0 {
             text.push_str(&format!(", sizes times {}", self.scale));
         }
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        if let Some(pages) = huge_pages(&mounts, &self.memory) {
+            text.push_str(&format!(", files in pages of 2 MiB (tmpfs, huge={pages})"));
+        }
         text
     }
+}
+
+/// What a tmpfs at `folder` says of its pages, if it says anything: it is most of what a file in
+/// memory costs whoever writes it.
+fn huge_pages(mounts: &str, folder: &Path) -> Option<String> {
+    let mount = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let (point, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
+            folder.starts_with(point).then_some((point, kind, options))
+        })
+        // Of those at one place the last is seen.
+        .max_by_key(|(point, ..)| point.len())?;
+    let (_, kind, options) = mount;
+    let pages = options.split(',').find_map(|o| o.strip_prefix("huge="))?;
+    (kind == "tmpfs").then(|| pages.to_owned())
 }
 
 fn chosen(globs: Option<&[String]>, name: &str) -> Option<bool> {
@@ -134,5 +155,22 @@ fn number(name: &str) -> Result<Option<f64>, String> {
             Ok(number) if number.is_finite() => Ok(Some(number)),
             _ => Err(format!("{name} is a number, not {text:?}")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_the_innermost_file_system_are_told() {
+        let mounts = "tmpfs /dev/shm tmpfs rw,huge=never,inode64 0 0\n\
+                      tmpfs /dev/shm/race tmpfs rw,size=14g,huge=always 0 0\n\
+                      /dev/vda / ext4 rw,relatime 0 0\n";
+        let pages = |folder: &str| huge_pages(mounts, Path::new(folder));
+        assert_eq!(pages("/dev/shm/race/x").as_deref(), Some("always"));
+        assert_eq!(pages("/dev/shm").as_deref(), Some("never"));
+        assert_eq!(pages("/dev/shm/racer").as_deref(), Some("never"));
+        assert_eq!(pages("/home"), None);
     }
 }

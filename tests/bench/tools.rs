@@ -596,14 +596,16 @@ fn mscp(ask: &Ask, more: &[&str]) -> Words {
 }
 
 fn iperf3(ask: &Ask) -> Words {
-    if !ask.path {
+    if !ask.path && !ask.among.contains(&"iperf3 -P 8") {
         return Err("it measures paths, and here is none");
     }
     if !ask.file || ask.tiny || ask.compress || ask.dscp.is_some() {
         return Err("it has no files; it measures what the path gives in the scenarios of one");
     }
     let mut command = words(
-        &["iperf3", "-c", "$HOST", "-P", "8", "-t", "10", "-J"],
+        &[
+            "iperf3", "-c", "$HOST", "-p", "$PORT", "-P", "8", "-t", "10", "-J",
+        ],
         [""; 0],
     );
     if ask.way == Way::Down {

@@ -1,12 +1,14 @@
 //! What is watched while a tool runs: the bytes on the path, and the server's processor time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use measure::Point;
-use testkit::process::cpu_time;
+use testkit::daemon::descendants;
+use testkit::process::{cpu_time, own_cpu_time};
 
 /// A curve of more points is thinned out.
 const MOST_POINTS: usize = 160;
@@ -136,6 +138,52 @@ impl ServerProcess {
     }
 }
 
+/// Processor time of a server, and of its processes for connections though nobody waits for them
+/// and counts it, as with longhaul's: of each what it had when last looked at.
+pub(crate) struct Spent {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+/// Between looks; what a process does after the last one is missing.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Spent {
+    /// From now on.
+    pub(crate) fn start(server: ServerProcess) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let look = move |times: &mut HashMap<u32, Duration>| {
+            for pid in descendants(server.0).into_iter().chain([server.0]) {
+                if let Some(time) = own_cpu_time(pid) {
+                    times.insert(pid, time);
+                }
+            }
+            times.values().sum::<Duration>()
+        };
+        let mut times = HashMap::new();
+        let before = look(&mut times);
+        let thread = std::thread::spawn(move || {
+            loop {
+                let last = stopped.load(Ordering::Acquire);
+                let now = look(&mut times);
+                if last {
+                    return now.saturating_sub(before);
+                }
+                std::thread::park_timeout(LOOK);
+            }
+        });
+        Self { stop, thread }
+    }
+
+    /// Until now.
+    pub(crate) fn stop(self) -> Option<Duration> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        self.thread.join().ok()
+    }
+}
+
 /// Process id, parent and name of each process.
 fn processes() -> Vec<(u32, u32, String)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -167,6 +215,35 @@ mod tests {
         assert!((rate - 100.0).abs() < 1.0, "{rate}");
         assert_eq!(last_half_rate(&[], 5), None);
         assert_eq!(last_half_rate(&[Point(0.0, 0), Point(0.1, 100)], 100), None);
+    }
+
+    #[test]
+    fn what_a_child_used_that_nobody_waited_for_counts() {
+        // The outer shell stays; the inner one works for a while and is then forgotten.
+        let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let script = format!("trap '' CHLD; (exec sh -c '{work}') & sleep 60");
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .spawn()
+            .expect("a shell");
+        let spent = Spent::start(ServerProcess(shell.id()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let remain = || {
+            let pids = descendants(shell.id()).into_iter();
+            let name = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+            pids.filter_map(name).collect::<String>()
+        };
+        while remain() != "sleep\n" && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let spent = spent.stop().expect("a figure");
+        for pid in descendants(shell.id()) {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a pid");
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = shell.kill();
+        let _ = shell.wait();
+        assert!(spent > Duration::from_millis(20), "{spent:?}");
     }
 
     #[test]

@@ -92,14 +92,7 @@ impl Daemon {
 
     /// The processes it has started and that still run.
     pub fn descendants(&self) -> Vec<u32> {
-        let mut found = Vec::new();
-        let mut next = vec![self.child.id()];
-        while let Some(pid) = next.pop() {
-            let children = children_of(pid);
-            found.extend(&children);
-            next.extend(children);
-        }
-        found
+        descendants(self.child.id())
     }
 
     /// Those of them that do not stand ready for whoever comes, as longhaul's server has some.
@@ -112,6 +105,18 @@ impl Daemon {
         });
         all
     }
+}
+
+/// The processes that a process, and those of them in turn, has started and that still run.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut next = vec![pid];
+    while let Some(pid) = next.pop() {
+        let children = children_of(pid);
+        found.extend(&children);
+        next.extend(children);
+    }
+    found
 }
 
 fn children_of(pid: u32) -> Vec<u32> {

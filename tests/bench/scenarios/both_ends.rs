@@ -2,7 +2,7 @@
 
 use measure::{Measure, Way};
 
-use super::{BBR_PERMITTED, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
+use super::{BBR_PERMITTED, IPERF, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
 use crate::bars::Asked;
 use crate::content::Content;
 
@@ -10,7 +10,6 @@ const DOWN: &[Way] = &[Way::Down];
 
 const EXEC: &str = "longhaul exec";
 const DIRECT: &str = "longhaul direct";
-const IPERF: &str = "iperf3 -P 8";
 
 /// What the server of the far end gives with its own means, beside what a longhaul there does.
 const BOTH_ENDS: Scenario = Scenario {

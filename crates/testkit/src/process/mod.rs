@@ -173,13 +173,23 @@ fn wait(mut child: Child, pid: Pid) -> (std::process::ExitStatus, Duration, Inst
 /// Processor time, user and system, of a process and of the children it has waited for, in steps
 /// of 10 ms: Linux counts in 1/100 s here whatever its own tick is.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
+    times(pid, 4)
+}
+
+/// The same without the children.
+pub fn own_cpu_time(pid: u32) -> Option<Duration> {
+    times(pid, 2)
+}
+
+/// The sum of the first `columns` of utime, stime, cutime and cstime.
+fn times(pid: u32, columns: usize) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold spaces; what follows it is plain.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<u64> = rest
         .split_whitespace()
         .skip(11)
-        .take(4)
+        .take(columns)
         .filter_map(|field| field.parse().ok())
         .collect();
     Some(Duration::from_millis(fields.iter().sum::<u64>() * 10))
