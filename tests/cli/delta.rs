@@ -1,4 +1,4 @@
-//! Uploads of files that a server of ours has in an older form.
+//! Files that stand at the receiving end in an older form, with a server of ours at the far end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -122,4 +122,83 @@ fn it_waits_for_a_longhaul_that_nobody_knew_of() {
     let said = run.arg(scene.remote("far")).run().expect_code(0).out();
     assert!(!said.contains("\"reused\":0"), "{said}");
     is_there(&scene.path("far/file"), &new);
+}
+
+/// A newer form under `far/file`, and an older one under `here/file`.
+fn two_forms_down(scene: &Scene) -> Vec<u8> {
+    let new = two_forms(scene);
+    fs::create_dir_all(scene.path("here")).expect("our folder");
+    fs::copy(scene.path("far/file"), scene.path("here/file")).expect("ours");
+    write_file(&scene.path("far/file"), &new);
+    new
+}
+
+#[test]
+fn what_is_here_is_not_read() {
+    let Some(scene) = served("") else { return };
+    let flag_sets: [&[&str]; 5] = [
+        &["--delta"],
+        &["--delta", "--verify"],
+        &["--delta", "--manifest=/dev/null"],
+        &["--delta", "-p", "--fsync"],
+        &["--delta", "-r", "--sparse"],
+    ];
+    for flags in flag_sets {
+        let new = two_forms_down(&scene);
+        let recursive = flags.contains(&"-r");
+        let from = if recursive { "far/." } else { "far/file" };
+        let run = scene.client.cp().args(flags).arg("--json");
+        let outcome = run.arg(scene.remote(from)).arg(scene.path("here")).run();
+        let said = outcome.expect_code(0).out();
+        let reused = said.split("\"reused\":").nth(1).unwrap_or_default();
+        let reused: String = reused.chars().take_while(char::is_ascii_digit).collect();
+        let reused: usize = reused.parse().expect(&said);
+        let most = (SIZE - 20_000..SIZE).contains(&reused);
+        assert!(most, "{flags:?}: {reused}");
+        is_there(&scene.path("here/file"), &new);
+        let meta = fs::metadata(scene.path("here/file")).expect("it is there");
+        if !flags.contains(&"-p") {
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600, "the mode stays");
+        }
+    }
+}
+
+#[test]
+fn a_download_is_rebuilt_where_it_pays_and_can_be() {
+    let Some(scene) = served("") else { return };
+    let stock = Scene::with(PeerBuilder::openssh());
+    let cases: [(Option<&Scene>, &[&str]); 4] = [
+        // Between two processes of one machine it does not.
+        (Some(&scene), &[]),
+        (Some(&scene), &["--delta", "--no-delta"]),
+        (Some(&scene), &["--delta", "--inplace"]),
+        (stock.as_ref(), &["--delta"]),
+    ];
+    for (scene, flags) in cases {
+        let Some(scene) = scene else { continue };
+        let new = two_forms_down(scene);
+        let run = scene.client.cp().args(flags).arg("--json");
+        let run = run.arg(scene.remote("far/file")).arg(scene.path("here"));
+        let outcome = run.run();
+        let said = outcome.expect_code(0).out();
+        assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
+        let stock = flags == ["--delta"];
+        let told = said.contains("files are sent whole, since the far end is not longhaul");
+        assert_eq!(told, stock, "{flags:?}: {said}");
+        is_there(&scene.path("here/file"), &new);
+    }
+}
+
+#[test]
+fn the_same_and_the_empty_file_come_down_as_they_are() {
+    let Some(scene) = served("") else { return };
+    let data = Seed::new(4).bytes(SIZE);
+    for new in [&data[..], &[], &data[..100], &data[..SIZE / 2]] {
+        fs::create_dir_all(scene.path("far")).expect("our folder");
+        fs::create_dir_all(scene.path("here")).expect("our folder");
+        write_file(&scene.path("here/file"), &data);
+        write_file(&scene.path("far/file"), new);
+        scene.copies(&["--delta"], scene.remote("far/file"), scene.path("here"));
+        is_there(&scene.path("here/file"), new);
+    }
 }

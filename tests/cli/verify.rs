@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use longhaul_tests::{Scene, scratch};
+use longhaul_tests::{Scene, longhaul, scratch};
 use testkit::missing::{find_program, sftp_server};
 use testkit::tree::write_file;
 use testkit::{Outcome, PeerBuilder, PeerKind, Run, Seed};
@@ -246,10 +246,61 @@ fn servers_that_are_not_openssh_are_verified_too() {
     }
 }
 
+/// A longhaul there makes the sums by itself, whatever commands there are or are not.
+#[test]
+fn a_longhaul_there_makes_the_sums() {
+    let server = format!("sftp {} serve --stdio", longhaul().display());
+    for commands in [true, false] {
+        let builder = PeerBuilder::openssh().option("Subsystem", &server);
+        let command = format!("{} serve --stdio", longhaul().display());
+        let builder = match commands {
+            true => builder,
+            false => builder.option("ForceCommand", command),
+        };
+        let Some(scene) = scene(builder) else { return };
+        for outcome in there_and_back(&scene) {
+            let said = "by longhaul there (";
+            assert!(outcome.err().contains(said), "{commands}: {outcome}");
+        }
+    }
+}
+
+/// What stands there is not what was sent: its own sums say so.
+#[test]
+fn what_a_longhaul_there_has_wrongly_is_found_by_its_sums() {
+    for (how, up) in [("write", true), ("read", false)] {
+        let folder = scratch();
+        let server = folder.path().join("ours.sh");
+        let text = format!(
+            "#!/bin/sh
+exec {} serve --stdio
+",
+            longhaul().display()
+        );
+        write_file(&server, text.as_bytes());
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&server, mode).expect("a script");
+        let Some(scene) = corrupting_of(how, folder.path(), &server) else {
+            return;
+        };
+        let run = cp(&scene, &["--compress=never"]);
+        let outcome = run.args(operands(&scene, up)).run().expect_code(0);
+        assert_same(&scene, "from/large", "to", &outcome);
+        let said = outcome.err();
+        assert!(said.contains("copied again"), "{outcome}");
+        assert!(said.contains("(1 repaired)"), "{outcome}");
+        assert!(said.contains("by longhaul there ("), "{outcome}");
+    }
+}
+
 /// A server that corrupts what passes, as `how` says.
 fn corrupting(how: &str, folder: &Path) -> Option<Scene> {
+    corrupting_of(how, folder, &sftp_server()?)
+}
+
+/// The same before that server.
+fn corrupting_of(how: &str, folder: &Path, server: &Path) -> Option<Scene> {
     find_program("python3")?;
-    let server = sftp_server()?;
     let script = folder.join("server.sh");
     let text = format!(
         "#!/bin/sh\nHOW={how} MARK={0}/mark SERVER={1} SOURCE={0}/source exec {CORRUPTING}\n",

@@ -106,6 +106,50 @@ pub enum DiskRequest {
         /// The source's size.
         size: u64,
     },
+    /// Opens what stands at `target` for reading, as the older form of a file that is to be rebuilt,
+    /// and creates the temporary beside it as `CreateTarget` does. `Compare` and `Search` of this
+    /// job read the older form, and writes go to the temporary. Where that is nothing to build upon
+    /// (no regular file, a small one, one that is not the user's to write, a directory where nothing
+    /// can be made), nothing is open.
+    OpenOlder {
+        /// For which job.
+        job: JobId,
+        /// The final name.
+        target: PathBuf,
+        /// A symlink that stands there is replaced: it is no older form.
+        replace_link: bool,
+        /// The temporary's name was written down.
+        keep: Option<Box<Keep>>,
+        /// Blocks of zeros become holes.
+        sparse: bool,
+    },
+    /// Copies `len` bytes at `from` of the older form to `at` of the temporary.
+    CopyOlder {
+        /// For which job.
+        job: JobId,
+        /// Where from, in the older form.
+        from: u64,
+        /// Where to.
+        at: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Reads `len` bytes of the temporary at `offset` and says whether their blocks have these sums
+    /// ([`sftp::blocks::SumKind::Rolling`], as they came).
+    CheckRebuilt {
+        /// For which job.
+        job: JobId,
+        /// The sums' key.
+        key: SumKey,
+        /// Bytes of a block.
+        block: u32,
+        /// Where from: a block's beginning.
+        offset: u64,
+        /// How much.
+        len: usize,
+        /// The sums as they came.
+        sums: Bytes,
+    },
     /// There is nothing but zeros in `len` bytes at `offset`: they become a hole where the target can
     /// have one.
     Skip {
@@ -285,6 +329,35 @@ pub enum DiskReply {
         /// What the basis has of it, in order; the last may end behind it.
         found: Vec<Found>,
     },
+    /// `OpenOlder` is done.
+    Older {
+        /// For which job.
+        job: JobId,
+        /// Bytes of the older form, if there is one.
+        size: Option<u64>,
+    },
+    /// `CopyOlder` is done.
+    Copied {
+        /// For which job.
+        job: JobId,
+        /// Where to.
+        at: u64,
+        /// How many bytes.
+        len: u64,
+        /// As many as were asked for; else the older form ends before, or cannot be read.
+        whole: bool,
+    },
+    /// `CheckRebuilt` is done.
+    Checked {
+        /// For which job.
+        job: JobId,
+        /// Where from.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// They are what the sums are of.
+        same: bool,
+    },
     /// `CreateTarget` is done.
     Created {
         /// For which job.
@@ -359,6 +432,9 @@ impl DiskRequest {
             | Self::WritePacked { job, .. }
             | Self::Compare { job, .. }
             | Self::Search { job, .. }
+            | Self::OpenOlder { job, .. }
+            | Self::CopyOlder { job, .. }
+            | Self::CheckRebuilt { job, .. }
             | Self::Skip { job, .. }
             | Self::CloseSource { job }
             | Self::CreateTarget { job, .. }
@@ -381,6 +457,9 @@ impl DiskReply {
             | Self::Packed { job, .. }
             | Self::Compared { job, .. }
             | Self::Searched { job, .. }
+            | Self::Older { job, .. }
+            | Self::Copied { job, .. }
+            | Self::Checked { job, .. }
             | Self::Created { job, .. }
             | Self::Adopted { job }
             | Self::Synced { job, .. }

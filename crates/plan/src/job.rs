@@ -60,6 +60,32 @@ pub enum JobKind {
         /// How.
         options: PutOptions,
     },
+    /// The same for a file that stands at `target` in an older form: what is the same is taken from
+    /// there. Ends with [`LaneEvent::Abandoned`], and nothing left of it, where a `Get` is to be done
+    /// instead, be it that there is no older form, that it does not pay or that the server cannot do
+    /// it.
+    GetDelta {
+        /// The file to read.
+        source: RemotePath,
+        /// The final name.
+        target: PathBuf,
+        /// What the listing or STAT said; `None` makes the lane ask.
+        known: Option<Attributes>,
+        /// How.
+        options: PutOptions,
+        /// Also over a path that is faster than what it takes at both ends.
+        always: bool,
+    },
+    /// Asks for the sum of a range of a file, of at most [`sftp::blocks::MOST_HASHED`] bytes; its
+    /// [`LaneEvent::Sum`] comes before `Done`. Fails where the server makes no sums.
+    Sum {
+        /// Of what.
+        path: RemotePath,
+        /// Which bytes; a length is given.
+        span: Span,
+        /// It fails where the file is not as long as this, in bytes.
+        size: Option<u64>,
+    },
     /// Creates a directory; one that exists already is success, and its
     /// [`LaneEvent::Attributes`] come before `Done`.
     MakeDir {
@@ -489,6 +515,9 @@ pub enum LaneEvent {
     Names(JobId, Vec<Vec<u8>>, Vec<Vec<u8>>),
     /// The answer of an Ids: in the order of the names, `u32::MAX` where there is none.
     Ids(JobId, Vec<u32>, Vec<u32>),
+    /// The answer of a Sum: 32 bytes, BLAKE3 of the range, or of what of it the file has; none of a
+    /// range without a length.
+    Sum(JobId, Vec<u8>),
     /// These parts of its metadata could not be kept, the first of them for this reason.
     NotKept(JobId, Parts, String),
     /// The job is done; no event with its id follows.
@@ -547,6 +576,7 @@ impl LaneEvent {
             | Self::Names(id, ..)
             | Self::Ids(id, ..)
             | Self::NotKept(id, ..)
+            | Self::Sum(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,

@@ -215,8 +215,10 @@ fn evidence(choice: &Choice) -> String {
             units::size(*from)
         ),
         Choice::Delta { mode, .. } => match mode {
-            Delta::Auto => "where a longhaul there has an older form and sending takes longer",
-            Delta::Always => "wherever a longhaul there has an older form",
+            Delta::Auto => {
+                "with a longhaul there, where an older form stands and sending takes longer"
+            }
+            Delta::Always => "with a longhaul there, wherever an older form stands",
             Delta::Never => "files are sent whole",
         }
         .to_owned(),

@@ -8,6 +8,8 @@
 
 mod search;
 
+use std::collections::VecDeque;
+
 use sftp::blocks::{BlockSum, Strong, SumKey, strong};
 
 pub use self::search::{Basis, Found};
@@ -16,6 +18,18 @@ pub use self::search::{Basis, Found};
 pub const LEAST: u64 = 1 << 20;
 /// Bytes that are compared, searched or asked for at once.
 pub const SEGMENT: u64 = 8 << 20;
+/// Questions for sums in flight: a server that hashes 2.5 GB/s is kept busy over 200 ms.
+pub(crate) const ASKED: usize = 64;
+/// What differs between two blocks that stand where they stood is not looked for elsewhere where it
+/// is no longer than this, in bytes.
+pub(crate) const IN_PLACE: u64 = 1 << 20;
+/// Searches that wait for the disk's threads, or run on them.
+pub(crate) const SEARCHING: usize = 8;
+/// After so many bytes in which hardly anything was found, of a file of which more than half
+/// differs, it is copied whole: over all lanes, which this is not.
+const HOPELESS: u64 = 64 << 20;
+/// Files whose sizes differ by more are hardly forms of one.
+const ALIKE: u64 = 4;
 /// Blocks of a file that are kept in memory, 20 bytes of each.
 const MOST_BLOCKS: u64 = 1 << 20;
 const LEAST_BLOCK: u64 = 4 << 10;
@@ -29,6 +43,39 @@ pub fn block_len(size: u64) -> Option<u32> {
     let least = size.div_ceil(MOST_BLOCKS).next_power_of_two();
     let block = block.max(least).max(LEAST_BLOCK);
     (block <= MOST_BLOCK).then_some(block as u32)
+}
+
+/// Whether two files of these sizes, in bytes, may be forms of one, and large enough for that to
+/// pay.
+pub fn may_be_forms(one: u64, other: u64) -> bool {
+    one.min(other) >= LEAST && one / ALIKE <= other && other / ALIKE <= one
+}
+
+/// Another range that is to be copied: one that continues the last becomes one with it.
+pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
+    if next.len == 0 {
+        return;
+    }
+    match copies.back_mut() {
+        Some(last) if last.basis + last.len == next.basis && last.at + last.len == next.at => {
+            last.len += next.len;
+        }
+        _ => copies.push_back(next),
+    }
+}
+
+/// Another range that is to be searched: those that touch become one of at most a segment more.
+pub(crate) fn queue_search(todo: &mut VecDeque<(u64, u64)>, from: u64, to: u64) {
+    match todo.back_mut() {
+        Some((start, end)) if *end == from && to - *start <= SEGMENT => *end = to,
+        _ => todo.push_back((from, to)),
+    }
+}
+
+/// Whether a search that has found so much of what it has seen is given up: `all` bytes of the
+/// `size` of the file were not found where they stood.
+pub(crate) fn is_hopeless(seen: u64, found: u64, all: u64, size: u64) -> bool {
+    seen >= HOPELESS && found < seen / 8 && all > size / 2
 }
 
 /// What [`compare`] found of a range.

@@ -6,6 +6,7 @@ mod delta;
 mod ending;
 mod get;
 mod get_data;
+mod get_delta;
 mod get_whole;
 mod hard_link;
 mod list;
@@ -19,6 +20,7 @@ mod put_part;
 mod put_target;
 mod put_whole;
 mod single;
+mod sum;
 mod task;
 mod words;
 

@@ -96,6 +96,8 @@ impl Single {
             JobKind::Put { .. }
             | JobKind::PutDelta { .. }
             | JobKind::Get { .. }
+            | JobKind::GetDelta { .. }
+            | JobKind::Sum { .. }
             | JobKind::List { .. }
             | JobKind::ListTree { .. }
             | JobKind::MakeHardLink { .. }

@@ -3,11 +3,13 @@ use sftp::{Attrs, Reply};
 use super::core::{Core, What};
 use super::delta::Delta;
 use super::get::Get;
+use super::get_delta::GetDelta;
 use super::hard_link::HardLink;
 use super::list::List;
 use super::list_tree::ListTree;
 use super::put::{Part, Put};
 use super::single::Single;
+use super::sum::Sum;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
 
 /// A job that has begun.
@@ -22,10 +24,12 @@ enum Machine {
     Put(Box<Put>),
     Delta(Box<Delta>),
     Get(Box<Get>),
+    GetDelta(Box<GetDelta>),
     List(List),
     Tree(ListTree),
     HardLink(HardLink),
     Single(Box<Single>),
+    Sum(Box<Sum>),
 }
 
 /// Whether a job goes on.
@@ -103,10 +107,23 @@ impl Task {
                 known,
                 options,
             } => Machine::Get(Box::new(Get::new(id, source.0, target, known, options))),
+            JobKind::GetDelta {
+                source,
+                target,
+                known,
+                options,
+                always,
+            } => {
+                let get = GetDelta::new(id, source.0, target, known, options, always);
+                Machine::GetDelta(Box::new(get))
+            }
             JobKind::List { path } => Machine::List(List::new(id, path.0)),
             JobKind::ListTree { path } => Machine::Tree(ListTree::new(id, path.0)),
             JobKind::MakeHardLink { path, of } => {
                 Machine::HardLink(HardLink::new(id, path.0, of.0))
+            }
+            JobKind::Sum { path, span, size } => {
+                Machine::Sum(Box::new(Sum::new(id, path.0, span, size)))
             }
             kind => Machine::Single(Box::new(Single::new(id, kind))),
         };
@@ -118,11 +135,13 @@ impl Task {
             Machine::Put(put) => put.start(core),
             Machine::Delta(delta) => return delta.start(core),
             Machine::Get(get) => get.start(core),
+            Machine::GetDelta(get) => return get.start(core),
             // Nothing of a tree is known before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
             Machine::Tree(tree) => return tree.start(core),
             Machine::HardLink(link) => return link.start(core),
             Machine::Single(single) => return single.start(core),
+            Machine::Sum(sum) => return sum.start(core),
         }
         Step::Goes
     }
@@ -132,7 +151,9 @@ impl Task {
             Machine::Put(put) => put.open(core),
             Machine::Delta(delta) => delta.open(core),
             Machine::Get(get) => get.open(core),
+            Machine::GetDelta(get) => get.open(core),
             Machine::List(list) => list.open(core),
+            Machine::Sum(sum) => sum.open(core),
             Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {}
         }
     }
@@ -143,9 +164,11 @@ impl Task {
             Machine::Put(put) => put.go_whole(core),
             Machine::Get(get) => get.go_whole(core),
             Machine::Delta(_)
+            | Machine::GetDelta(_)
             | Machine::List(_)
             | Machine::Tree(_)
             | Machine::HardLink(_)
+            | Machine::Sum(_)
             | Machine::Single(_) => {}
         }
     }
@@ -160,7 +183,7 @@ impl Task {
 
     /// Whether [`Task::stream`] sends (true) or has the disk read (false).
     pub(super) fn receives(&self) -> bool {
-        matches!(self.machine, Machine::Get(_))
+        matches!(self.machine, Machine::Get(_) | Machine::GetDelta(_))
     }
 
     pub(super) fn stream(&mut self, core: &mut Core) -> bool {
@@ -168,9 +191,12 @@ impl Task {
             Machine::Put(put) => put.stream(core),
             Machine::Delta(delta) => delta.stream(core),
             Machine::Get(get) => get.stream(core),
-            Machine::List(_) | Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {
-                false
-            }
+            Machine::GetDelta(get) => get.stream(core),
+            Machine::List(_)
+            | Machine::Tree(_)
+            | Machine::HardLink(_)
+            | Machine::Sum(_)
+            | Machine::Single(_) => false,
         }
     }
 
@@ -184,10 +210,12 @@ impl Task {
             Machine::Put(put) => put.on_reply(core, what, &reply),
             Machine::Delta(delta) => delta.on_reply(core, what, &reply),
             Machine::Get(get) => get.on_reply(core, what, reply),
+            Machine::GetDelta(get) => get.on_reply(core, what, reply),
             Machine::List(list) => list.on_reply(core, what, reply),
             Machine::Tree(tree) => Ok(tree.on_reply(core, reply)),
             Machine::HardLink(link) => Ok(link.on_reply(core, what, &reply)),
             Machine::Single(single) => Ok(single.on_reply(core, what, reply)),
+            Machine::Sum(sum) => sum.on_reply(core, what, &reply),
         }
     }
 
@@ -196,9 +224,12 @@ impl Task {
             Machine::Put(put) => put.on_disk(core, reply),
             Machine::Delta(delta) => delta.on_disk(core, reply),
             Machine::Get(get) => get.on_disk(core, reply),
-            Machine::List(_) | Machine::Tree(_) | Machine::HardLink(_) | Machine::Single(_) => {
-                Step::Goes
-            }
+            Machine::GetDelta(get) => get.on_disk(core, reply),
+            Machine::List(_)
+            | Machine::Tree(_)
+            | Machine::HardLink(_)
+            | Machine::Sum(_)
+            | Machine::Single(_) => Step::Goes,
         }
     }
 
@@ -214,6 +245,7 @@ impl Task {
                 get.fail(fault);
                 get.settle(core)
             }
+            Machine::GetDelta(get) => get.cancel(core, fault),
             Machine::List(list) => {
                 list.fail(fault);
                 list.settle(core)
@@ -221,6 +253,10 @@ impl Task {
             Machine::Tree(tree) => {
                 tree.fail(fault);
                 tree.settle(core)
+            }
+            Machine::Sum(sum) => {
+                sum.fail(fault);
+                sum.settle(core)
             }
             // One round trip, and done.
             Machine::HardLink(_) | Machine::Single(_) => Step::Goes,
@@ -249,7 +285,11 @@ impl Task {
             Machine::Delta(delta) => delta.temporary(),
             Machine::HardLink(link) => link.temporary(),
             Machine::Single(single) => single.temporary(),
-            Machine::Get(_) | Machine::List(_) | Machine::Tree(_) => None,
+            Machine::Get(_)
+            | Machine::GetDelta(_)
+            | Machine::List(_)
+            | Machine::Sum(_)
+            | Machine::Tree(_) => None,
         }
     }
 
@@ -260,6 +300,7 @@ impl Task {
             Machine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
             Machine::Delta(delta) if delta.holds_source() => Some(DiskRequest::CloseSource { job }),
             Machine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
+            Machine::GetDelta(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
             _ => None,
         }
     }

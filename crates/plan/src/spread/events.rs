@@ -68,9 +68,9 @@ impl Spread {
             Of::Whole => match (&event, over) {
                 // It cannot be rebuilt from what is there, or that does not pay.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
-                    if matches!(queued.job.kind, JobKind::PutDelta { .. }) =>
+                    if rebuilds(&queued.job.kind) =>
                 {
-                    self.put_plainly(queued);
+                    self.do_plainly(queued);
                 }
                 // Too long for a lane that predicts handles.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
@@ -172,7 +172,8 @@ impl Spread {
             }
             if let JobKind::Put { options, .. }
             | JobKind::PutDelta { options, .. }
-            | JobKind::Get { options, .. } = &mut queued.job.kind
+            | JobKind::Get { options, .. }
+            | JobKind::GetDelta { options, .. } = &mut queued.job.kind
                 && let Some(keep) = &mut options.keep
             {
                 keep.again = keep.again.wrapping_add(1);
@@ -181,21 +182,33 @@ impl Spread {
         }
     }
 
-    fn put_plainly(&mut self, mut queued: Queued) {
+    fn do_plainly(&mut self, mut queued: Queued) {
         let id = queued.job.id;
-        if let JobKind::PutDelta {
-            source,
-            target,
-            options,
-            ..
-        } = queued.job.kind
-        {
-            queued.job.kind = JobKind::Put {
+        queued.job.kind = match queued.job.kind {
+            JobKind::PutDelta {
                 source,
                 target,
                 options,
-            };
-        }
+                ..
+            } => JobKind::Put {
+                source,
+                target,
+                options,
+            },
+            JobKind::GetDelta {
+                source,
+                target,
+                known,
+                options,
+                ..
+            } => JobKind::Get {
+                source,
+                target,
+                known,
+                options,
+            },
+            kind => kind,
+        };
         if self.cancelled.is_none() {
             self.events.push_back(SpreadEvent::Restarted(id));
         }
@@ -311,6 +324,11 @@ fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
         fault.what.push_str(&text);
     }
     fault
+}
+
+/// Whether a file is made of an older form of it.
+pub(super) fn rebuilds(kind: &JobKind) -> bool {
+    matches!(kind, JobKind::PutDelta { .. } | JobKind::GetDelta { .. })
 }
 
 fn is_for(order: &super::Order, lane: LaneId) -> bool {

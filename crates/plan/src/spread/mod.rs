@@ -498,7 +498,7 @@ impl Spread {
         });
         let queued = self.waiting.iter().chain(&self.large).map(Some);
         let mut all = on_lanes.chain(queued);
-        let rebuilds = |q: &Queued| matches!(q.job.kind, JobKind::PutDelta { .. });
+        let rebuilds = |q: &Queued| events::rebuilds(&q.job.kind);
         let first = all.next().flatten().is_some_and(rebuilds);
         first && all.next().is_none() && self.files.is_empty()
     }

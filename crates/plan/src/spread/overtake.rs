@@ -198,7 +198,8 @@ impl Spread {
                     let kind = &queued.job.kind;
                     let syncs = matches!(kind, JobKind::Put { options, .. } if options.fsync);
                     // A cold disk takes long for what is asked at once.
-                    if syncs || matches!(kind, JobKind::PutDelta { .. }) {
+                    let sums = matches!(kind, JobKind::Sum { .. });
+                    if syncs || sums || super::events::rebuilds(kind) {
                         return SYNCING;
                     }
                 }

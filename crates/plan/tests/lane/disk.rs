@@ -29,6 +29,8 @@ pub(crate) struct Disk {
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
     written: u64,
+    /// Bytes that came from older forms.
+    pub(crate) copied: u64,
     /// Bytes of holes that were told of.
     pub(crate) skipped: u64,
     /// Sources of which holes are told.
@@ -57,6 +59,16 @@ struct Target {
     path: PathBuf,
     data: Vec<u8>,
     incomplete: bool,
+    /// Beside its older form.
+    rebuilt: bool,
+}
+
+impl Target {
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        let end = at + bytes.len();
+        self.data.resize(self.data.len().max(end), 0);
+        self.data[at..end].copy_from_slice(bytes);
+    }
 }
 
 impl Source {
@@ -93,6 +105,7 @@ impl Default for Disk {
             open: BTreeMap::new(),
             targets: BTreeMap::new(),
             written: 0,
+            copied: 0,
             skipped: 0,
             sparse: BTreeSet::new(),
             asked: 0,
@@ -161,6 +174,8 @@ impl Disk {
             DiskRequest::Read { .. }
             | DiskRequest::ReadPacked { .. }
             | DiskRequest::Compare { .. }
+            | DiskRequest::CopyOlder { .. }
+            | DiskRequest::CheckRebuilt { .. }
             | DiskRequest::Search { .. } => Some(false),
             DiskRequest::Write { .. } | DiskRequest::WritePacked { .. } => Some(true),
             _ => None,
@@ -183,6 +198,17 @@ impl Disk {
     fn source(&self, job: JobId) -> Option<(&PathBuf, &Source)> {
         let path = self.open.get(&job)?;
         Some((path, self.sources.get(path)?))
+    }
+
+    /// What a job compares: its source, or the older form of its target.
+    fn compared(&self, job: JobId) -> Option<&[u8]> {
+        if let Some((_, source)) = self.source(job) {
+            return Some(&source.data);
+        }
+        let target = self.targets.get(&job).filter(|target| target.rebuilt)?;
+        self.files
+            .get(&target.path)
+            .map(|(data, _)| data.as_slice())
     }
 
     fn serve(&mut self, request: DiskRequest) -> DiskReply {
@@ -303,10 +329,10 @@ impl Disk {
                 len,
                 basis,
             } => {
-                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                let Some(data) = self.compared(job) else {
                     return failed(job, "comparison of a source that is not open");
                 };
-                let data = source.data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(offset as usize..).unwrap_or_default();
                 let data = data.get(..len).unwrap_or(data);
                 DiskReply::Compared {
                     job,
@@ -322,11 +348,11 @@ impl Disk {
                 to,
                 size,
             } => {
-                let Some(source) = self.open.get(&job).and_then(|p| self.sources.get(p)) else {
+                let Some(data) = self.compared(job) else {
                     return failed(job, "search for a source that is not open");
                 };
                 let seen = size.min(to + basis.ahead() as u64);
-                let data = source.data.get(from as usize..seen as usize);
+                let data = data.get(from as usize..seen as usize);
                 let data = data.unwrap_or_default();
                 let found = basis.search(from, data, (to - from) as usize, seen == size);
                 DiskReply::Searched {
@@ -350,12 +376,64 @@ impl Disk {
                 self.open.remove(&job);
                 DiskReply::Released { job }
             }
+            DiskRequest::OpenOlder { job, target, .. } => {
+                let size = self.files.get(&target).map(|(data, _)| data.len() as u64);
+                let size = size.filter(|size| *size >= plan::delta::LEAST);
+                if size.is_some() {
+                    let rebuilt = Target {
+                        path: target,
+                        data: Vec::new(),
+                        incomplete: false,
+                        rebuilt: true,
+                    };
+                    self.targets.insert(job, rebuilt);
+                }
+                DiskReply::Older { job, size }
+            }
+            DiskRequest::CopyOlder { job, from, at, len } => {
+                let data = self.compared(job).unwrap_or_default();
+                let data = data.get(from as usize..).unwrap_or_default();
+                let data = data[..data.len().min(len as usize)].to_vec();
+                if let Some(target) = self.targets.get_mut(&job) {
+                    target.put(at as usize, &data);
+                }
+                let copied = data.len() as u64;
+                self.copied += copied;
+                let whole = copied == len;
+                let len = copied;
+                DiskReply::Copied {
+                    job,
+                    at,
+                    len,
+                    whole,
+                }
+            }
+            DiskRequest::CheckRebuilt {
+                job,
+                key,
+                block,
+                offset,
+                len,
+                sums,
+            } => {
+                let data = self.targets.get(&job).map(|target| target.data.as_slice());
+                let data = data.unwrap_or_default();
+                let data = data.get(offset as usize..offset as usize + len);
+                let compared = data.map(|data| compare(&key, block, offset, data, &sums));
+                DiskReply::Checked {
+                    job,
+                    offset,
+                    len: len as u64,
+                    same: compared.is_some_and(|compared| compared.differs.is_empty()),
+                }
+            }
             DiskRequest::CreateTarget { job, target, .. } => {
                 let data = Vec::new();
                 let target = Target {
                     path: target,
                     data,
                     incomplete: false,
+                    rebuilt: false,
                 };
                 self.targets.insert(job, target);
                 let seekable = self.seekable;
@@ -435,11 +513,7 @@ impl Disk {
         }
         self.held += bytes.len() as u64;
         self.most_held = self.most_held.max(self.held);
-        let end = offset as usize + bytes.len();
-        if target.data.len() < end {
-            target.data.resize(end, 0);
-        }
-        target.data[offset as usize..end].copy_from_slice(&bytes);
+        target.put(offset as usize, &bytes);
         let len = bytes.len() as u64;
         DiskReply::Written { job, offset, len }
     }

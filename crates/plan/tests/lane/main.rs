@@ -2,6 +2,7 @@
 
 mod delta;
 mod disk;
+mod get_delta;
 mod gets;
 mod holes;
 mod injected;
@@ -9,6 +10,7 @@ mod lists;
 mod packing;
 mod puts;
 mod round_trips;
+mod sums;
 mod surprises;
 mod trees;
 mod whole;

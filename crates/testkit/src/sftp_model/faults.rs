@@ -24,6 +24,8 @@ pub enum Act {
     Truncated,
     /// The answer announces this many bytes.
     Length(u32),
+    /// It is not done, and the answer is an EXTENDED_REPLY with this.
+    Reply(Vec<u8>),
     /// There is no answer.
     Silence,
 }

@@ -227,6 +227,9 @@ impl SftpModel {
                 }
                 self.status(id, code);
             }
+            Some(Act::Reply(body)) => {
+                self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+            }
             Some(Act::Silence) => {}
             Some(Act::OtherId) => self.answer(RequestId(id.0 ^ 0x4000_0000), request),
             Some(act) => {
@@ -295,6 +298,6 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_) | Act::OtherId | Act::Silence => {}
+        Act::Status(_) | Act::Reply(_) | Act::OtherId | Act::Silence => {}
     }
 }

@@ -27,6 +27,7 @@ impl Engine<'_> {
                     task.reused += n;
                 }
             }
+            LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => {
                 if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
                     && *role != Role::RelayGet
@@ -164,6 +165,7 @@ impl Engine<'_> {
                 self.on_file(file, role, result);
             }
             Purpose::Check(file) => self.on_read_back(file, result),
+            Purpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
             Purpose::Guess(file) => {
                 if let Err(what) = said {
                     self.on_guessed(file, TargetIs::Missing, Some(what));

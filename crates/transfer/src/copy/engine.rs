@@ -91,6 +91,8 @@ pub(super) enum Purpose {
     OwnerIds,
     /// A file is read back to be compared.
     Check(FileId),
+    /// The sum of a range of one.
+    Sum(super::verify::Ask),
     /// What names the start of the target's kernel, into this file.
     Boot(std::path::PathBuf),
     /// The same after it was connected to again.

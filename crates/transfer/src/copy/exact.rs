@@ -144,7 +144,9 @@ impl Engine<'_> {
 
     /// Where files are to be rebuilt from older forms at a far end that cannot.
     fn tell_sent_whole(&mut self) {
-        let Some(side) = self.side(End::Target).filter(|_| self.source.is_none()) else {
+        // Between two hosts files are sent whole in any case.
+        let sides = (self.side(End::Source), self.side(End::Target));
+        let ((None, Some(side)) | (Some(side), None)) = sides else {
             return;
         };
         let info = side.session.far_info();

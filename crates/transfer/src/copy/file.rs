@@ -253,12 +253,7 @@ impl Engine<'_> {
             }
             (true, false) => {
                 let known = task.attributes;
-                let kind = JobKind::Get {
-                    source: RemotePath(source),
-                    target: local_path(&target),
-                    known,
-                    options,
-                };
+                let kind = get(self.options.delta, known, (source, target), options);
                 self.submit_file(End::Source, kind, id);
             }
             (true, true) => self.start_relayed(id, options),
@@ -540,6 +535,40 @@ fn put(
         _ => JobKind::Put {
             source,
             target,
+            options,
+        },
+    }
+}
+
+/// A download: what stands here in an older form is taken from there.
+fn get(
+    delta: Delta,
+    known: Option<Attributes>,
+    (source, target): (Vec<u8>, Vec<u8>),
+    options: PutOptions,
+) -> JobKind {
+    let (source, target) = (RemotePath(source), local_path(&target));
+    let keep = options.keep.as_ref();
+    let left = keep.is_some_and(|keep| keep.left.is_some());
+    let size = known.and_then(|known| known.size).unwrap_or(0);
+    let rebuilds = || {
+        let older = std::fs::metadata(&target).ok();
+        let older = older.filter(std::fs::Metadata::is_file);
+        older.is_some_and(|older| plan::delta::may_be_forms(size, older.len()))
+    };
+    let whole = options.inplace || left || size < plan::delta::LEAST || !rebuilds();
+    match delta {
+        Delta::Auto | Delta::Always if !whole => JobKind::GetDelta {
+            source,
+            target,
+            known,
+            options,
+            always: delta == Delta::Always,
+        },
+        _ => JobKind::Get {
+            source,
+            target,
+            known,
             options,
         },
     }

@@ -3,6 +3,7 @@
 mod checking;
 mod early;
 mod far;
+mod ours;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use plan::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
 
 use self::checking::Checking;
+pub(super) use self::early::Ask;
 use self::early::Moving;
 use self::far::Far;
 use super::CopyOptions;
@@ -106,6 +108,10 @@ impl Verify {
         let Some((since, moved)) = self.pace else {
             return false;
         };
+        // A longhaul makes sums of ranges, and needs no pipe for them.
+        if self.far.program().is_some_and(|program| program.is_ours()) {
+            return false;
+        }
         let took = since.elapsed().as_secs_f64().max(0.001);
         let most = EARLY_RATE * f64::from(self.far.processors());
         let whole = moved as f64 / took > most;
@@ -324,7 +330,9 @@ impl Engine<'_> {
             checking.seen.sums.len()
         );
         let Some((from, len)) = wrong.first().copied() else {
-            if checking.differs {
+            // A longhaul sees what SFTP shows: the file was written to between the two.
+            let ours = |program: crate::sums::Program| program.is_ours();
+            if checking.differs && !self.verify.far.program().is_some_and(ours) {
                 let path = checking.path.clone();
                 let why = "a program there sees another file than SFTP shows";
                 self.no_program(why);

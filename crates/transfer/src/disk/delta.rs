@@ -1,4 +1,4 @@
-//! Finding out what of a source the far end has.
+//! Finding out what of a source the far end has, or what an older form here has of a file there.
 
 use std::io;
 
@@ -13,8 +13,10 @@ const PIECE: usize = 1 << 20;
 
 /// Carries out a `Compare` or a `Search`.
 pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Result<DiskReply> {
-    let Some(JobFile::Source(source)) = file else {
-        return Err(io::Error::other("it was not open for reading"));
+    let source = match file {
+        Some(JobFile::Source(source)) => &**source,
+        Some(JobFile::Target(target)) if let Some(older) = &target.older => &older.file,
+        _ => return Err(io::Error::other("it was not open for reading")),
     };
     match request {
         DiskRequest::Compare {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use plan::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
+use super::older::open_older;
 use super::pool::JobFile;
 use super::{
     Finish, adopt_target, create_target, create_target_as, delta, holes, local_fault, open_source,
@@ -91,6 +92,62 @@ pub(super) fn execute_on_files(
         (request @ (DiskRequest::Compare { .. } | DiskRequest::Search { .. }), file) => {
             let reply = delta::execute(request, file.as_ref()).map_err(failed)?;
             Ok((reply, None))
+        }
+        (
+            DiskRequest::OpenOlder {
+                job,
+                target,
+                replace_link,
+                keep,
+                sparse,
+            },
+            _,
+        ) => {
+            let sums = || ledger.map(|ledger| ledger.open(job));
+            let kept = keep.map(|keep| (*keep, false));
+            let Some((mut target, size)) = open_older(&target, replace_link, kept, sums) else {
+                return Ok((DiskReply::Older { job, size: None }, None));
+            };
+            if sparse {
+                target.keep_sparse();
+            }
+            let size = Some(size);
+            let kept = JobFile::Target(Arc::new(target));
+            Ok((DiskReply::Older { job, size }, Some(kept)))
+        }
+        (DiskRequest::CopyOlder { job, from, at, len }, Some(JobFile::Target(target))) => {
+            let copied = target.copy_older(from, at, len).map_err(failed)?;
+            Ok((
+                DiskReply::Copied {
+                    job,
+                    at,
+                    len: copied,
+                    whole: copied == len,
+                },
+                None,
+            ))
+        }
+        (
+            DiskRequest::CheckRebuilt {
+                job,
+                key,
+                block,
+                offset,
+                len,
+                sums,
+            },
+            Some(JobFile::Target(target)),
+        ) => {
+            let same = target.check_rebuilt(&key, block, (offset, len), &sums);
+            Ok((
+                DiskReply::Checked {
+                    job,
+                    offset,
+                    len: len as u64,
+                    same: same.map_err(failed)?,
+                },
+                None,
+            ))
         }
         (
             DiskRequest::CreateTarget {

@@ -10,6 +10,7 @@ mod error;
 mod execute;
 mod holes;
 mod metadata;
+mod older;
 mod packed;
 mod pool;
 mod relay;

@@ -428,6 +428,8 @@ fn shares(request: &DiskRequest) -> bool {
         DiskRequest::Read { .. }
             | DiskRequest::Compare { .. }
             | DiskRequest::Search { .. }
+            | DiskRequest::CopyOlder { .. }
+            | DiskRequest::CheckRebuilt { .. }
             | DiskRequest::ReadPacked { .. }
             | DiskRequest::WritePacked { .. }
             | DiskRequest::Write { .. }

@@ -130,6 +130,9 @@ impl Relay {
             // Nobody rebuilds what is passed on.
             DiskRequest::Compare { job, .. }
             | DiskRequest::Search { job, .. }
+            | DiskRequest::OpenOlder { job, .. }
+            | DiskRequest::CopyOlder { job, .. }
+            | DiskRequest::CheckRebuilt { job, .. }
             | DiskRequest::Skip { job, .. }
             | DiskRequest::WritePacked { job, .. } => {
                 shared.reply(DiskReply::Released { job });

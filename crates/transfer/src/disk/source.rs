@@ -117,6 +117,11 @@ impl Source {
         all
     }
 
+    /// The open file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Appends `len` bytes at `offset` to `out`, or what of them the file has.
     pub(super) fn append(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let end = out.len() + len;

@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::metadata::{self, NotKept};
+use super::older::Older;
 use super::source::IOV_MAX;
 use super::{holes, temp_name};
 use crate::sums::FileSums;
@@ -28,16 +29,18 @@ const MAX_SYMLINKS: usize = 40;
 /// A local file that is written. Dropped unfinished, it removes its temporary.
 #[derive(Debug)]
 pub(crate) struct Target {
-    file: File,
+    pub(super) file: File,
     form: Form,
     // The end of the furthest write, to cut an older, longer file or leave the size alone.
-    end: AtomicU64,
+    pub(super) end: AtomicU64,
     // A write failed: what is here must not get the final name.
     incomplete: AtomicBool,
     /// Of what is written, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
     /// Blocks of zeros become holes.
-    sparse: bool,
+    pub(super) sparse: bool,
+    /// What it is rebuilt from.
+    pub(super) older: Option<Older>,
     /// What is not written of it reads as zeros.
     fresh: bool,
 }
@@ -226,7 +229,8 @@ fn create_temporary(
 }
 
 fn create_new(path: &Path, mode: u32) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // What is rebuilt is read once more.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
@@ -240,6 +244,7 @@ impl Target {
             incomplete: AtomicBool::new(false),
             sums: None,
             sparse: false,
+            older: None,
             fresh,
         }
     }
@@ -282,6 +287,11 @@ impl Target {
         if let Form::Temporary(temporary) = &self.form {
             temporary.stays.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it gets its final name by a rename.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self.form, Form::Temporary(_))
     }
 
     /// Whether writes may come in any order.

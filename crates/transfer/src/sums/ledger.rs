@@ -98,6 +98,11 @@ impl Ledger {
         self.algorithm.whole.store(true, Ordering::Relaxed);
     }
 
+    /// Whether those of whole files are.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.algorithm.whole()
+    }
+
     /// The file of `job` begins, or begins anew.
     pub(crate) fn open(&self, job: JobId) -> Arc<FileSums> {
         let sums = FileSums::new(self);

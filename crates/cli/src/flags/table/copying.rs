@@ -96,11 +96,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("delta"),
         takes: Takes::Nothing,
-        help: "Send only what changed of files that are there, whatever the path",
-        doc: "Send only what changed of files that are there, whatever the path. Where the far end \
-              is longhaul and has a file of that name of 1 MiB or more, it makes sums of its \
-              blocks, copies what is the same into the new file and is sent the rest; where it is \
-              not longhaul, that is said, and files are sent whole. Without the \
+        help: "Copy only what changed of files that are there, whatever the path",
+        doc: "Copy only what changed of files that stand at the receiving end, whatever the path. Where \
+              the far end is longhaul and there is a file of that name of 1 MiB or more, the far end \
+              makes sums of its file's blocks, what is the same is copied into the new file at the \
+              receiving end, and the rest is sent; where it is not longhaul, that is said, and files \
+              are sent whole. Without the \
               flag that is done where it takes less time: over a path of 10 ms or more, or one \
               that moves less than 300 MB/s. What was rebuilt is compared with the source, block \
               by block, before it gets its name.",
@@ -116,8 +117,8 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("no-delta"),
         takes: Takes::Nothing,
-        help: "Send files whole, whatever is there",
-        doc: "Send files whole, whatever the far end has of them.",
+        help: "Copy files whole, whatever is there",
+        doc: "Copy files whole, whatever the receiving end has of them.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &["delta"],

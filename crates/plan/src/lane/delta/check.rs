@@ -4,9 +4,8 @@
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Reply, Request};
 
-use super::rebuild::ASKED;
 use super::{Delta, MODE, Stage};
-use crate::delta::SEGMENT;
+use crate::delta::{ASKED, SEGMENT};
 use crate::lane::core::{Core, What};
 use crate::lane::put::Put;
 use crate::lane::task::Step;

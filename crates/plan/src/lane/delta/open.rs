@@ -3,7 +3,7 @@
 use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
 
 use super::{Delta, OPEN_NEW, OPEN_OLD, Old, Stage};
-use crate::delta::{LEAST, block_len};
+use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::core::{Core, What};
 use crate::lane::task::{Step, Surprise};
 use crate::lane::words;
@@ -14,8 +14,6 @@ use wire::Block;
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const OWNER_WRITE: u32 = 0o200;
-/// Files whose sizes differ by more are hardly forms of one.
-const ALIKE: u64 = 4;
 
 impl Delta {
     pub(in crate::lane) fn start(&mut self, core: &mut Core) -> Step {
@@ -64,10 +62,8 @@ impl Delta {
             return;
         };
         let size = self.size();
-        let alike = size >= LEAST
-            && size / ALIKE <= old.size
-            && old.size / ALIKE <= size
-            && (self.always || core.sends_slower_than_hashing());
+        let alike =
+            may_be_forms(size, old.size) && (self.always || core.sends_slower_than_hashing());
         match block_len(size.max(old.size)).filter(|_| alike) {
             Some(block) => {
                 self.block = block;

@@ -10,22 +10,15 @@ use wire::Block;
 
 use super::{Delta, Search, Stage};
 use crate::DiskRequest;
-use crate::delta::{Basis, Compared, Found, SEGMENT};
+use crate::delta::{
+    ASKED, Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, queue_copy,
+    queue_search,
+};
 use crate::lane::core::{Core, What};
 
-/// Questions for sums in flight: a server that hashes 2.5 GB/s is kept busy over 200 ms.
-pub(super) const ASKED: usize = 64;
 /// copy-datas in flight. A long one keeps the server from answering what is behind it.
 const COPYING: usize = 64;
 const COPIED: u64 = 16 << 20;
-/// What differs between two blocks that stand where they stood is not looked for elsewhere where it
-/// is no longer than this.
-const IN_PLACE: u64 = 1 << 20;
-/// Searches that wait for the disk's threads, or run on them.
-const SEARCHING: usize = 8;
-/// After so many bytes in which hardly anything was found, of a file of which more than half
-/// differs, it is sent: over all lanes, which this is not.
-const HOPELESS: u64 = 64 << 20;
 
 impl Delta {
     /// Both files are open, or their OPENs have left: begins.
@@ -187,15 +180,7 @@ impl Delta {
     }
 
     fn copy(&mut self, basis: u64, at: u64, len: u64) {
-        if len == 0 {
-            return;
-        }
-        match self.copies.back_mut() {
-            Some(last) if last.basis + last.len == basis && last.at + last.len == at => {
-                last.len += len;
-            }
-            _ => self.copies.push_back(Found { basis, at, len }),
-        }
+        queue_copy(&mut self.copies, Found { basis, at, len });
     }
 
     /// Goes on as far as it can be gone on.
@@ -234,10 +219,7 @@ impl Delta {
         let (mut todo, mut all) = (VecDeque::<(u64, u64)>::new(), 0);
         for (from, to) in std::mem::take(&mut self.differs) {
             all += to - from;
-            match todo.back_mut() {
-                Some((start, end)) if *end == from && to - *start <= SEGMENT => *end = to,
-                _ => todo.push_back((from, to)),
-            }
+            queue_search(&mut todo, from, to);
         }
         Search {
             basis: Arc::new(basis),
@@ -311,8 +293,7 @@ impl Delta {
             }
             search.covered = at;
         }
-        let hopeless = search.seen >= HOPELESS && search.found < search.seen / 8;
-        if hopeless && search.all > size / 2 {
+        if is_hopeless(search.seen, search.found, search.all, size) {
             self.plain = true;
         }
         self.search = Some(search);

@@ -70,6 +70,20 @@ impl Checking {
     /// can tell.
     pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<Of>> {
         let by_whole = self.judge_whole(by);
+        self.ask(by, by_whole)
+    }
+
+    /// The same where the far end makes sums of ranges alone, of those that `fits` says.
+    pub(super) fn ask_for_runs(
+        &mut self,
+        by: Algorithm,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<Vec<Of>> {
+        let all = self.seen.sums.iter().all(|sum| fits(sum.len));
+        self.ask(by, false).filter(|_| all)
+    }
+
+    fn ask(&mut self, by: Algorithm, by_whole: bool) -> Option<Vec<Of>> {
         let sums = &self.seen.sums;
         let mut open = match by_whole {
             true => self.seen.twice(),

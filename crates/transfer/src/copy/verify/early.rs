@@ -49,7 +49,7 @@ pub(super) enum Told {
 
 /// A sum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Of {
+pub(in crate::copy) enum Of {
     Whole,
     /// Which one of those that passed.
     Run(usize),
@@ -57,7 +57,7 @@ pub(super) enum Of {
 
 /// What is asked for: which sum of which copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
+pub(in crate::copy) struct Ask {
     pub(super) file: FileId,
     pub(super) sum: Of,
     pub(super) attempt: u64,
@@ -168,6 +168,7 @@ impl Engine<'_> {
         if upload && self.options.sparse {
             return;
         }
+        self.find_ours();
         let by_whole = self.verify.compares_whole();
         let size = self
             .moving_file(job)
@@ -217,6 +218,15 @@ impl Engine<'_> {
             }
         }
         self.verify.far.todo.extend(asks);
+    }
+
+    /// The sum of a file that is being copied, and where its bytes are now.
+    pub(super) fn moving_range(&self, ask: Ask, at: usize) -> Option<(Vec<u8>, &Sum)> {
+        let moving = self.verify.moving.get(&ask.file);
+        let moving = moving.filter(|m| m.attempt == ask.attempt)?;
+        let task = self.files.get(&ask.file)?;
+        let path = moving.temporary.as_ref().unwrap_or(&task.source);
+        Some((path.clone(), moving.ended.get(at)?))
     }
 
     /// The request for a sum of a file that is being copied, and of how many bytes that is.

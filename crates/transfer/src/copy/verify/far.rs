@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::READ_BACK;
 use super::checking::Verdict;
 use super::early::{Ask, Of};
+use super::ours;
 use super::watch::Watch;
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
@@ -35,7 +36,6 @@ const FEW: usize = 4;
 /// What is known of the far end, and what it is asked.
 #[derive(Default)]
 pub(super) struct Far {
-    state: State,
     workers: Vec<Worker>,
     list: Option<List>,
     /// Files that nobody was asked about.
@@ -45,10 +45,13 @@ pub(super) struct Far {
     small_bytes: u64,
     /// Sums that nobody was asked for.
     pub(super) todo: VecDeque<Ask>,
+    /// Sums that a longhaul there was asked for.
+    pub(super) asked_ours: usize,
+    pub(super) state: State,
 }
 
 #[derive(Default)]
-enum State {
+pub(super) enum State {
     #[default]
     Unknown,
     /// It was asked, for the second time or not.
@@ -148,7 +151,7 @@ impl Worker {
 }
 
 impl Engine<'_> {
-    fn far_session(&self) -> Option<&Session> {
+    pub(super) fn far_session(&self) -> Option<&Session> {
         let end = self.far_end()?;
         self.side(end).map(|side| &side.session)
     }
@@ -158,7 +161,10 @@ impl Engine<'_> {
         if !self.verify.wanted || self.stopped() || self.far_end().is_none() {
             return;
         }
+        self.find_ours();
         match self.verify.far.state {
+            // Before it is known what serves there nothing has been copied.
+            State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             State::Unknown => self.ask_for_program(false),
             State::Asking { until, .. } if Instant::now() >= until => {
                 self.no_program("the far end did not say which program it has");
@@ -170,6 +176,10 @@ impl Engine<'_> {
                 self.warn(None, format!("{why}: files are read back instead"));
                 self.no_program(&why);
                 self.go_on_verifying();
+            }
+            State::Has(program, _) if program.is_ours() => {
+                self.sort_queue(program);
+                self.ask_ours();
             }
             State::Has(program, processors) => {
                 self.sort_queue(program);
@@ -232,6 +242,11 @@ impl Engine<'_> {
                 self.verify.far.queue.push_back(id);
             }
         }
+        self.stop_workers();
+    }
+
+    /// The commands there are done with.
+    pub(super) fn stop_workers(&mut self) {
         let far = &mut self.verify.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<ExecId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
@@ -246,11 +261,15 @@ impl Engine<'_> {
             let Some(checking) = self.verify.files.get_mut(&id) else {
                 continue;
             };
-            let Some(asks) = checking.ask_for(program.algorithm) else {
+            let asks = match program.is_ours() {
+                true => checking.ask_for_runs(program.algorithm, ours::fits),
+                false => checking.ask_for(program.algorithm),
+            };
+            let Some(asks) = asks else {
                 self.read_back(id);
                 continue;
             };
-            let one = checking.is_one_sum() && checking.seen.size <= SMALL;
+            let one = !program.is_ours() && checking.is_one_sum() && checking.seen.size <= SMALL;
             if one && list_line(&checking.path).is_some() {
                 self.verify.far.small_bytes += checking.seen.size;
                 self.verify.far.small.push_back(id);
@@ -426,8 +445,9 @@ impl Engine<'_> {
         }
     }
 
-    fn has_program(&mut self, program: Program, processors: u32) {
-        if !matches!(self.verify.far.state, State::Asking { .. }) {
+    pub(super) fn has_program(&mut self, program: Program, processors: u32) {
+        let undecided = matches!(self.verify.far.state, State::Unknown | State::Asking { .. });
+        if !undecided {
             return;
         }
         tracing::info!("the far end makes sums by {}", program.name);
@@ -494,7 +514,7 @@ impl Engine<'_> {
     }
 
     /// The far end's sum of a range; `None` where it could not read the file.
-    fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
+    pub(super) fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
         let Some(program) = self.verify.far.program() else {
             return;
         };
