@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak demo bench bench-full man clean help
+.PHONY: build portable test lint fuzz soak units demo bench bench-full man clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -24,6 +24,9 @@ soak: ## a relay under everything at once, for SOAK_SECONDS (1800 if not set)
 	cargo build --locked -p longhaul
 	LONGHAUL_SOAK_SECONDS=$${SOAK_SECONDS:-1800} cargo test --locked -p longhaul-tests \
 		--test relay soak -- --nocapture --include-ignored
+
+units: build ## the systemd units under a real systemd, in a copy of this machine; as root
+	scripts/units.sh
 
 demo: ## longhaul beside scp over an emulated transatlantic path; under a minute
 	scripts/demo.sh

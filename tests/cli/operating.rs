@@ -203,6 +203,39 @@ fn figures_are_told_to_who_asks() {
     assert!(over.contains("received=100000"), "{over}");
 }
 
+/// A type that the systemd here did not know was passed over, and the unit could not be reloaded.
+#[test]
+fn units_say_nothing_that_systemd_passes_over() {
+    let Some(analyze) = missing::find_program("systemd-analyze") else {
+        missing::not_here("systemd-analyze is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let packaging = missing::checkout().join("packaging");
+    let mut verify = Run::new(analyze).args(["verify", "--man=no"]);
+    for name in [
+        "longhaul-serve.service",
+        "longhaul-serve.socket",
+        "longhaul-relay.service",
+    ] {
+        let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
+        // What a unit starts has to be there.
+        let unit = unit.replace("/usr/bin/longhaul", &longhaul().display().to_string());
+        let file = folder.path().join(name);
+        write_file(&file, unit.as_bytes());
+        verify = verify.arg(file);
+    }
+    let said = verify.run().expect_code(0);
+    let said = format!("{}{}", said.out(), said.err());
+    // Other units of the machine may be its own trouble.
+    let of_ours: Vec<&str> = said.lines().filter(|l| l.contains("longhaul-")).collect();
+    assert!(of_ours.is_empty(), "{said}");
+    for name in ["longhaul-serve.service", "longhaul-relay.service"] {
+        let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
+        assert!(unit.contains("\nExecReload="), "{name} cannot be reloaded");
+    }
+}
+
 /// Through systemd's own program for that.
 #[test]
 fn a_socket_of_systemds_is_served_and_systemd_is_told() {

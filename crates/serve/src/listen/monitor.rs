@@ -308,7 +308,7 @@ impl<'s> Monitor<'s> {
                 received,
             } = moved;
             figures.over(moved);
-            info!(files, sent, received, "session over");
+            info!(opened = files, sent, received, "session over");
         };
         let account = match judge {
             Judge::Here(_) => {

@@ -112,7 +112,8 @@ fn check_shadow(shadow: &str, name: &str, today: i64) -> Result<(), String> {
         .next()
         .is_some_and(|password| password.starts_with('!'))
     {
-        return Err("it is locked".to_owned());
+        let cure = "usermod -p '*' lets keys in, and still no password";
+        return Err(format!("it is locked: its password begins with ! ({cure})"));
     }
     // Behind the password: last change, minimum, maximum, warning, inactivity, expiry.
     let expires = fields.nth(5).and_then(|day| day.parse::<i64>().ok());
