@@ -2,6 +2,7 @@
 # Installs what the race runs beside longhaul: rsync, rclone, lftp, iperf3 and OpenSSH, as Debian
 # packages. As root it installs them; otherwise it says what is missing, and the report names it.
 # HPN-SSH and mscp are no packages: LONGHAUL_PEERS=DIR has DIR/hpn-ssh and DIR/mscp, built there.
+# For relay_cost also haproxy, socat, stunnel, and a relay of realm_core (tests/peers/realm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,8 @@ has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 wanted=()
 has sshd || wanted+=(openssh-server)
 has scp || wanted+=(openssh-client)
-for program in rsync rclone lftp iperf3 tar; do
+has stunnel || wanted+=(stunnel4)
+for program in rsync rclone lftp iperf3 tar haproxy socat; do
     has "$program" || wanted+=("$program")
 done
 
@@ -39,3 +41,16 @@ for program in hpn-ssh/bin/hpnscp mscp/bin/mscp; do
     [ -n "$peers" ] && [ -x "$peers/$program" ] || has "${program##*/}" \
         || echo "setup: ${program##*/} is missing: LONGHAUL_PEERS names where it was built" >&2
 done
+
+realm=target/peers/bin/realm-relay
+if [ ! -e "$realm" ] || [ -n "$(find tests/peers/realm -newer "$realm" -print -quit)" ]; then
+    echo "setup: a relay of realm_core" >&2
+    mkdir -p target/peers/bin
+    if cargo build --locked --release --manifest-path tests/peers/realm/Cargo.toml \
+        --target-dir target/peers/realm >target/setup-realm.log 2>&1; then
+        cp target/peers/realm/release/realm-relay "$realm"
+    else
+        cat target/setup-realm.log >&2
+        echo "setup: realm is missing: it could not be built; its rows are left out" >&2
+    fi
+fi

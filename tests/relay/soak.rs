@@ -23,6 +23,17 @@ const REQUEST: usize = 32;
 const MOST: u64 = 2 << 20;
 /// A connection on which nothing moves for so long stands still, however busy the machine is.
 const STALLED: Duration = Duration::from_secs(60);
+/// A socket that was replaced by a reload still listens for so long.
+const RETIREMENT: Duration = Duration::from_secs(64);
+
+/// Says that it is over, also where a test fails: clients would go on for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Asked {
@@ -280,6 +291,7 @@ fn bytes_in_are_bytes_out_whatever_happens() {
     let mut seed = Seed::new(8);
     let mut predecessors = Vec::new();
     thread::scope(|scope| {
+        let (_over, _served) = (Over(&over), Over(&served));
         scope.spawn(|| accept_all(&listener, &counts, &served));
         let clients: Vec<_> = (0..CLIENTS as u64)
             .map(|nth| {
@@ -325,7 +337,8 @@ fn bytes_in_are_bytes_out_whatever_happens() {
         }
         served.store(true, Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let until = Instant::now() + SOON;
+        // Listening sockets that were replaced last, and what takes their place.
+        let until = Instant::now() + SOON + 2 * RETIREMENT;
         for relay in [&relay, &encrypts] {
             // What is left is what it began with, and pipes of its pools.
             while descriptors(relay.pid()) > 64 + 64 * cores {

@@ -1,6 +1,7 @@
-//! What a relay costs beside others that are installed (haproxy with splice, socat, stunnel), in turns and
+//! What a relay costs beside others that are installed (haproxy with splice, socat, realm, stunnel), in turns and
 //! on loopback; a machine that does something else makes the figures worthless.
 //!
+//!     scripts/setup-bench.sh
 //!     cargo build --release -p longhaul && cargo build --release -p longhaul-tests --examples
 //!     target/release/examples/relay_cost one|many|tls|case5|small|idle|new [rounds]
 //!
@@ -18,6 +19,13 @@ use relays::{Kind, Relay, facing, plain, tls};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const GIB: usize = 1 << 30;
+const PLAIN: [Kind; 5] = [
+    Kind::None,
+    Kind::Longhaul,
+    Kind::Haproxy,
+    Kind::Socat,
+    Kind::Realm,
+];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -85,10 +93,7 @@ impl Table {
 fn bulk(part: &str, connections: usize, bytes: usize, rounds: usize) {
     println!("{part}: {bytes} bytes on {connections} connection(s), median of {rounds} rounds");
     let mut table = Table::default();
-    let relays: Vec<Relay> = [Kind::None, Kind::Longhaul, Kind::Haproxy, Kind::Socat]
-        .into_iter()
-        .filter_map(plain)
-        .collect();
+    let relays: Vec<Relay> = PLAIN.into_iter().filter_map(plain).collect();
     for _ in 0..rounds {
         for relay in &relays {
             let bulk = Bulk {
@@ -152,10 +157,7 @@ fn case_5(rounds: usize) {
 fn small() {
     println!("small: 64 bytes there and back, 40 times 1000 of each in turn");
     let mut table = Table::default();
-    let relays: Vec<Relay> = [Kind::None, Kind::Longhaul, Kind::Haproxy, Kind::Socat]
-        .into_iter()
-        .filter_map(plain)
-        .collect();
+    let relays: Vec<Relay> = PLAIN.into_iter().filter_map(plain).collect();
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); relays.len()];
     for _ in 0..40 {
         for (relay, times) in relays.iter().zip(&mut times) {
@@ -199,7 +201,12 @@ fn new() {
         "new: 1000 connections a second for {SECONDS} s, 64 bytes there and back on each, on one core"
     );
     let mut table = Table::default();
-    for kind in [Kind::None, Kind::LonghaulOneCore, Kind::HaproxyOneCore] {
+    for kind in [
+        Kind::None,
+        Kind::LonghaulOneCore,
+        Kind::HaproxyOneCore,
+        Kind::RealmOneCore,
+    ] {
         if let Some(relay) = plain(kind) {
             let figures = measures::new_connections(&relay, 1000, SECONDS);
             table.add(relay.name, &figures);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use tempfile::TempDir;
-use testkit::missing::find_program;
+use testkit::missing::{built_peers, find_program};
 use testkit::process::cpu_time;
 
 /// Which relay.
@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Haproxy,
     HaproxyOneCore,
     Socat,
+    Realm,
+    RealmOneCore,
     Stunnel,
 }
 
@@ -123,6 +125,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Longhaul | Kind::LonghaulOneCore => "longhaul",
         Kind::Haproxy | Kind::HaproxyOneCore => "haproxy",
         Kind::Socat => "socat",
+        Kind::Realm | Kind::RealmOneCore => "realm",
         Kind::Stunnel => "stunnel",
     }
 }
@@ -169,6 +172,19 @@ pub(crate) fn plain(kind: Kind) -> Option<Relay> {
                 "TCP-LISTEN:{port},bind=127.0.0.1,fork,reuseaddr,nodelay,backlog=128"
             ));
             command.arg(format!("TCP:127.0.0.1:{to},nodelay"));
+            Some(command)
+        }
+        Kind::Realm | Kind::RealmOneCore => {
+            let program = built_peers().join("bin/realm-relay");
+            if !program.is_file() {
+                return None;
+            }
+            let mut command = match kind {
+                Kind::Realm => Command::new(program),
+                _ => on_one_core(program),
+            };
+            command.arg(format!("127.0.0.1:{port}"));
+            command.arg(format!("127.0.0.1:{to}"));
             Some(command)
         }
         Kind::Stunnel => return None,
