@@ -309,6 +309,7 @@ fn through_a_command() {
     for to in BOTH {
         let Some(mut far) = far() else { return };
         let Some(nc) = missing::find_program("nc") else {
+            missing::skip("nc", "install the package netcat-openbsd");
             return;
         };
         let command = format!("{} %h %p", nc.display());
