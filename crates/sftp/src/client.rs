@@ -274,6 +274,10 @@ impl Client {
         }
         if let Some((_, Output::Bytes(bytes))) = self.out.back_mut() {
             let before = bytes.len();
+            // Where a second one follows there are many.
+            if before > 0 && bytes.capacity() < GATHER {
+                bytes.reserve_exact(GATHER + COPY_BELOW);
+            }
             write(bytes);
             self.queued += bytes.len() - before;
         }

@@ -280,7 +280,8 @@ impl Request<'_> {
     /// What stands in front of `data` bytes that are the end of this request, in which they are
     /// empty.
     pub(crate) fn encode_before(&self, id: RequestId, data: usize) -> Vec<u8> {
-        let mut out = Vec::new();
+        // Of most requests it is a path and little more.
+        let mut out = Vec::with_capacity(256);
         self.encode(id, &mut out);
         let behind = out.len().saturating_sub(4);
         for (at, len) in [(0, behind + data), (behind, data)] {

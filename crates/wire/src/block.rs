@@ -134,20 +134,18 @@ struct Inner {
     free: Mutex<Free>,
 }
 
-/// Memory that is not in use.
+/// Memory that is not in use, of each size by itself; the last is a whole slot.
 #[derive(Debug, Default)]
-struct Free {
-    small: Vec<Vec<u8>>,
-    large: Vec<Vec<u8>>,
-}
+struct Free([Vec<Vec<u8>>; SIZES.len() + 1]);
 
-/// A packet as everybody takes it. Where packets may be larger, what fits in this has memory of its
-/// own size: many small files are in flight at once.
-const SMALL: usize = 32 * 1024;
+/// What fits in one of these has memory of that size, and not of a slot's: thousands of small files are
+/// in flight at once, and memory that is not at hand has to be mapped and zeroed first. Round numbers, as
+/// files often have, and a header; and a packet as everybody takes it.
+const SIZES: [usize; 4] = [1 << 10 | 256, 4 << 10 | 256, 16 << 10 | 256, 32 << 10];
 
 impl Pool {
     /// A pool of packets with up to `slot` payload bytes; keeps as much memory unused as `keep` of
-    /// them have, and the same again for packets of up to 32 KiB where `slot` is more.
+    /// them have, and the same again of each smaller size.
     pub fn new(slot: usize, keep: usize) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -165,16 +163,14 @@ impl Pool {
 
     /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.
     pub fn packet(&self, reserve: usize, room: usize) -> PacketBuf {
-        let small = self.inner.slot > SMALL && reserve + room <= SMALL;
-        let mut free = self.lock();
-        let memory = match small {
-            true => free.small.pop(),
-            false => free.large.pop(),
+        let sizes = SIZES.iter().take_while(|size| **size < self.inner.slot);
+        let nth = sizes.clone().position(|size| reserve + room <= *size);
+        let (nth, size) = match nth {
+            Some(nth) => (nth, SIZES[nth]),
+            None => (SIZES.len(), self.inner.slot),
         };
-        drop(free);
-        let slot = if small { SMALL } else { self.inner.slot };
-        let memory = memory.unwrap_or_default();
-        PacketBuf::new(memory, reserve, room, slot, Some(self.clone()))
+        let memory = self.lock().0[nth].pop().unwrap_or_default();
+        PacketBuf::new(memory, reserve, room, size, Some(self.clone()))
     }
 
     /// Gives back the memory that is not in use.
@@ -183,11 +179,19 @@ impl Pool {
     }
 
     pub(crate) fn give_back(&self, memory: Vec<u8>) {
-        let mut free = self.lock();
-        let (list, keep) = match memory.len() < self.inner.slot {
-            true => (&mut free.small, self.inner.keep * (self.inner.slot / SMALL)),
-            false => (&mut free.large, self.inner.keep),
+        let Inner { slot, keep, .. } = *self.inner;
+        let whole = PacketBuf::memory_for(slot);
+        let nth = match memory.len() < whole {
+            true => SIZES
+                .iter()
+                .position(|size| memory.len() <= PacketBuf::memory_for(*size)),
+            false => None,
         };
+        let (nth, keep) = match nth {
+            Some(nth) => (nth, keep * slot / SIZES[nth]),
+            None => (SIZES.len(), keep),
+        };
+        let list = &mut self.lock().0[nth];
         if list.len() < keep {
             list.push(memory);
         }
@@ -231,15 +235,29 @@ mod tests {
 
     #[test]
     fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
-        let pool = Pool::new(8 * SMALL, 2);
+        let pool = Pool::new(8 * 32 << 10, 2);
+        let memory = |room| pool.packet(10, room).memory_len();
         for _ in 0..3 {
-            let (small, large) = (pool.packet(10, 1000), pool.packet(0, SMALL + 1));
-            assert!(small.memory_len() < 2 * SMALL && large.memory_len() > 8 * SMALL);
+            assert_eq!(memory(100), PacketBuf::memory_for(SIZES[0]));
+            assert_eq!(memory(4096), PacketBuf::memory_for(SIZES[1]));
+            assert_eq!(memory(5000), PacketBuf::memory_for(SIZES[2]));
+            assert_eq!(memory((32 << 10) - 10), PacketBuf::memory_for(32 << 10));
+            assert_eq!(memory((32 << 10) - 9), PacketBuf::memory_for(8 * 32 << 10));
         }
-        let many: Vec<_> = (0..40).map(|_| pool.packet(0, SMALL)).collect();
+        let many: Vec<_> = (0..40).map(|_| pool.packet(0, 32 << 10)).collect();
         drop(many);
-        let free = pool.lock();
-        assert_eq!((free.small.len(), free.large.len()), (16, 1));
+        assert_eq!(pool.lock().0.each_ref().map(Vec::len), [1, 1, 1, 16, 1]);
+    }
+
+    #[test]
+    fn no_packet_has_more_memory_than_a_slot() {
+        let pool = Pool::new(1000, 2);
+        let packets = [pool.packet(0, 10), pool.packet(10, 990)];
+        for packet in &packets {
+            assert_eq!(packet.memory_len(), PacketBuf::memory_for(1000));
+        }
+        drop(packets);
+        assert_eq!(pool.lock().0.each_ref().map(Vec::len), [0, 0, 0, 0, 2]);
     }
 
     #[test]
@@ -254,6 +272,6 @@ mod tests {
         assert_eq!(packet.payload().as_ptr(), at);
         drop(packet);
         pool.trim();
-        assert!(pool.lock().large.is_empty());
+        assert!(pool.lock().0.iter().all(Vec::is_empty));
     }
 }

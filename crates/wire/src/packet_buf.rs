@@ -31,7 +31,7 @@ impl PacketBuf {
     ) -> Self {
         let start = HEADROOM + reserve;
         let limit = start + room;
-        let needed = (limit + TAILROOM).max(HEADROOM + slot + TAILROOM);
+        let needed = (limit + TAILROOM).max(Self::memory_for(slot));
         if memory.len() < needed {
             memory.resize(needed, 0);
         }
@@ -42,6 +42,11 @@ impl PacketBuf {
             limit,
             pool,
         }
+    }
+
+    /// Bytes of memory of a packet with room for `slot` bytes of payload and what is in front of it.
+    pub(crate) fn memory_for(slot: usize) -> usize {
+        HEADROOM + slot + TAILROOM
     }
 
     /// A packet of its own memory, for a message without a pool.
