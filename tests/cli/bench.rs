@@ -229,7 +229,7 @@ fn what_it_leaves_is_what_it_found_and_a_page() {
     let flags = [
         "--json",
         "--time",
-        "10s",
+        "20s",
         "--data",
         "text",
         "--lanes",

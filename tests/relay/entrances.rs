@@ -118,8 +118,12 @@ fn a_connection_of_standard_streams_that_breaks_is_an_error() {
         .args(["relay", "-", &to])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let stream = accept(&listener);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = accept(&listener);
+    // One that breaks before the relay has looked at it was refused, for all it knows.
+    stream.write_all(b"x").unwrap();
+    let said = child.stdout.as_mut().unwrap();
+    said.read_exact(&mut [0]).unwrap();
     socket2::SockRef::from(&stream)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
