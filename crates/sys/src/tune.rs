@@ -3,15 +3,25 @@
 //! Buffers are left alone unless somebody insists: SO_SNDBUF and SO_RCVBUF switch the kernel's
 //! autotuning off.
 
+mod foreign;
+mod options;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-#[cfg(target_os = "linux")]
-use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use crate::far::NOTSENT_LOWAT;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use self::foreign::make_transparent;
+pub use self::foreign::{may_mark, original_destination, steer_newcomers};
+#[cfg(target_os = "linux")]
+use self::options::set_int;
+pub use self::options::{connect_with_data, may_control_congestion, set_congestion_control};
+use self::options::{
+    do_not_pace, limit_pacing, open_receive_window, pace, set_notsent_lowat, try_congestion_control,
+};
+use crate::far::NOTSENT_LOWAT;
 
 /// What to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -249,240 +259,10 @@ impl Buffers {
     }
 }
 
-/// Lets a socket have addresses that are not this machine's.
-#[cfg(target_os = "linux")]
-fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
-    let set = match address {
-        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
-        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
-    };
-    set.map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => io::Error::new(
-            e.kind(),
-            "addresses of others may be used only with CAP_NET_ADMIN (IP_TRANSPARENT)",
-        ),
-        _ => e,
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn make_transparent(_: &Socket, _: SocketAddr) -> io::Result<()> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "addresses of others can be used on Linux only",
-    ))
-}
-
-/// Where a connection was to go that a rule of the kernel has redirected (SO_ORIGINAL_DST).
-///
-/// # Errors
-/// No rule has, or the kernel keeps no account of connections.
-pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
-    #[cfg(target_os = "linux")]
-    {
-        let socket = SockRef::from(&socket);
-        let local = socket.local_addr()?.as_socket();
-        let to = match local {
-            Some(SocketAddr::V6(_)) => socket.original_dst_v6(),
-            _ => socket.original_dst_v4(),
-        };
-        to?.as_socket()
-            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = socket;
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// Whether what we send can be marked (SO_MARK).
-pub fn may_mark() -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
-        socket.is_ok_and(|socket| socket.set_mark(1).is_ok())
-    }
-    #[cfg(not(target_os = "linux"))]
-    false
-}
-
 /// Takes back what [`Tuning::abrupt`] set: what is still to be sent is, and then an end of file.
 /// Best effort: a connection that is gone needs it no more.
 pub fn close_orderly(socket: impl AsFd) {
     let _ = SockRef::from(&socket).set_linger(None);
-}
-
-/// Of the sockets that listen at one address (SO_REUSEPORT) has the `nth` be who newcomers come to,
-/// in the order in which they began to listen (`socket` is any of them); the last one takes the place of one that is closed.
-/// Where there is no `nth`, the kernel spreads them over all.
-///
-/// # Errors
-/// The socket is none of such, or the system has no such choice.
-pub fn steer_newcomers(socket: impl AsFd, nth: u32) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        // socket(7), SO_ATTACH_REUSEPORT_CBPF: what the program returns is which.
-        let program = [libc::sock_filter {
-            code: (libc::BPF_RET | libc::BPF_K) as u16,
-            jt: 0,
-            jf: 0,
-            k: nth,
-        }];
-        attach_choice(&socket, &program)
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (socket, nth);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code, reason = "setsockopt of an option that no library wraps")]
-fn attach_choice(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: the descriptor is open while it is borrowed; the pointer and the length are those of
-    // a local, which points to as many instructions as it says, and the kernel copies them and
-    // writes nothing.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const program).cast(),
-            size_of_val(&program) as libc::socklen_t,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// A limit below what the kernel would send makes it spread what it sends. Best effort.
-fn limit_pacing(socket: &Socket, rate: u64) {
-    #[cfg(target_os = "linux")]
-    {
-        // Two of the largest have meanings of their own (see `pace`).
-        let rate = u32::try_from(rate).unwrap_or(u32::MAX).min(u32::MAX - 2);
-        set_int(
-            socket,
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            rate.cast_signed(),
-        );
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (socket, rate);
-}
-
-/// Has connect() send nothing until there is data to send with it (tcp(7), TCP_FASTOPEN_CONNECT):
-/// only for whoever speaks first. Best effort.
-pub fn connect_with_data(socket: impl AsFd) {
-    #[cfg(target_os = "linux")]
-    set_int(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1);
-    #[cfg(not(target_os = "linux"))]
-    let _ = socket;
-}
-
-/// Has the kernel spread a window over its round trip instead of sending what the acknowledgements
-/// of a burst allow as a burst: CUBIC's slow start takes the queue that a burst makes for a full
-/// path (HyStart, RFC 9406, leaves it 16 ms above the lowest round trip) and grows for twenty
-/// seconds more where it could have doubled. Any limit switches pacing on (socket(7),
-/// SO_MAX_PACING_RATE); the largest but one of an unsigned int is beyond all that a connection
-/// moves, and the largest is no limit. Best effort.
-fn pace(socket: &impl AsFd) {
-    #[cfg(target_os = "linux")]
-    set_int(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, -2);
-    #[cfg(not(target_os = "linux"))]
-    let _ = socket;
-}
-
-/// Whether this process may give its sockets this congestion control, asked of a socket that
-/// connects to nothing: what root may is in no list.
-///
-/// # Errors
-/// The system has none of that name, or does not let us.
-pub fn may_control_congestion(name: &str) -> io::Result<()> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    try_congestion_control(&socket, name)
-}
-
-/// Gives a TCP socket another congestion control; on a running connection too (tcp(7),
-/// TCP_CONGESTION). False where the system has none of that name or does not let us.
-pub fn set_congestion_control(socket: impl AsFd, name: &str) -> bool {
-    try_congestion_control(socket, name).is_ok()
-}
-
-fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
-    let socket = SockRef::from(&socket);
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    return socket.set_tcp_congestion(name.as_bytes());
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    {
-        let _ = (socket, name);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// Within a machine there is no path to be measured, and no queue to be spared: the timers of BBR, if
-/// that is the system's own, are half of what relaying costs there. It is told before the connection
-/// is there, since a socket that was paced once remains so (sk_pacing_status). Best effort.
-fn do_not_pace(socket: &Socket) {
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    if socket
-        .tcp_congestion()
-        .is_ok_and(|name| name.starts_with(b"bbr"))
-    {
-        let _ = try_congestion_control(socket, UNPACED);
-    }
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    let _ = socket;
-}
-
-/// Best effort: older kernels and other systems go without.
-fn set_notsent_lowat(socket: &Socket, bytes: u32) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = socket.set_tcp_notsent_lowat(bytes);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let _ = (socket, bytes);
-}
-
-/// What the receive buffer is good for from the beginning on.
-const RECEIVE: i32 = 1 << 20;
-
-/// The receive buffer begins with 128 KiB, half of which is a window: a sender in slow start is
-/// through with that in its fourth round trip, and autotuning sees it a round trip late. A mark of
-/// SO_RCVLOWAT makes the buffer large enough for it (tcp_set_rcvlowat) and leaves autotuning on,
-/// as SO_RCVBUF does not; the mark itself is taken back at once. Best effort.
-fn open_receive_window(socket: &Socket) {
-    #[cfg(target_os = "linux")]
-    for mark in [RECEIVE, 1] {
-        set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, mark);
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (socket, RECEIVE);
-}
-
-/// Sets an option that has no safe wrapper. Best effort.
-#[cfg(target_os = "linux")]
-#[allow(unsafe_code, reason = "setsockopt of options that no library wraps")]
-fn set_int(socket: &impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
-    // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
-    // those of a local integer, which the kernel reads.
-    unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        );
-    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -2,6 +2,7 @@
 //! only the rest is read (docs/design/0009-delta.md).
 
 mod blocks;
+mod ending;
 mod read;
 mod rebuild;
 
@@ -352,70 +353,6 @@ impl GetDelta {
             }
             None => self.plain = true,
         }
-    }
-
-    fn finish(&mut self, core: &mut Core) {
-        self.stage = Stage::Finishing;
-        self.close(core);
-        let attributes = self.options.kept(self.attrs.unwrap_or_default());
-        let request = DiskRequest::FinishTarget {
-            job: self.id,
-            size: self.blocks.size,
-            attributes,
-            preserve: self.options.preserve,
-            fsync: self.options.fsync,
-            beyond: self.options.beyond.clone(),
-        };
-        self.ask_disk(core, request);
-    }
-
-    fn close(&mut self, core: &mut Core) {
-        let handle = self.remote.handle.clone();
-        if let (Some(handle), false) = (handle, self.remote.closing) {
-            self.remote.closing = true;
-            let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
-            core.closes(self.id);
-        }
-    }
-
-    /// Closes what is open, waits until nothing is on its way, removes the temporary.
-    fn give_up(&mut self, core: &mut Core) -> Step {
-        core.unwritten = core.unwritten.saturating_sub(self.unwritten);
-        self.unwritten = 0;
-        self.arriving.clear();
-        if !self.remote.opening || core.server.predict {
-            self.close(core);
-        }
-        if self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
-        }
-        if self.holds_target() {
-            self.discarding = true;
-            self.ask_disk(core, DiskRequest::Discard { job: self.id });
-            return Step::Goes;
-        }
-        core.event(match self.fault.take() {
-            Some(fault) => LaneEvent::Failed(self.id, fault),
-            None => LaneEvent::Abandoned(self.id),
-        });
-        Step::Over
-    }
-
-    fn given_up(&self) -> bool {
-        self.fault.is_some() || self.plain
-    }
-
-    /// Fails it, unless the file is on its way to its name.
-    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault) -> Step {
-        if self.stage != Stage::Finishing {
-            self.fail(fault);
-        }
-        self.settle(core)
-    }
-
-    fn fail(&mut self, fault: Fault) {
-        self.fault.get_or_insert(fault);
     }
 
     /// Whether the disk holds files for it.
