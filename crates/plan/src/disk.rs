@@ -31,6 +31,9 @@ pub enum DiskRequest {
         /// Of a file with holes they are told ([`DiskReply::Hole`]), and a read ends where one
         /// begins.
         sparse: bool,
+        /// What was read is made smaller where that can be done, as by `ReadPacked`, if the file does
+        /// not end within it.
+        pack: bool,
     },
     /// What `file` has open, as source or target, is this job's as well: its reads and writes
     /// go to the same open file, side by side with those of others. `CloseSource` and `Discard`
@@ -271,6 +274,8 @@ pub enum DiskReply {
         meta: FileMeta,
         /// The first bytes.
         first: Block,
+        /// How many bytes of the file those in `first` unpack to, where they were made smaller.
+        packed: Option<u64>,
         /// The file ended within `first` and is closed already.
         eof: bool,
     },

@@ -55,6 +55,12 @@ impl Core {
         self.packing.since.is_multiple_of(AGAIN)
     }
 
+    /// Whether what a file begins with is to be made smaller, if more follows it: how long it is, or
+    /// the file, is not known yet.
+    pub(super) fn packs_first(&mut self) -> bool {
+        self.server.zstd && self.packs(0)
+    }
+
     /// One of `len` bytes that was tried is `became` bytes long.
     pub(super) fn packed(&mut self, len: u64, became: u64) {
         // The end of a file says nothing of what comes next.

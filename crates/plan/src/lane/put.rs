@@ -104,6 +104,9 @@ pub(super) struct Attempt {
     pub(super) temp: Option<Vec<u8>>,
     pub(super) meta: FileMeta,
     pub(super) first: Option<Block>,
+    /// It is to be made smaller, and how many bytes it was if it became so.
+    pub(super) packs: bool,
+    pub(super) packed: Option<u64>,
     pub(super) handle: Option<Handle>,
     pub(super) opening: bool,
     pub(super) opened: bool,
@@ -170,16 +173,20 @@ impl Put {
         let handle = if core.server.predict { 4 } else { Handle::MAX };
         self.attempt.prefetched = true;
         core.prefetched += 1;
+        let pack = matches!(self.part, Part::Whole { .. }) && core.packs_first();
+        self.attempt.packs = pack;
         let job = self.id;
         let request = match &self.part {
             Part::Whole { source } => DiskRequest::OpenSource {
                 job,
                 path: source.clone(),
-                first: match whole {
-                    true => self.whole_block(core, handle),
-                    false => core.block(handle, FIRST),
+                first: match (whole, pack) {
+                    (true, _) => self.whole_block(core, handle),
+                    (false, true) => core.block_to_pack(handle, FIRST),
+                    (false, false) => core.block(handle, FIRST),
                 },
                 sparse: self.may_skip(),
+                pack,
             },
             Part::Head { file, .. } | Part::Range { file, .. } => {
                 DiskRequest::Join { job, file: *file }
@@ -301,11 +308,19 @@ impl Put {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Opened {
-                meta, first, eof, ..
+                meta,
+                first,
+                packed,
+                eof,
+                ..
             } => {
                 let a = &mut self.attempt;
                 a.meta = meta;
-                a.next_read = first.len() as u64;
+                a.next_read = packed.unwrap_or(first.len() as u64);
+                a.packed = packed;
+                if a.packs && !eof {
+                    core.packed(a.next_read, first.len() as u64);
+                }
                 a.end = eof.then_some(a.next_read);
                 a.first = Some(first);
                 a.source_open = !eof;

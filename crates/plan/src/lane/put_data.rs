@@ -53,7 +53,8 @@ impl Put {
             return;
         }
         if let Some(first) = self.attempt.first.take() {
-            self.write(core, 0, first, None);
+            let packed = self.attempt.packed.take();
+            self.write(core, 0, first, packed);
         }
         if self.attempt.end.is_none() {
             core.stream(self.id);

@@ -29,7 +29,7 @@ impl Put {
             && self.path.len() <= LONGEST_PATH
     }
 
-    /// Room for a small file, and for either request in front of it.
+    /// Room for a small file, and for any of the requests in front of it.
     pub(super) fn whole_block(&self, core: &Core, handle: usize) -> Block {
         let largest = Attrs {
             size: None,
@@ -40,7 +40,9 @@ impl Put {
             link: None,
         };
         let request = self.put_file(0, largest);
-        let reserve = Client::reserve_for(&request).max(Client::write_reserve(handle));
+        let reserve = Client::reserve_for(&request)
+            .max(Client::write_reserve(handle))
+            .max(Client::write_zstd_reserve(handle));
         core.block_behind(reserve, WHOLE.min(core.server.write as usize))
     }
 

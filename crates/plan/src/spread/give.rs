@@ -226,6 +226,7 @@ impl Spread {
                     path,
                     first,
                     sparse: options.sparse,
+                    pack: false,
                 };
                 (open, crate::Attributes::default())
             }

@@ -218,6 +218,7 @@ impl Disk {
                 path,
                 mut first,
                 sparse,
+                pack,
             } => {
                 if sparse {
                     self.sparse.insert(path.clone());
@@ -229,13 +230,23 @@ impl Disk {
                 let taken = first.append(&source.data);
                 first.truncate(taken);
                 let eof = taken < room;
+                let mut packed = None;
                 if !eof {
                     self.open.insert(job, path.clone());
+                    let (data, mut smaller) = (first.to_vec(), Vec::new());
+                    let mut packer = Packer::new().expect("memory");
+                    if pack && packer.pack(&data, &mut smaller) {
+                        packed = Some(data.len() as u64);
+                        first.clear();
+                        let taken = first.append(&smaller);
+                        first.truncate(taken);
+                    }
                 }
                 DiskReply::Opened {
                     job,
                     meta: source.meta,
                     first,
+                    packed,
                     eof,
                 }
             }

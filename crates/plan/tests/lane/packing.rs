@@ -34,6 +34,24 @@ fn what_becomes_smaller_goes_packed_both_ways() {
     }
 }
 
+/// What was read with opening it went as it was: half of each file of a tree of such.
+#[test]
+fn what_a_file_begins_with_goes_packed_too() {
+    let data = text(200_000);
+    let mut w = world(Pack::Always);
+    let puts: Vec<_> = (0..20)
+        .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
+        .collect();
+    w.run();
+    for (n, put) in puts.into_iter().enumerate() {
+        assert!(w.done(put), "{:?}", w.events);
+        assert!(w.model.fs.data(&format!("up{n}")) == Some(data.as_slice()));
+    }
+    // All but what left before the server had said that it can.
+    assert!(w.model.packed >= 19 * 200_000, "{}", w.model.packed);
+    assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
+}
+
 #[test]
 fn what_does_not_become_smaller_goes_as_it_is() {
     let data = bytes(30_000_000, 4);

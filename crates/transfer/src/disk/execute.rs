@@ -31,6 +31,7 @@ pub(super) fn execute_on_files(
                 path,
                 mut first,
                 sparse,
+                pack,
             },
             _,
         ) => {
@@ -43,8 +44,10 @@ pub(super) fn execute_on_files(
             if let Some(sums) = &source.sums {
                 sums.add(0, payloads(&first));
             }
+            let mut packed = None;
             if !eof {
                 source.expect_more();
+                packed = pack.then(|| packed::pack(&mut first)).flatten();
             }
             let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
             Ok((
@@ -52,6 +55,7 @@ pub(super) fn execute_on_files(
                     job,
                     meta,
                     first,
+                    packed,
                     eof,
                 },
                 kept,

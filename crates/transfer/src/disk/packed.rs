@@ -66,6 +66,33 @@ pub(super) fn read(
     })
 }
 
+/// Makes what is in a block smaller; returns how many bytes it was, and `None` where nothing has
+/// changed since that does not pay.
+pub(super) fn pack(block: &mut Block) -> Option<u64> {
+    BENCH.with_borrow_mut(|bench| {
+        let Bench {
+            packer,
+            raw,
+            packed,
+            ..
+        } = bench;
+        raw.clear();
+        for packet in block.packets() {
+            raw.extend_from_slice(packet.payload());
+        }
+        if packer.is_none() {
+            *packer = Packer::new();
+        }
+        if !packer.as_mut()?.pack(raw, packed) {
+            return None;
+        }
+        block.clear();
+        let taken = block.append(packed);
+        block.truncate(taken);
+        Some(raw.len() as u64)
+    })
+}
+
 /// A `Write` in place of a `WritePacked`; other requests as they are.
 pub(super) fn unpacked(request: DiskRequest) -> io::Result<DiskRequest> {
     let DiskRequest::WritePacked {

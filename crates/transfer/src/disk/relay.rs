@@ -327,6 +327,7 @@ impl State {
                 job,
                 meta,
                 first,
+                packed: None,
                 eof,
             }
         } else {
