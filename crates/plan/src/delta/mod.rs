@@ -64,6 +64,23 @@ pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
     }
 }
 
+/// The next range to copy, of at most `most` bytes; what is left of it is the next again.
+pub(crate) fn next_copy(copies: &mut VecDeque<Found>, most: u64) -> Option<Found> {
+    let whole = copies.pop_front()?;
+    let next = Found {
+        len: whole.len.min(most),
+        ..whole
+    };
+    if next.len < whole.len {
+        copies.push_front(Found {
+            basis: whole.basis + next.len,
+            at: whole.at + next.len,
+            len: whole.len - next.len,
+        });
+    }
+    Some(next)
+}
+
 /// Another range that is to be searched: those that touch become one of at most a segment more.
 pub(crate) fn queue_search(todo: &mut VecDeque<(u64, u64)>, from: u64, to: u64) {
     match todo.back_mut() {

@@ -187,20 +187,7 @@ impl Get {
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
             What::GetFile => self.on_get_file(core, reply),
             What::ReadPacked { offset, len } => {
-                match &reply {
-                    Reply::Packed { len, bytes } => {
-                        core.packed((*len).into(), bytes.len() as u64);
-                    }
-                    Reply::Data {
-                        last: true,
-                        at,
-                        bytes,
-                    } => {
-                        let len = u64::from(*at) + bytes.len() as u64;
-                        core.packed(len, len);
-                    }
-                    _ => {}
-                }
+                core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
             // All data are here; what a read handle's CLOSE says changes nothing.

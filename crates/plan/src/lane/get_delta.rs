@@ -226,7 +226,7 @@ impl GetDelta {
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
             What::ReadPacked { offset, len } => {
-                note_packed(core, &reply);
+                core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
             // All data are here; what a read handle's CLOSE says changes nothing.
@@ -368,21 +368,5 @@ impl GetDelta {
     fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
-    }
-}
-
-/// What became of a block that might have come packed.
-fn note_packed(core: &mut Core, reply: &Reply) {
-    match reply {
-        Reply::Packed { len, bytes } => core.packed((*len).into(), bytes.len() as u64),
-        Reply::Data {
-            last: true,
-            at,
-            bytes,
-        } => {
-            let len = u64::from(*at) + bytes.len() as u64;
-            core.packed(len, len);
-        }
-        _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Data that are made smaller for the way, where that pays.
 
-use sftp::{Client, Handle};
+use sftp::{Client, Handle, Reply};
 use wire::Block;
 
 use super::config::Pack;
@@ -72,6 +72,22 @@ impl Core {
         packing.since = 0;
         packing.tried += len;
         packing.became += became;
+    }
+
+    /// The answer to a READ that might come packed has come, or a part of it.
+    pub(super) fn answered_packed(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Packed { len, bytes } => self.packed((*len).into(), bytes.len() as u64),
+            Reply::Data {
+                last: true,
+                at,
+                bytes,
+            } => {
+                let len = u64::from(*at) + bytes.len() as u64;
+                self.packed(len, len);
+            }
+            _ => {}
+        }
     }
 
     /// An empty block for `len` bytes behind the header of a WRITE of either kind.

@@ -11,8 +11,8 @@ use wire::Block;
 use super::{Delta, Search, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    ASKED, Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, queue_copy,
-    queue_search,
+    ASKED, Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy,
+    queue_copy, queue_search,
 };
 use crate::lane::core::{Core, What};
 
@@ -53,16 +53,9 @@ impl Delta {
         };
         let (from, to) = (from.clone(), to.clone());
         if self.moving < COPYING
-            && let Some(copy) = self.copies.pop_front()
+            && let Some(copy) = next_copy(&mut self.copies, COPIED)
         {
-            let len = copy.len.min(COPIED);
-            if len < copy.len {
-                self.copies.push_front(Found {
-                    basis: copy.basis + len,
-                    at: copy.at + len,
-                    len: copy.len - len,
-                });
-            }
+            let len = copy.len;
             self.moving += 1;
             self.note_sent(copy.at, len);
             let request = Request::CopyData {

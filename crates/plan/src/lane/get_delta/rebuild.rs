@@ -10,7 +10,8 @@ use sftp::blocks::Strong;
 use super::{GetDelta, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, queue_copy, queue_search,
+    Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy, queue_copy,
+    queue_search,
 };
 use crate::lane::core::Core;
 
@@ -298,22 +299,14 @@ impl GetDelta {
 
     fn run_copies(&mut self, core: &mut Core) {
         while self.copying < COPYING
-            && let Some(copy) = self.copies.pop_front()
+            && let Some(copy) = next_copy(&mut self.copies, COPIED)
         {
-            let len = copy.len.min(COPIED);
-            if len < copy.len {
-                self.copies.push_front(Found {
-                    basis: copy.basis + len,
-                    at: copy.at + len,
-                    len: copy.len - len,
-                });
-            }
             self.copying += 1;
             let request = DiskRequest::CopyOlder {
                 job: self.id,
                 from: copy.basis,
                 at: copy.at,
-                len,
+                len: copy.len,
             };
             self.ask_disk(core, request);
         }
