@@ -228,7 +228,7 @@ impl Connect for Host {
             far: connect::FarUse::Stock,
             beside: None,
             look: None,
-            sends: 0,
+            sends_much: false,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),
         };
         let (link, again) = connect::connect(config, &around)?;

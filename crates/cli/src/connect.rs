@@ -256,15 +256,15 @@ impl Hosts {
         }))
     }
 
-    /// Bytes that are sent to a host, as far as a quick look tells; none where a rate was set, since
+    /// Whether much is sent to a host, as far as a quick look tells; not where a rate was set, since
     /// slow start is no matter then.
-    fn sends(&self, destination: &Destination) -> u64 {
+    fn sends_much(&self, destination: &Destination) -> bool {
         let held = self.flags.limit().is_some() || self.flags.background;
         match &self.sent {
             Some((host, sources)) if !held && self.hosts.get(host.0) == Some(destination) => {
-                sample::amount(sources, self.flags.recursive || self.flags.archive)
+                sample::is_much(sources, self.flags.recursive || self.flags.archive)
             }
-            _ => 0,
+            _ => false,
         }
     }
 
@@ -325,7 +325,7 @@ impl Hosts {
             far: self.far_use(),
             beside: None,
             look: self.look(destination, &user),
-            sends: self.sends(destination),
+            sends_much: self.sends_much(destination),
             // What yields is one connection, whose queue is seen at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {

@@ -16,6 +16,9 @@ use crate::report::{Sample, ZlibWhy};
 const FILES: usize = 8;
 const PACKET: usize = 32 << 10;
 const PACKETS: usize = 2;
+/// Bytes from which on a copy is one that TCP's slow start holds back: below, it is over within its
+/// first round trips whatever the window is.
+const MUCH: u64 = 256 << 10;
 /// Names that are looked at.
 const NAMES: usize = 256;
 /// It is over by then, whatever was seen: the connection waits.
@@ -27,23 +30,30 @@ const LONGEST: Duration = Duration::from_millis(20);
 /// There is nothing that could be looked at.
 pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
     let until = Instant::now() + LONGEST;
-    let (mut files, total) = files(sources, recursive, until);
+    let (mut files, total) = files(sources, recursive, u64::MAX, until);
     // Most of the bytes are in the largest.
     files.sort_by_key(|(len, _)| std::cmp::Reverse(*len));
     deflate(files.into_iter().map(|(_, path)| path), total, until)
 }
 
-/// Bytes in `sources`, and in directories if `recursive`: in the first that a quick look finds.
-pub fn amount(sources: &[PathBuf], recursive: bool) -> u64 {
-    files(sources, recursive, Instant::now() + LONGEST).1
+/// Whether what is in `sources`, and in directories if `recursive`, is as much as TCP's slow start
+/// holds back (256 KiB), as far as a quick look finds it; the look ends when it has.
+pub fn is_much(sources: &[PathBuf], recursive: bool) -> bool {
+    files(sources, recursive, MUCH, Instant::now() + LONGEST).1 >= MUCH
 }
 
-/// The files that are found until then, with their sizes, and the sum of these.
-fn files(sources: &[PathBuf], recursive: bool, until: Instant) -> (Vec<(u64, PathBuf)>, u64) {
+/// The files that are found until then, with their sizes, and the sum of these, which need not be more
+/// than `enough`.
+fn files(
+    sources: &[PathBuf],
+    recursive: bool,
+    enough: u64,
+    until: Instant,
+) -> (Vec<(u64, PathBuf)>, u64) {
     let (mut names, mut left) = (VecDeque::from(sources.to_vec()), NAMES);
     let (mut files, mut total) = (Vec::new(), 0_u64);
     while let Some(path) = names.pop_front() {
-        if left == 0 || Instant::now() > until {
+        if left == 0 || total >= enough || Instant::now() > until {
             break;
         }
         left -= 1;
@@ -134,6 +144,8 @@ mod tests {
         assert!(seen.left < 200 && seen.files == 1, "{seen:?}");
         assert_eq!(seen.total, line.len() as u64 * 10_000);
         assert_eq!(look(&tree, false), Err(ZlibWhy::Unseen));
+        assert!(seen.total >= MUCH && is_much(&tree, true));
+        assert!(!is_much(&tree, false) && !is_much(std::slice::from_ref(&noise), false));
         let seen = look(&[noise], false).unwrap();
         assert!(seen.left >= 1000, "{seen:?}");
         assert!(seen.rate > 0 && seen.bytes <= (PACKET * PACKETS) as u64);

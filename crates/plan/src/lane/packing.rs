@@ -56,9 +56,10 @@ impl Core {
     }
 
     /// Whether what a file begins with is to be made smaller, if more follows it: how long it is, or
-    /// the file, is not known yet.
+    /// the file, is not known yet. Whether data become smaller again is not tried with it, since of
+    /// most files nothing follows.
     pub(super) fn packs_first(&mut self) -> bool {
-        self.server.zstd && self.packs(0)
+        !self.packing.in_vain && self.packs(0)
     }
 
     /// One of `len` bytes that was tried is `became` bytes long.

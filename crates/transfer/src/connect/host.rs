@@ -21,7 +21,7 @@ use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::proposing::{propose, remembered};
-use super::ssh_link::{Facts, LinkConfig, MUCH, Opener, SshLink};
+use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
@@ -71,9 +71,9 @@ pub struct Surroundings {
     /// Where zlib may be asked for by itself: with what is to be sent looked at first. Not with
     /// hosts that are only passed through.
     pub look: Option<Arc<Look>>,
-    /// Bytes that will be sent, as far as that is known at once: not over hosts that are only passed
-    /// through.
-    pub sends: u64,
+    /// As much will be sent ([`crate::sample::is_much`]) as makes TCP's slow start worth beginning
+    /// before the login is over; not over hosts that are only passed through.
+    pub sends_much: bool,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -188,7 +188,7 @@ pub(super) fn start(
         window_poll: around.window_poll,
         again,
         straight: false,
-        sends_much: hops == 0 && around.sends >= MUCH,
+        sends_much: hops == 0 && around.sends_much,
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,
             ForwardAgent::No => None,

@@ -21,6 +21,17 @@ struct Bench {
     packed: Vec<u8>,
 }
 
+impl Bench {
+    /// Makes what is in `raw` smaller, in `packed`; false where that does not pay.
+    fn pack(&mut self) -> bool {
+        if self.packer.is_none() {
+            self.packer = Packer::new();
+        }
+        let packer = self.packer.as_mut();
+        packer.is_some_and(|packer| packer.pack(&self.raw, &mut self.packed))
+    }
+}
+
 thread_local! {
     static BENCH: RefCell<Bench> = RefCell::default();
 }
@@ -39,27 +50,18 @@ pub(super) fn read(
     }
     let len = source.before_hole(offset, len)?;
     BENCH.with_borrow_mut(|bench| {
-        let Bench {
-            packer,
-            raw,
-            packed,
-            ..
-        } = bench;
-        raw.clear();
-        source.append(offset, len, raw)?;
+        bench.raw.clear();
+        source.append(offset, len, &mut bench.raw)?;
         if let Some(ticket) = ticket {
-            ticket.keep(std::iter::once(&raw[..]));
+            ticket.keep(std::iter::once(&bench.raw[..]));
         }
-        if packer.is_none() {
-            *packer = Packer::new();
-        }
-        let smaller = packer.as_mut().is_some_and(|p| p.pack(raw, packed));
-        let taken = block.append(if smaller { packed } else { raw });
+        let smaller = bench.pack();
+        let taken = block.append(if smaller { &bench.packed } else { &bench.raw });
         block.truncate(taken);
         Ok(DiskReply::Packed {
             job,
             offset,
-            len: raw.len() as u64,
+            len: bench.raw.len() as u64,
             smaller,
             block,
         })
@@ -70,26 +72,17 @@ pub(super) fn read(
 /// changed since that does not pay.
 pub(super) fn pack(block: &mut Block) -> Option<u64> {
     BENCH.with_borrow_mut(|bench| {
-        let Bench {
-            packer,
-            raw,
-            packed,
-            ..
-        } = bench;
-        raw.clear();
+        bench.raw.clear();
         for packet in block.packets() {
-            raw.extend_from_slice(packet.payload());
+            bench.raw.extend_from_slice(packet.payload());
         }
-        if packer.is_none() {
-            *packer = Packer::new();
-        }
-        if !packer.as_mut()?.pack(raw, packed) {
+        if !bench.pack() {
             return None;
         }
         block.clear();
-        let taken = block.append(packed);
+        let taken = block.append(&bench.packed);
         block.truncate(taken);
-        Some(raw.len() as u64)
+        Some(bench.raw.len() as u64)
     })
 }
 

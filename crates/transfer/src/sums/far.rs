@@ -23,7 +23,7 @@ const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 /// A program that makes sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// As the shell runs it.
+    /// As the shell runs it; empty of what is asked by requests (copy/verify/ours.rs).
     pub(crate) command: &'static str,
     /// What it is called.
     pub(crate) name: &'static str,

@@ -20,7 +20,6 @@ use sys::{Segments, Workers};
 use tracing::info;
 use wire::Pool;
 
-pub(super) use self::opening::MUCH;
 use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
 use super::stream::Stream;

@@ -7,9 +7,6 @@ use sys::TcpInfo;
 use super::{SshLink, engine_error};
 use crate::session::LinkError;
 
-/// Bytes from which on a copy is one that slow start holds back: below, it is over within its first
-/// round trips whatever the window is.
-pub(in crate::connect) const MUCH: u64 = 256 << 10;
 /// On a shorter path slow start takes no time that anybody sees.
 const LONG: Duration = Duration::from_millis(20);
 /// Bytes on one connection: three windows, the first of ten segments and each twice the one before.
