@@ -566,3 +566,34 @@ fn setuid_and_sticky_bits_are_kept_by_archive_alone() {
         }
     }
 }
+
+/// What was learned of a place is no truth for ever.
+#[test]
+fn a_place_that_was_a_file_may_become_a_directory_and_a_file_again() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let place = scene.path("place");
+    for (round, text) in ["one", "two", "three", "four", "five"].iter().enumerate() {
+        let directory = round == 2 || round == 3;
+        match round {
+            2 => {
+                fs::remove_file(&place).expect("ours");
+                fs::create_dir(&place).expect("ours");
+            }
+            4 => fs::remove_dir_all(&place).expect("ours"),
+            _ => {}
+        }
+        write_file(&scene.path("file"), text.as_bytes());
+        let cp = scene.client.cp().arg(scene.path("file"));
+        cp.arg(scene.remote("place")).run().expect_code(0);
+        let there = match directory {
+            true => place.join("file"),
+            false => place.clone(),
+        };
+        assert_eq!(fs::read(there).expect("it is there"), text.as_bytes());
+        if directory {
+            assert_eq!(names_in(&place), ["file"]);
+        }
+    }
+}

@@ -27,6 +27,10 @@ use processor::Processors;
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A larger file is not ours.
 const MAX_FILE: u64 = 64 * 1024;
+/// Paths kept of a host.
+const PLACES: usize = 64;
+/// Bytes of a path's hash.
+const PLACE: usize = 9;
 /// Changes when the meaning of a field does.
 const FORMAT: u32 = 1;
 
@@ -62,6 +66,9 @@ pub struct HostMemory {
     /// What was measured on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
+    /// Hashes of paths that look like directories' and were none, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
 }
 
 /// What was found of a longhaul at the far end.
@@ -98,6 +105,22 @@ impl HostMemory {
     pub fn learn(&mut self, learned: Learned) {
         self.learned.retain(|l| l.direction != learned.direction);
         self.learned.push(learned);
+    }
+
+    /// Whether what is sent to `path` takes that name, though it looks like a directory's.
+    pub fn was_file(&self, path: &[u8]) -> bool {
+        self.files.contains(&short_hash(path, PLACE))
+    }
+
+    /// It was guessed wrong whether `path` is a directory: it is if this is no `file`.
+    pub fn note_place(&mut self, path: &[u8], file: bool) {
+        let hash = short_hash(path, PLACE);
+        self.files.retain(|other| *other != hash);
+        if file {
+            self.files.push(hash);
+            let over = self.files.len().saturating_sub(PLACES);
+            self.files.drain(..over);
+        }
     }
 }
 
@@ -232,9 +255,13 @@ fn cache(home: Option<&Path>) -> Option<PathBuf> {
 }
 
 fn file_name(of: &str) -> String {
-    let hash = digest::digest(&digest::SHA256, of.as_bytes());
-    let name = URL_SAFE_NO_PAD.encode(hash.as_ref().get(..18).unwrap_or_default());
-    format!("{name}.json")
+    format!("{}.json", short_hash(of.as_bytes(), 18))
+}
+
+/// The first `len` bytes of the SHA-256, as text.
+fn short_hash(of: &[u8], len: usize) -> String {
+    let hash = digest::digest(&digest::SHA256, of);
+    URL_SAFE_NO_PAD.encode(hash.as_ref().get(..len).unwrap_or_default())
 }
 
 /// What a file holds; nothing where it is missing, damaged or too large to be ours.
@@ -346,6 +373,25 @@ mod tests {
             kept.learned(Direction::Down),
             Some(record(Direction::Down, 8))
         );
+    }
+
+    #[test]
+    fn paths_that_were_no_directories_are_kept_until_they_are() {
+        let mut kept = memory();
+        kept.note_place(b"/srv/copy", true);
+        kept.note_place(b"/srv/copy", true);
+        assert_eq!(kept.files.len(), 1);
+        assert!(kept.was_file(b"/srv/copy") && !kept.was_file(b"/srv/other"));
+        let text = serde_json::to_string(&kept).unwrap();
+        assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), kept);
+        assert!(!text.contains("/srv/copy"));
+        kept.note_place(b"/srv/copy", false);
+        assert_eq!(kept, memory());
+        for n in 0..2 * PLACES {
+            kept.note_place(format!("/srv/{n}").as_bytes(), true);
+        }
+        assert_eq!(kept.files.len(), PLACES);
+        assert!(kept.was_file(format!("/srv/{}", 2 * PLACES - 1).as_bytes()));
     }
 
     #[test]

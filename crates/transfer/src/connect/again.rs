@@ -149,6 +149,24 @@ impl Again {
 }
 
 impl Again {
+    /// What is remembered of the host.
+    fn memory(&self) -> Option<HostMemory> {
+        let (host, port, user) = memory_name(&self.config);
+        let memories = self.around.memories.as_ref()?;
+        memories.load(host, port, user, SystemTime::now())
+    }
+
+    /// Changes that.
+    fn change(&self, change: impl FnOnce(&mut HostMemory)) {
+        let Some(memories) = &self.around.memories else {
+            return;
+        };
+        let (name, now) = (memory_name(&self.config), SystemTime::now());
+        if let Err(e) = memories.change(name, now, change) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
+        }
+    }
+
     fn another_of(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
         if self.open().is_none() {
             let why = "another login would need the person again".to_owned();
@@ -246,21 +264,21 @@ impl Reach for Again {
     }
 
     fn learned(&self, direction: Direction) -> Option<Learned> {
-        let (host, port, user) = memory_name(&self.config);
-        let memories = self.around.memories.as_ref()?;
-        let memory = memories.load(host, port, user, SystemTime::now())?;
-        memory.learned(direction)
+        self.memory()?.learned(direction)
     }
 
     /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
     fn learn(&self, learned: Learned) {
-        let Some(memories) = &self.around.memories else {
-            return;
-        };
-        let (name, now) = (memory_name(&self.config), SystemTime::now());
-        if let Err(e) = memories.change(name, now, |memory| memory.learn(learned)) {
-            debug!("{}: cannot be remembered: {e}", self.config.host);
-        }
+        self.change(|memory| memory.learn(learned));
+    }
+
+    fn was_file(&self, path: &[u8]) -> bool {
+        let memory = self.memory();
+        memory.is_some_and(|memory| memory.was_file(path))
+    }
+
+    fn note_place(&self, path: &[u8], file: bool) {
+        self.change(|memory| memory.note_place(path, file));
     }
 }
 

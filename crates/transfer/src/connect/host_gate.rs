@@ -381,6 +381,7 @@ impl Gate for HostGate {
             far: known.and_then(|m| m.far.clone()),
             direct_failed: known.and_then(|m| m.direct_failed),
             findings: known.and_then(|m| m.findings.clone()),
+            files: known.map(|m| m.files.clone()).unwrap_or_default(),
             ..HostMemory::default()
         };
         if self.memory.as_ref() != Some(&memory) {

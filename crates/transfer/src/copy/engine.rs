@@ -146,6 +146,8 @@ pub(super) struct Engine<'a> {
     pub(super) not_kept: NotKept,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
+    /// A target of which it was guessed wrong whether it is a directory, and whether it was none.
+    pub(super) learned_place: Option<(Vec<u8>, bool)>,
     /// Why the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
@@ -187,6 +189,7 @@ impl<'a> Engine<'a> {
             not_kept: NotKept::default(),
             summary: Summary::default(),
             verify: Verify::new(options, connect.ledger()),
+            learned_place: None,
             lost: None,
             cancelled: false,
             heard: false,
@@ -266,11 +269,17 @@ impl<'a> Engine<'a> {
         };
         self.verify.end();
         let host = Name(name.into_bytes());
+        let reach = session.reach().cloned();
         let Ended {
             report,
             far,
             decisions,
         } = session.finish();
+        if let (End::Target, Some(reach)) = (end, reach)
+            && let Some((place, file)) = self.learned_place.take()
+        {
+            reach.note_place(&place, file);
+        }
         let of_host = |decision: Decision| Decision {
             host: Some(host.clone()),
             ..decision

@@ -102,7 +102,8 @@ impl Engine<'_> {
     /// A file goes to a target that may be a directory: both are tried at once.
     pub(super) fn begin_guessed(&mut self, item: Held, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
-        let guess = Guess::new(&target, &name);
+        let reach = self.target.as_ref().and_then(|side| side.session.reach());
+        let guess = Guess::new(&target, &name, reach.is_some_and(|r| r.was_file(&target)));
         let path = place(guess, &target, &name);
         let stat = JobKind::Stat {
             path: RemotePath(target.clone()),
@@ -373,6 +374,7 @@ impl Engine<'_> {
             }
             Verdict::Stands => self.file_fault(id, fault),
             Verdict::Again(guess) => {
+                self.learned_place = Some((guessing.target.clone(), guess == Guess::Itself));
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 (task.entry, task.keep, task.taken) = (None, None, 0);
                 self.progress.take_back(std::mem::take(&mut task.confirmed));

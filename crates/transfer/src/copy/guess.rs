@@ -47,12 +47,14 @@ pub(super) enum Verdict {
 }
 
 impl Guess {
-    /// A slash says directory; the source's own name, or one with the same extension, says file.
-    pub(super) fn new(target: &[u8], source_name: &[u8]) -> Self {
+    /// A slash says directory; the source's own name, or one with the same extension, says file;
+    /// so does that it `was_file`, or nothing, the last time.
+    pub(super) fn new(target: &[u8], source_name: &[u8], was_file: bool) -> Self {
         let name = basename(target);
         if is_directory_by_name(target) {
             Self::Into
-        } else if name == source_name
+        } else if was_file
+            || name == source_name
             || extension(name).is_some_and(|e| extension(source_name) == Some(e))
         {
             Self::Itself
@@ -99,10 +101,12 @@ mod tests {
             (b"/srv/other.txt", Guess::Itself),
             (b"/srv/other.bin", Guess::Into),
         ] {
-            assert_eq!(Guess::new(target, b"file.txt"), guess, "{target:?}");
+            assert_eq!(Guess::new(target, b"file.txt", false), guess, "{target:?}");
         }
-        assert_eq!(Guess::new(b"Makefile", b"Makefile"), Guess::Itself);
-        assert_eq!(Guess::new(b"x/.profile", b".bashrc"), Guess::Into);
+        assert_eq!(Guess::new(b"Makefile", b"Makefile", false), Guess::Itself);
+        assert_eq!(Guess::new(b"x/.profile", b".bashrc", false), Guess::Into);
+        assert_eq!(Guess::new(b"copy", b"file", true), Guess::Itself);
+        assert_eq!(Guess::new(b"copy/", b"file", true), Guess::Into);
     }
 
     #[test]

@@ -215,6 +215,15 @@ pub trait Reach: Send + Sync {
 
     /// Worth knowing the next time.
     fn learn(&self, _: Learned) {}
+
+    /// Whether what was sent to this path the last time took its name, where the path says nothing
+    /// of whether it is a directory's.
+    fn was_file(&self, _path: &[u8]) -> bool {
+        false
+    }
+
+    /// It was guessed wrong whether this path is a directory; the next time `file` is to be right.
+    fn note_place(&self, _path: &[u8], _file: bool) {}
 }
 
 /// Connections that go beside the server's own logins, to a server that a command starts over one

@@ -172,6 +172,7 @@ pub struct Session {
     bell: Arc<Bell>,
     server: Arc<OnceLock<ServerInfo>>,
     far: Arc<FarKnown>,
+    reach: Option<Arc<dyn Reach>>,
     thread: Option<JoinHandle<Ended>>,
 }
 
@@ -221,6 +222,7 @@ impl Session {
             bell: Arc::clone(&bell),
             server: Arc::clone(&server),
         };
+        let reach = options.reach.clone();
         let mut driver = Driver::new(poll, options, ends)?;
         driver.adopt(link)?;
         let thread = std::thread::Builder::new()
@@ -232,6 +234,7 @@ impl Session {
             bell,
             server,
             far,
+            reach,
             thread: Some(thread),
         })
     }
@@ -321,6 +324,11 @@ impl Session {
     /// What the SFTP server said of itself, once it has; worth remembering for the next time.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.server.get()
+    }
+
+    /// What more connections to the host are made with, if they can be.
+    pub(crate) fn reach(&self) -> Option<&Arc<dyn Reach>> {
+        self.reach.as_ref()
     }
 
     /// What the server said on which new lanes are opened, a longhaul at the far end where there is
