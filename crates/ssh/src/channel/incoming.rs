@@ -7,7 +7,9 @@ use wire::Reader;
 
 use super::outgoing::STDERR;
 use super::window::ReceiveWindow;
-use super::{Channel, ChannelEvent, ChannelId, Channels, MAX_CHANNELS, Queued, bound_control};
+use super::{
+    Channel, ChannelEvent, ChannelId, Channels, LATE, MAX_CHANNELS, Queued, bound_control,
+};
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
@@ -16,6 +18,18 @@ use crate::text::escape;
 impl Channels {
     /// Handles a message of the connection layer.
     pub fn handle(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
+        let number = payload.first().copied().unwrap_or_default();
+        match self.take(now, payload) {
+            Err(Error::PeerMisbehaved(PeerMisbehaved::UnknownChannel(id)))
+                if self.is_late(number, id) =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn take(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         bound_control(self.control.len())?;
         match payload.first().copied().unwrap_or_default() {
             ChannelData::NUMBER => self.handle_data(now, &payload),
@@ -70,6 +84,24 @@ impl Channels {
             }
             number => Err(PeerMisbehaved::Unexpected(number).into()),
         }
+    }
+
+    /// Whether a message to what is no live channel is one that may come behind CLOSE.
+    fn is_late(&mut self, number: u8, to: u32) -> bool {
+        let written = matches!(
+            number,
+            ChannelData::NUMBER
+                | ChannelExtendedData::NUMBER
+                | ChannelWindowAdjust::NUMBER
+                | ChannelEof::NUMBER
+        );
+        let closed = match self.channels.get(&to) {
+            Some(channel) => channel.close_received,
+            None => self.closed.contains(&to),
+        };
+        let late = written && closed;
+        self.late += u32::from(late && self.late <= LATE);
+        late && self.late <= LATE
     }
 
     /// An open channel that the peer has not closed. A client may use one that it has opened before

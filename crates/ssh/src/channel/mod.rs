@@ -63,6 +63,13 @@ impl Default for ChannelsConfig {
     }
 }
 
+/// Closed channels of which it is remembered that they were there.
+const CLOSED: usize = 16;
+/// Messages to closed channels that a connection takes. Several threads of paramiko's write to a
+/// channel, each behind a lock that it lets go of before the packet leaves (`Channel._send`,
+/// channel.py), so that a packet may come behind CLOSE.
+const LATE: u32 = 64;
+
 /// All channels of a connection.
 pub struct Channels {
     role: Role,
@@ -71,6 +78,10 @@ pub struct Channels {
     rtt: Option<Duration>,
     channels: BTreeMap<u32, Channel>,
     next: u32,
+    /// Channels that both sides have closed, the latest last: they may be written to once more.
+    closed: VecDeque<u32>,
+    /// How often one was.
+    late: u32,
     /// The number the peer gives the next channel, while it can be known.
     expected: Option<u32>,
     /// The window that is counted on before the peer has confirmed a channel.
@@ -94,6 +105,8 @@ impl Channels {
             rtt: None,
             channels: BTreeMap::new(),
             next: 0,
+            closed: VecDeque::new(),
+            late: 0,
             expected: Some(0),
             assumed: ASSUMED_WINDOW,
             turn: 0,
@@ -200,7 +213,14 @@ impl Channels {
     /// Forgets a channel; from now on the peer's lowest free number cannot be known.
     fn remove(&mut self, id: u32) -> Option<Channel> {
         self.expected = None;
-        self.channels.remove(&id)
+        let channel = self.channels.remove(&id);
+        if channel.as_ref().is_some_and(|c| c.close_received) {
+            if self.closed.len() == CLOSED {
+                self.closed.pop_front();
+            }
+            self.closed.push_back(id);
+        }
+        channel
     }
 
     fn take_number(&mut self) -> u32 {

@@ -54,7 +54,7 @@ fn all(id: ChannelId) -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn each_state_of_a_channel_refuses_what_it_does_not_expect() {
     type Make = fn() -> (Channels, ChannelId);
-    let states: [(&str, Make, &[&str]); 6] = [
+    let states: [(&str, Make, &[&str]); 7] = [
         ("unknown", || (client(), ChannelId(0)), &[]),
         (
             "opening",
@@ -95,7 +95,12 @@ fn each_state_of_a_channel_refuses_what_it_does_not_expect() {
                 feed(&mut channels, ChannelClose { recipient: id.0 }.to_bytes()).unwrap();
                 (channels, id)
             },
-            &[],
+            &["adjust", "data", "extended", "eof"],
+        ),
+        (
+            "closed by both",
+            closed,
+            &["adjust", "data", "extended", "eof"],
         ),
     ];
     for (state, make, legal) in states {
@@ -110,6 +115,40 @@ fn each_state_of_a_channel_refuses_what_it_does_not_expect() {
             );
         }
     }
+}
+
+/// A channel that is there no more.
+fn closed() -> (Channels, ChannelId) {
+    let (mut channels, id) = opened(100, 100);
+    channels.close(id);
+    assert!(!sent(&mut channels).is_empty());
+    feed(&mut channels, ChannelClose { recipient: id.0 }.to_bytes()).unwrap();
+    while channels.poll_event().is_some() {}
+    (channels, id)
+}
+
+/// Paramiko's threads may; a login is too much to pay for it.
+#[test]
+fn what_comes_behind_the_close_of_a_channel_is_passed_over_some_times() {
+    let (mut channels, id) = closed();
+    for _ in 0..LATE {
+        feed(&mut channels, data(id, b"x")).unwrap();
+    }
+    assert_eq!(channels.poll_event(), None);
+    assert_eq!(sent(&mut channels), Vec::<Vec<u8>>::new());
+    for _ in 0..2 {
+        assert_eq!(
+            error(feed(&mut channels, data(id, b"x"))),
+            PeerMisbehaved::UnknownChannel(id.0)
+        );
+    }
+    // Another number was never there.
+    let (mut channels, id) = closed();
+    let other = ChannelId(id.0 + 1);
+    assert_eq!(
+        error(feed(&mut channels, data(other, b"x"))),
+        PeerMisbehaved::UnknownChannel(other.0)
+    );
 }
 
 /// A server's channels, with a session that waits for its answer.
