@@ -95,7 +95,7 @@ struct Options {
     fresh: bool,
 }
 
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 17] = [
     "OPEN",
     "WRITE",
     "READ",
@@ -110,6 +110,8 @@ const KINDS: [&str; 15] = [
     "STAT",
     "put-file@longhaul",
     "get-file@longhaul",
+    "put-file-zstd@longhaul",
+    "get-file-zstd@longhaul",
     "list-tree@longhaul",
 ];
 

@@ -37,6 +37,10 @@ const HANDLES: [&[u8]; 5] = [
 ];
 /// A list of one extended attribute.
 const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
+/// 900 times the letter a: one zstd frame with one block, which says so (RFC 8878).
+const PACKED: [u8; 11] = [
+    0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x84, 0x02, 0x23, 0x1c, 0x00, b'a',
+];
 /// Holes of more than this would take long to copy.
 const LARGE: u64 = 100_000;
 
@@ -53,7 +57,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
         link: None,
     };
-    Ok(match u.int_in_range(0..=38)? {
+    Ok(match u.int_in_range(0..=40)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -163,6 +167,19 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             offset,
             len: u.arbitrary()?,
             pack: u.arbitrary()?,
+        },
+        38 => Request::PutFileZstd {
+            path,
+            flags: PutFlags(u.int_in_range(0..=0xf)?),
+            tag: u.int_in_range(0..=5)?,
+            mode: u.arbitrary()?,
+            attrs,
+            len: *u.choose(&[0, 1, 900, 70_000, 1 << 18, u32::MAX])?,
+            data: u.choose(&[data, &PACKED, b"".as_slice()])?,
+        },
+        39 => Request::GetFileZstd {
+            path,
+            len: u.arbitrary()?,
         },
         _ => Request::ExpandPath { path },
     })

@@ -81,6 +81,16 @@ fn requests() -> Vec<Request<'static>> {
             data: b"all of it",
         },
         Request::GetFile { path, len: 9 },
+        Request::PutFileZstd {
+            path,
+            flags: PutFlags::FRESH,
+            tag: 7,
+            mode: 0o644,
+            attrs,
+            len: 90,
+            data: b"all of it",
+        },
+        Request::GetFileZstd { path, len: 9 },
         Request::Attributes {
             told: Told::NANOSECONDS,
         },

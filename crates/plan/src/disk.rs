@@ -31,9 +31,9 @@ pub enum DiskRequest {
         /// Of a file with holes they are told ([`DiskReply::Hole`]), and a read ends where one
         /// begins.
         sparse: bool,
-        /// What was read is made smaller where that can be done, as by `ReadPacked`, if the file does
-        /// not end within it.
-        pack: bool,
+        /// What was read is made smaller where that can be done, as by `ReadPacked`, if it is at
+        /// least so many bytes or the file does not end within it.
+        pack: Option<u64>,
     },
     /// What `file` has open, as source or target, is this job's as well: its reads and writes
     /// go to the same open file, side by side with those of others. `CloseSource` and `Discard`
@@ -245,6 +245,8 @@ pub enum DiskRequest {
         keep: Option<Box<Keep>>,
         /// All bytes of the file, in order.
         pieces: Vec<Bytes>,
+        /// They are packed, and unpack to so many; it fails where they do not.
+        packed: Option<u32>,
         /// What the source has.
         attributes: Attributes,
         /// Keep times and all of mode.

@@ -64,9 +64,11 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Rmdir { .. }
         | Request::Rename { .. }
         | Request::PosixRename { .. }
-        | Request::PutFile { .. } => (true, false),
+        | Request::PutFile { .. }
+        | Request::PutFileZstd { .. } => (true, false),
         Request::Read { .. }
         | Request::GetFile { .. }
+        | Request::GetFileZstd { .. }
         | Request::ListTree { .. }
         | Request::ReadZstd { .. }
         | Request::ReadSparse { .. }

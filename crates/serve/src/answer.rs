@@ -99,7 +99,10 @@ impl<'e> Session<'e> {
 
     fn carry_out(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
-        if !matches!(request, R::PutFile { .. } | R::GetFile { .. }) {
+        if !matches!(
+            request,
+            R::PutFile { .. } | R::GetFile { .. } | R::PutFileZstd { .. } | R::GetFileZstd { .. }
+        ) {
             // It may move or remove that directory.
             self.parent = None;
         }
@@ -180,7 +183,27 @@ impl<'e> Session<'e> {
                 };
                 self.put_file(&put, reply)
             }
-            R::GetFile { path, len } => self.get_file(path, len, reply),
+            R::GetFile { path, len } => self.get_file(path, len, false, reply),
+            R::PutFileZstd {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                len,
+                data,
+            } => {
+                let put = Put {
+                    path,
+                    flags,
+                    tag,
+                    mode,
+                    attrs,
+                    data,
+                };
+                self.put_file_zstd(&put, len, reply)
+            }
+            R::GetFileZstd { path, len } => self.get_file(path, len, true, reply),
             R::ListTree { tree, flags, path } => self.list_tree(tree, flags, path, reply),
             R::WriteZstd {
                 handle,

@@ -1,4 +1,5 @@
-//! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul.
+//! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul, and the
+//! same for whole files, put-file-zstd@longhaul and get-file-zstd@longhaul.
 
 use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
@@ -8,6 +9,7 @@ use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
+use crate::whole_file::Put;
 
 /// What one client's blocks are packed and unpacked with, once there are any.
 #[derive(Debug, Default)]
@@ -15,7 +17,7 @@ pub(crate) struct Packing {
     packer: Option<Packer>,
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
-    raw: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
     packed: Vec<u8>,
 }
 
@@ -30,6 +32,39 @@ fn no_memory() -> Refused {
     Refused::new(StatusCode::FAILURE, "this server has no memory for zstd")
 }
 
+impl Packing {
+    /// The `len` bytes that were packed, in memory that the caller gives back.
+    fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, Refused> {
+        if len > LONGEST_UNPACKED {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "the block claims to be longer than a block may be",
+            ));
+        }
+        if self.unpacker.is_none() {
+            self.unpacker = Unpacker::new();
+        }
+        let unpacker = self.unpacker.as_mut().ok_or_else(no_memory)?;
+        if !unpacker.unpack_to(data, len, &mut self.unpacked) {
+            return Err(Refused::new(
+                StatusCode::BAD_MESSAGE,
+                "the block is not what it claims",
+            ));
+        }
+        Ok(std::mem::take(&mut self.unpacked))
+    }
+
+    /// What is in `raw`, made smaller where that pays.
+    pub(crate) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, Refused> {
+        if self.packer.is_none() {
+            self.packer = Packer::new();
+        }
+        let packer = self.packer.as_mut().ok_or_else(no_memory)?;
+        let smaller = packer.pack(raw, &mut self.packed);
+        Ok(smaller.then_some(self.packed.as_slice()))
+    }
+}
+
 impl Session<'_> {
     pub(crate) fn write_zstd(
         &mut self,
@@ -38,31 +73,30 @@ impl Session<'_> {
         len: u32,
         data: &[u8],
     ) -> Answer {
-        if len > LONGEST_UNPACKED {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
-                "the block claims to be longer than a block may be",
-            ));
-        }
         // Whatever the handle is not good for is said before anything is unpacked.
         self.handles.file(handle)?;
-        let Packing {
-            unpacker, unpacked, ..
-        } = &mut self.packing;
-        if unpacker.is_none() {
-            *unpacker = Unpacker::new();
-        }
-        let unpacker = unpacker.as_mut().ok_or_else(no_memory)?;
-        if !unpacker.unpack_to(data, len, unpacked) {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
-                "the block is not what it claims",
-            ));
-        }
-        let bytes = std::mem::take(unpacked);
+        let bytes = self.packing.unpack(data, len)?;
         let written = self.write_unpacked(handle, offset, &bytes);
         self.packing.unpacked = bytes;
         written
+    }
+
+    pub(crate) fn put_file_zstd(
+        &mut self,
+        put: &Put<'_>,
+        len: u32,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let bytes = self.packing.unpack(put.data, len)?;
+        let done = self.put_file(
+            &Put {
+                data: &bytes,
+                ..*put
+            },
+            reply,
+        );
+        self.packing.unpacked = bytes;
+        done
     }
 
     fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
@@ -90,31 +124,23 @@ impl Session<'_> {
         let Open::File { file, sent, .. } = self.handles.get_mut(handle)? else {
             return Err(rustix::io::Errno::ISDIR.into());
         };
-        let Packing {
-            packer,
-            raw,
-            packed,
-            ..
-        } = &mut self.packing;
-        if packer.is_none() {
-            *packer = Packer::new();
-        }
-        let packer = packer.as_mut().ok_or_else(no_memory)?;
         let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
+        let mut raw = std::mem::take(&mut self.packing.raw);
         raw.clear();
-        let read = sys::append_at(&*file, raw, len, offset)?;
+        let read = sys::append_at(&*file, &mut raw, len, offset)?;
         if read == 0 && len > 0 {
             return Err(Refused::end_of_file());
         }
         *sent += read as u64;
         self.moved.sent += read as u64;
-        if !packer.pack(raw, packed) {
-            return reply.data(|out| {
-                out.extend_from_slice(raw);
+        match self.packing.pack(&raw)? {
+            Some(packed) => reply.extended(&(read as u32, Rest(packed))),
+            None => reply.data(|out| {
+                out.extend_from_slice(&raw);
                 Ok::<_, Refused>(())
-            });
+            })?,
         }
-        reply.extended(&(read as u32, Rest(packed)));
+        self.packing.raw = raw;
         Ok(())
     }
 }

@@ -84,6 +84,11 @@ impl<'o> Reply<'o> {
         Response::encode_file(self.id, attrs, self.out.bytes(), read)
     }
 
+    /// What get-file-zstd answers of a file whose `len` bytes were packed to `data`.
+    pub(crate) fn packed_file(&mut self, attrs: &Attrs, len: u32, data: &[u8]) {
+        Response::encode_packed_file(self.id, attrs, len, data, self.out.bytes());
+    }
+
     /// ATTRS.
     pub(crate) fn attributes(&mut self, stat: &Stat, told: Told) {
         let attrs = attributes(stat, told);

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use sftp::packed::LEAST_FILE;
 use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText, tagged_name};
 use tracing::debug;
 
@@ -16,7 +17,7 @@ use crate::files::write_at;
 use crate::reply::Reply;
 use crate::set::set_open;
 
-/// A file to be put, as put-file@longhaul has it.
+/// A file to be put, as put-file@longhaul has it, its data unpacked.
 pub(crate) struct Put<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) flags: PutFlags,
@@ -136,7 +137,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(crate) fn get_file(&mut self, path: &[u8], len: u32, reply: &mut Reply<'_>) -> Answer {
+    /// Where it `may_pack`, the answer may be packed.
+    pub(crate) fn get_file(
+        &mut self,
+        path: &[u8],
+        len: u32,
+        may_pack: bool,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
         let file = self.open_to_read(path)?;
         let stat = fs::fstat(&file)?;
         let len = u64::from(len.min(LONGEST_DATA));
@@ -153,7 +161,7 @@ impl Session<'_> {
             size => len.min(size + 1),
         };
         let mut got = 0;
-        reply.file(&attrs, |out| {
+        let mut read = |out: &mut Vec<u8>| {
             while got < asked {
                 let most = (asked - got) as usize;
                 let n = sys::append_at(&file, out, most, got)?;
@@ -164,7 +172,26 @@ impl Session<'_> {
                 }
             }
             Ok(size > 0 && got == size)
-        })?;
+        };
+        if may_pack && size >= LEAST_FILE {
+            let mut raw = std::mem::take(&mut self.packing.raw);
+            raw.clear();
+            let whole = read(&mut raw)?;
+            let packed = match whole {
+                true => self.packing.pack(&raw)?,
+                false => None,
+            };
+            match packed {
+                Some(packed) => reply.packed_file(&attrs, raw.len() as u32, packed),
+                None => reply.file(&attrs, |out| {
+                    out.extend_from_slice(&raw);
+                    Ok::<_, Refused>(whole)
+                })?,
+            }
+            self.packing.raw = raw;
+        } else {
+            reply.file(&attrs, read)?;
+        }
         self.moved.files += 1;
         self.moved.sent += got;
         debug!(path = %String::from_utf8_lossy(path).escape_debug(), sent = got, "got");

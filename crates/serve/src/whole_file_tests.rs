@@ -385,3 +385,101 @@ fn a_directory_that_was_renamed_in_between_is_found_anew() {
         assert_eq!(names(&folder.join("moved")), ["a"]);
     });
 }
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut packer = sftp::packed::Packer::new().expect("memory");
+    assert!(packer.pack(bytes, &mut out));
+    out
+}
+
+#[test]
+fn a_packed_file_is_put_and_one_that_is_not_what_it_claims_is_not() {
+    both(Access::Full, |export, before, folder| {
+        let path = at(before, "a");
+        let content = b"again and again and again; ".repeat(1000);
+        let data = packed(&content);
+        let put = |len: u32, data| Request::PutFileZstd {
+            path: &path,
+            flags: PLAIN,
+            tag: 7,
+            mode: 0o644,
+            attrs: Attrs::default(),
+            len,
+            data,
+        };
+        let len = content.len() as u32;
+        for (len, data) in [
+            (len - 1, &data[..]),
+            (len + 1, &data),
+            (u32::MAX, &data),
+            (300_000, &data),
+            (len, &data[..data.len() - 1]),
+            (5, b"plain"),
+            (0, b""),
+        ] {
+            let told = code(export, put(len, data));
+            assert_eq!(told, StatusCode::BAD_MESSAGE, "{len}");
+            assert_eq!(names(folder), Vec::<String>::new());
+        }
+        assert_eq!(code(export, put(len, &data)), StatusCode::OK);
+        assert!(fs::read(folder.join("a")).expect("it") == content);
+        assert_eq!(names(folder), ["a"]);
+    });
+    both(Access::ReadOnly, |export, before, folder| {
+        let path = at(before, "a");
+        let put = Request::PutFileZstd {
+            path: &path,
+            flags: PLAIN,
+            tag: 7,
+            mode: 0o644,
+            attrs: Attrs::default(),
+            len: 100,
+            data: &packed(&[b'a'; 100]),
+        };
+        assert_eq!(code(export, put), StatusCode::PERMISSION_DENIED);
+        assert_eq!(names(folder), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_file_comes_packed_where_that_makes_it_smaller() {
+    both(Access::Full, |export, before, folder| {
+        let text = b"again and again and again; ".repeat(1000);
+        let noise: Vec<u8> = (0..200_u32)
+            .flat_map(|n| *blake3::hash(&n.to_be_bytes()).as_bytes())
+            .collect();
+        for (content, len, expected) in [
+            (&text[..], 100_000, 2),
+            (&text, text.len() as u32, 2),
+            (&text, text.len() as u32 - 1, 0),
+            (&text[..500], 100_000, 1),
+            (&noise, 100_000, 1),
+            (b"", 100_000, 1),
+        ] {
+            fs::write(folder.join("a"), content).expect("ours");
+            let path = at(before, "a");
+            let asked = Request::GetFileZstd { path: &path, len };
+            let answer = answers(export, &[asked]).remove(0);
+            let Ok((_, Response::ExtendedReply { body })) = Response::decode(&answer) else {
+                panic!("{:?}", Response::decode(&answer));
+            };
+            let mut r = Reader::new(body.0);
+            let attrs = <Attrs as wire::Field<'_>>::read(&mut r).expect("attributes");
+            assert_eq!(attrs.size, Some(content.len() as u64));
+            let how = r.u8().expect("how");
+            assert_eq!(how, expected, "{} of {len}", content.len());
+            let got = match how {
+                0 => None,
+                1 => Some(r.string().expect("data").to_vec()),
+                _ => {
+                    let len = r.u32().expect("a length");
+                    let mut unpacker = sftp::packed::Unpacker::new().expect("memory");
+                    unpacker.unpack(r.string().expect("data"), len)
+                }
+            };
+            r.finish().expect("no more");
+            assert!(got == (how > 0).then(|| content.to_vec()));
+        }
+    });
+}

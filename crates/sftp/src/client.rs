@@ -118,6 +118,7 @@ impl Client {
         let len = match request {
             Request::Read { len, .. }
             | Request::GetFile { len, .. }
+            | Request::GetFileZstd { len, .. }
             | Request::ReadZstd { len, .. }
             | Request::ReadSparse { len, .. } => *len,
             _ => 0,

@@ -245,6 +245,13 @@ requests! {
         }
         /// A whole file of at most `len` bytes at once; of another only its attributes.
         GetFile = "get-file@longhaul" -> File { path: &'a [u8], len: u32 }
+        /// PutFile of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        PutFileZstd = "put-file-zstd@longhaul" -> Status {
+            path: &'a [u8], flags: PutFlags, tag: u64, mode: u32, attrs: Attrs, len: u32,
+            data: &'a [u8]
+        }
+        /// GetFile whose answer may be packed.
+        GetFileZstd = "get-file-zstd@longhaul" -> PackedFile { path: &'a [u8], len: u32 }
         /// The next part of the tree that this client calls `tree`.
         ListTree = "list-tree@longhaul" -> Tree { tree: u32, flags: TreeFlags, path: &'a [u8] }
         /// WRITE of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
@@ -306,6 +313,7 @@ pub(crate) enum Expect {
     Limits,
     UsersGroups,
     File,
+    PackedFile,
     Tree,
     Sums,
     Packed,
@@ -451,6 +459,30 @@ impl Response<'_> {
         Ok(())
     }
 }
+
+impl Response<'_> {
+    /// Appends what get-file-zstd@longhaul answers of a file with `attrs`, whose `len` bytes were
+    /// packed to `data`.
+    pub fn encode_packed_file(
+        id: RequestId,
+        attrs: &Attrs,
+        len: u32,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let body = Rest(&[]);
+        Response::ExtendedReply { body }.encode(id, out);
+        attrs.write(out);
+        out.push(PACKED_FILE);
+        len.write(out);
+        data.write(out);
+        set_length(out, start);
+    }
+}
+
+/// Stands where get-file@longhaul says whether the file follows.
+pub(crate) const PACKED_FILE: u8 = 2;
 
 /// Appends a message that `body` writes, its length in front.
 pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {

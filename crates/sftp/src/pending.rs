@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use wire::{Field, Reader};
 
-use crate::message::Expect;
+use crate::message::{Expect, PACKED_FILE};
 use crate::reply::{numbers, strings};
 use crate::{
     Attrs, Error, HOLE, Handle, Limits, Name, Parts, Reply, Response, Status, Statvfs, WholeFile,
@@ -69,14 +69,10 @@ pub(crate) fn fit(
         }
         (Expect::File, Response::ExtendedReply { body }) => {
             let (attrs, data) = whole::<(Attrs, Contents<'_>)>(body.0).map_err(malformed)?;
-            if let Some(data) = data.0.filter(|data| data.len() > pending.len as usize) {
-                return Err(Error::TooMuchData {
-                    asked: pending.len,
-                    got: u32::try_from(data.len()).unwrap_or(u32::MAX),
-                });
-            }
-            let data = data.0.map(|data| message.slice_ref(data));
-            Reply::File(WholeFile { attrs, data })
+            Reply::File(file(pending, message, attrs, data.0, None)?)
+        }
+        (Expect::PackedFile, Response::ExtendedReply { body }) => {
+            Reply::File(packed_file(pending, message, body.0, malformed)?)
         }
         (Expect::Tree, Response::ExtendedReply { body }) => {
             Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
@@ -119,6 +115,49 @@ pub(crate) fn fit(
         }
         (Expect::Sums, Response::ExtendedReply { body }) => Reply::Sums(message.slice_ref(body.0)),
         _ => return Err(wrong(pending, number)),
+    })
+}
+
+/// What get-file-zstd answers: as get-file's, or how long it is, and what that was packed to.
+fn packed_file(
+    pending: &Pending,
+    message: &Bytes,
+    body: &[u8],
+    malformed: impl Fn(wire::WireError) -> Error,
+) -> Result<WholeFile, Error> {
+    let mut r = Reader::new(body);
+    let attrs = Attrs::read(&mut r).map_err(&malformed)?;
+    let how = r.u8().map_err(&malformed)?;
+    let packed = match how {
+        PACKED_FILE => Some(r.u32().map_err(&malformed)?),
+        _ => None,
+    };
+    let data = match how {
+        0 => None,
+        _ => Some(r.string().map_err(&malformed)?),
+    };
+    r.finish().map_err(malformed)?;
+    file(pending, message, attrs, data, packed)
+}
+
+fn file(
+    pending: &Pending,
+    message: &Bytes,
+    attrs: Attrs,
+    data: Option<&[u8]>,
+    packed: Option<u32>,
+) -> Result<WholeFile, Error> {
+    let came = data.map_or(0, |data| u32::try_from(data.len()).unwrap_or(u32::MAX));
+    let got = came.max(packed.unwrap_or_default());
+    if got > pending.len {
+        let asked = pending.len;
+        return Err(Error::TooMuchData { asked, got });
+    }
+    let data = data.map(|data| message.slice_ref(data));
+    Ok(WholeFile {
+        attrs,
+        data,
+        packed,
     })
 }
 

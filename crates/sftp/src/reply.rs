@@ -81,6 +81,9 @@ pub struct WholeFile {
     /// All that it held, a slice of the receive segment; `None` where it is not a regular file or
     /// longer than was asked for.
     pub data: Option<Bytes>,
+    /// Bytes that the data claim to become when they are unpacked, where they are packed: no more
+    /// than were asked for.
+    pub packed: Option<u32>,
 }
 
 /// A STATUS.

@@ -7,7 +7,7 @@ use sftp::{
     StatusCode, StatusText, SymlinkOrder, frame,
 };
 use testkit::sftp_model::{Fs, Kind, Personality, SftpModel};
-use wire::{Block, Pool};
+use wire::{Block, Pool, Rest};
 
 fn sent(client: &mut Client) -> Vec<u8> {
     let mut all = Vec::new();
@@ -198,6 +198,24 @@ fn answers_must_fit_their_requests() {
         answered(&read, &data, 0),
         Err(Error::TooMuchData { asked: 3, got: 4 })
     );
+    let get = Request::GetFileZstd { path: b"x", len: 3 };
+    // No attributes, packed, what it claims to become, and the data.
+    for (fits, body) in [
+        (true, &b"\0\0\0\0\x02\0\0\0\x03\0\0\0\x03abc"[..]),
+        (false, b"\0\0\0\0\x02\0\0\0\x04\0\0\0\x03abc"),
+        (false, b"\0\0\0\0\x02\0\0\0\x03\0\0\0\x04abcd"),
+        (true, b"\0\0\0\0\x01\0\0\0\x03abc"),
+        (false, b"\0\0\0\0\x01\0\0\0\x04abcd"),
+        (true, b"\0\0\0\0\0"),
+    ] {
+        let body = Rest(body);
+        let taken = answered(&get, &Response::ExtendedReply { body }, 0);
+        let expected = match fits {
+            true => Ok(()),
+            false => Err(Error::TooMuchData { asked: 3, got: 4 }),
+        };
+        assert_eq!(taken, expected, "{body:?}");
+    }
     assert!(matches!(
         answered(&stat, &attrs, 5),
         Err(Error::UnknownId(_))

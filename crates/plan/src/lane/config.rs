@@ -131,6 +131,8 @@ pub(super) struct Server {
     pub(super) sums: bool,
     /// It packs and unpacks.
     pub(super) zstd: bool,
+    /// Small files as well.
+    pub(super) zstd_files: bool,
     pub(super) hardlink: bool,
     pub(super) names_by_id: bool,
     pub(super) ids_by_name: bool,
@@ -175,6 +177,7 @@ impl Server {
             list_tree: info.has("list-tree@longhaul"),
             get_file: info.has("get-file@longhaul"),
             zstd: info.has("write-zstd@longhaul") && info.has("read-zstd@longhaul"),
+            zstd_files: info.has("put-file-zstd@longhaul") && info.has("get-file-zstd@longhaul"),
             hardlink: info.has("hardlink@openssh.com"),
             names_by_id: info.has("users-groups-by-id@openssh.com"),
             ids_by_name: info.has("ids-by-name@longhaul"),

@@ -99,7 +99,9 @@ pub(super) enum What {
         len: u64,
     },
     /// All of a file from there.
-    GetFile,
+    GetFile {
+        pack: bool,
+    },
     Attributes,
     Owner,
     /// set-metadata@longhaul.
@@ -245,17 +247,33 @@ impl Core {
         self.sent(id, Some(job), What::Write { offset, len }, len);
     }
 
-    /// Sends a whole file, whose data are in `block`.
-    pub(super) fn send_put_file(&mut self, job: JobId, request: &Request<'_>, block: Block) {
-        let len = block.len() as u64;
+    /// Sends a whole file of `len` bytes, whose data are in `block`.
+    pub(super) fn send_put_file(
+        &mut self,
+        job: JobId,
+        request: &Request<'_>,
+        len: u64,
+        block: Block,
+    ) {
+        let data = block.len() as u64;
         let id = self.client.request_with(request, block);
-        self.sent(id, Some(job), What::PutFile { len }, len);
+        self.sent(id, Some(job), What::PutFile { len }, data);
     }
 
-    /// Asks for a whole file, which is expected to have `expected` bytes.
-    pub(super) fn send_get_file(&mut self, job: JobId, path: &[u8], len: u32, expected: u64) {
-        let id = self.client.request(&Request::GetFile { path, len });
-        self.sent(id, Some(job), What::GetFile, expected);
+    /// Asks for a whole file, which is expected to have `expected` bytes, and may come `pack`ed.
+    pub(super) fn send_get_file(
+        &mut self,
+        job: JobId,
+        path: &[u8],
+        len: u32,
+        expected: u64,
+        pack: bool,
+    ) {
+        let id = self.client.request(&match pack {
+            true => Request::GetFileZstd { path, len },
+            false => Request::GetFile { path, len },
+        });
+        self.sent(id, Some(job), What::GetFile { pack }, expected);
     }
 
     /// Sends a SYMLINK in the server's order.
@@ -296,7 +314,7 @@ impl Core {
                 W::Read { .. } | W::ReadPacked { .. } | W::Write { .. }
             )
         };
-        if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile) {
+        if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile { .. }) {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
         }

@@ -185,7 +185,7 @@ impl Get {
                 }
             }
             What::Read { offset, len } => self.on_read(core, offset, len, reply),
-            What::GetFile => self.on_get_file(core, reply),
+            What::GetFile { pack } => self.on_get_file(core, pack, reply),
             What::ReadPacked { offset, len } => {
                 core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);

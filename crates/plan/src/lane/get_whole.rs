@@ -1,5 +1,6 @@
 //! A download in one request: get-file@longhaul.
 
+use sftp::packed::LEAST_FILE;
 use sftp::{Reply, Status, StatusCode, WholeFile};
 
 use super::core::Core;
@@ -30,12 +31,21 @@ impl Get {
         }
         self.pending += 1;
         let len = (WHOLE as u32).min(core.server.read);
-        core.send_get_file(self.id, &self.source, len, self.size());
+        let known = self.attrs.and_then(|a| a.size);
+        let pack = known.is_none_or(|size| size >= LEAST_FILE) && core.packs_file();
+        core.packing.pays.asked(self.size());
+        core.send_get_file(self.id, &self.source, len, self.size(), pack);
     }
 
-    pub(super) fn on_get_file(&mut self, core: &mut Core, reply: Reply) {
+    pub(super) fn on_get_file(&mut self, core: &mut Core, pack: bool, reply: Reply) {
         match reply {
-            Reply::File(file) => self.on_file(core, file),
+            Reply::File(file) => {
+                if let (true, Some(data)) = (pack, &file.data) {
+                    let came = data.len() as u64;
+                    core.packed_file(file.packed.map_or(came, u64::from), came);
+                }
+                self.on_file(core, file);
+            }
             Reply::Status(status) => self.on_refused(core, &status),
             _ => {}
         }
@@ -51,7 +61,7 @@ impl Get {
             return;
         }
         self.attrs = Some(attrs);
-        let len = data.len() as u64;
+        let len = file.packed.map_or(data.len() as u64, u64::from);
         self.warn_if_shrunk(core, len);
         self.unwritten = len;
         core.unwritten += len;
@@ -67,6 +77,7 @@ impl Get {
             replace_link: self.options.replace_link,
             keep: self.options.keep.clone(),
             pieces: vec![data],
+            packed: file.packed,
             attributes: self.options.kept(attrs),
             preserve: self.options.preserve,
             fsync: self.options.fsync,

@@ -11,6 +11,9 @@ use crate::JobId;
 /// Where data did not become smaller, every so many blocks one is tried again.
 const AGAIN: u32 = 64;
 
+/// Files from this on tell whether data become smaller.
+const TELLING: u64 = 4 << 10;
+
 /// What is known of the data on a lane.
 #[derive(Debug)]
 pub(super) struct Packing {
@@ -60,6 +63,19 @@ impl Core {
     /// most files nothing follows.
     pub(super) fn packs_first(&mut self) -> bool {
         !self.packing.in_vain && self.packs(0)
+    }
+
+    /// Whether a small file is to be made smaller.
+    pub(super) fn packs_file(&mut self) -> bool {
+        self.server.zstd_files && self.packs(0)
+    }
+
+    /// A small file of `len` bytes that was tried is `became` bytes long. Short ones that do not
+    /// become smaller say nothing of the next.
+    pub(super) fn packed_file(&mut self, len: u64, became: u64) {
+        if became < len || len >= TELLING {
+            self.packed(len, became);
+        }
     }
 
     /// One of `len` bytes that was tried is `became` bytes long.

@@ -55,8 +55,13 @@ impl Pays {
 
     /// Whether the next `len` bytes, which are asked for now, are to be packed.
     pub(super) fn ask(&mut self, len: u64) -> bool {
-        self.asked += len;
+        self.asked(len);
         self.packs
+    }
+
+    /// So many bytes are asked for now.
+    pub(super) fn asked(&mut self, len: u64) {
+        self.asked += len;
     }
 
     /// The receiving end has `n` bytes of files more.
@@ -91,8 +96,7 @@ impl Pays {
 
     fn turn(&mut self, packs: bool) {
         self.packs = packs;
-        // Whole small files are confirmed and were never asked for here; what fails is asked for
-        // and never confirmed.
+        // What fails is asked for and never confirmed.
         self.settled = self.moved + self.asked.saturating_sub(self.moved).min(FLYING);
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use sftp::packed::LEAST_FILE;
 use sftp::{Handle, OpenFlags, Reply, Request};
 use wire::Block;
 
@@ -104,8 +105,9 @@ pub(super) struct Attempt {
     pub(super) temp: Option<Vec<u8>>,
     pub(super) meta: FileMeta,
     pub(super) first: Option<Block>,
-    /// It is to be made smaller, and how many bytes it was if it became so.
-    pub(super) packs: bool,
+    /// It is to be made smaller if it has so many bytes or more follow, and how many bytes it was if
+    /// it became so.
+    pub(super) packs: Option<u64>,
     pub(super) packed: Option<u64>,
     pub(super) handle: Option<Handle>,
     pub(super) opening: bool,
@@ -173,14 +175,20 @@ impl Put {
         let handle = if core.server.predict { 4 } else { Handle::MAX };
         self.attempt.prefetched = true;
         core.prefetched += 1;
-        let pack = matches!(self.part, Part::Whole { .. }) && core.packs_first();
+        let pack = match self.part {
+            Part::Whole { .. } if whole && core.server.zstd_files => {
+                core.packs_file().then_some(LEAST_FILE)
+            }
+            Part::Whole { .. } => core.packs_first().then_some(u64::MAX),
+            _ => None,
+        };
         self.attempt.packs = pack;
         let job = self.id;
         let request = match &self.part {
             Part::Whole { source } => DiskRequest::OpenSource {
                 job,
                 path: source.clone(),
-                first: match (whole, pack) {
+                first: match (whole, pack.is_some()) {
                     (true, _) => self.whole_block(core, handle),
                     (false, true) => core.block_to_pack(handle, FIRST),
                     (false, false) => core.block(handle, FIRST),
@@ -318,8 +326,12 @@ impl Put {
                 a.meta = meta;
                 a.next_read = packed.unwrap_or(first.len() as u64);
                 a.packed = packed;
-                if a.packs && !eof {
-                    core.packed(a.next_read, first.len() as u64);
+                match a.packs {
+                    Some(_) if !eof => core.packed(a.next_read, first.len() as u64),
+                    Some(least) if a.next_read >= least => {
+                        core.packed_file(a.next_read, first.len() as u64);
+                    }
+                    _ => {}
                 }
                 a.end = eof.then_some(a.next_read);
                 a.first = Some(first);

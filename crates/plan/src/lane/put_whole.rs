@@ -39,7 +39,7 @@ impl Put {
             nanoseconds: Some((0, 0)),
             link: None,
         };
-        let request = self.put_file(0, largest);
+        let request = self.put_file(0, largest, Some(0));
         let reserve = Client::reserve_for(&request)
             .max(Client::write_reserve(handle))
             .max(Client::write_zstd_reserve(handle));
@@ -59,18 +59,33 @@ impl Put {
         }
     }
 
-    fn put_file(&self, tag: u64, attrs: Attrs) -> Request<'_> {
+    fn put_file(&self, tag: u64, attrs: Attrs, packed: Option<u64>) -> Request<'_> {
+        let path = &self.path;
+        let mode = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
+        let data = &[];
         let flags = PutFlags::default()
             .with(PutFlags::FRESH, self.target == Target::New)
             .with(PutFlags::REPLACE_LINK, self.options.replace_link)
             .with(PutFlags::FSYNC, self.options.fsync);
-        Request::PutFile {
-            path: &self.path,
-            flags,
-            tag,
-            mode: self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
-            attrs,
-            data: &[],
+        match packed {
+            // No longer than the block that it was.
+            Some(len) => Request::PutFileZstd {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                len: len as u32,
+                data,
+            },
+            None => Request::PutFile {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                data,
+            },
         }
     }
 
@@ -83,7 +98,9 @@ impl Put {
             return;
         };
         self.release_prefetch(core);
-        self.warn_if_shrunk(core, first.len() as u64);
+        let packed = self.attempt.packed.take();
+        let len = packed.unwrap_or(first.len() as u64);
+        self.warn_if_shrunk(core, len);
         let tag = match &self.options.keep {
             Some(keep) => keep.letters(),
             None => {
@@ -106,8 +123,9 @@ impl Put {
         // The server renames it: only the answer tells whether it stands.
         self.attempt.renaming = true;
         self.pending += 1;
-        let request = self.put_file(tag, attrs);
-        core.send_put_file(self.id, &request, first);
+        let request = self.put_file(tag, attrs, packed);
+        core.packing.pays.asked(len);
+        core.send_put_file(self.id, &request, len, first);
     }
 
     pub(super) fn on_put_file(&mut self, core: &mut Core, len: u64, reply: &Reply) -> Step {

@@ -226,7 +226,7 @@ impl Spread {
                     path,
                     first,
                     sparse: options.sparse,
-                    pack: false,
+                    pack: None,
                 };
                 (open, crate::Attributes::default())
             }

@@ -233,9 +233,11 @@ impl Disk {
                 let mut packed = None;
                 if !eof {
                     self.open.insert(job, path.clone());
+                }
+                if pack.is_some_and(|least| !eof || taken as u64 >= least) {
                     let (data, mut smaller) = (first.to_vec(), Vec::new());
                     let mut packer = Packer::new().expect("memory");
-                    if pack && packer.pack(&data, &mut smaller) {
+                    if packer.pack(&data, &mut smaller) {
                         packed = Some(data.len() as u64);
                         first.clear();
                         let taken = first.append(&smaller);
@@ -488,10 +490,18 @@ impl Disk {
                 job,
                 target,
                 pieces,
+                packed,
                 attributes,
                 ..
             } => {
-                let data: Vec<u8> = pieces.concat();
+                let mut data: Vec<u8> = pieces.concat();
+                if let Some(len) = packed {
+                    let mut unpacker = Unpacker::new().expect("memory");
+                    match unpacker.unpack(&data, len) {
+                        Some(bytes) => data = bytes,
+                        None => return failed(job, "it does not unpack"),
+                    }
+                }
                 if self
                     .full_at
                     .is_some_and(|n| self.written + data.len() as u64 > n)

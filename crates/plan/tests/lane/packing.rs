@@ -104,3 +104,65 @@ fn a_block_that_is_not_what_it_claims_fails_the_file_and_leaves_nothing() {
     );
     assert_eq!(w.got("down"), None);
 }
+
+#[test]
+fn small_files_go_packed_both_ways() {
+    let data = text(20_000);
+    let mut w = world(Pack::Always);
+    w.place("down", &data, 0o644);
+    w.place("short", b"short", 0o644);
+    let mut jobs: Vec<_> = (0..20)
+        .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
+        .collect();
+    jobs.push(w.put(b"short".to_vec(), "put-short", PutOptions::default()));
+    // What the server can is known by now.
+    w.run();
+    jobs.extend(["down", "short"].map(|name| w.get(name, None)));
+    w.run();
+    assert!(jobs.into_iter().all(|job| w.done(job)), "{:?}", w.events);
+    for n in 0..20 {
+        assert!(w.model.fs.data(&format!("up{n}")) == Some(data.as_slice()));
+    }
+    assert_eq!(w.model.fs.data("put-short"), Some(&b"short"[..]));
+    assert!(w.got("down") == Some(data.as_slice()));
+    assert_eq!(w.got("short"), Some(&b"short"[..]));
+    assert!(w.model.packed >= 20 * 20_000, "{}", w.model.packed);
+    let (tried, became) = w.lane.stats().packed;
+    assert!(tried > 0 && became * 4 < tried, "{tried} {became}");
+    assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
+}
+
+#[test]
+fn small_files_that_do_not_become_smaller_are_tried_now_and_then() {
+    let mut w = world(Pack::Always);
+    for n in 0..200 {
+        w.put(bytes(8000, n), &format!("up{n}"), PutOptions::default());
+        w.place(&format!("down{n}"), &bytes(8000, n), 0o644);
+    }
+    w.run();
+    for n in 0..200 {
+        w.get(&format!("down{n}"), None);
+    }
+    w.run();
+    assert_eq!(w.model.packed, 0);
+    for n in 0..200 {
+        assert!(w.got(&format!("down{n}")) == Some(bytes(8000, n).as_slice()));
+    }
+    let count = |name| w.model.log().iter().filter(|n| **n == name).count();
+    let (tried, plainly) = (count("get-file-zstd@longhaul"), count("get-file@longhaul"));
+    assert!((1..20).contains(&tried), "{tried}");
+    assert!(plainly >= 180, "{plainly}");
+}
+
+#[test]
+fn a_small_file_that_is_not_what_it_claims_fails_and_leaves_nothing() {
+    let mut w = world(Pack::Always);
+    w.model.lies_about_lengths = true;
+    w.place("down", &text(20_000), 0o644);
+    w.put(text(20_000), "up", PutOptions::default());
+    w.run();
+    let get = w.get("down", None);
+    w.run();
+    assert!(w.failed(get).is_some(), "{:?}", w.events);
+    assert_eq!(w.got("down"), None);
+}

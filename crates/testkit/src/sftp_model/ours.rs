@@ -1,5 +1,6 @@
 //! What `longhaul serve` knows beside stock SFTP.
 
+use sftp::packed::Packer;
 use sftp::{
     Attrs, Name, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags, TreeStep,
     tagged_name,
@@ -70,7 +71,7 @@ impl SftpModel {
         Ok(())
     }
 
-    pub(super) fn get_file(&mut self, id: RequestId, path: &[u8], len: u32) -> Answer {
+    pub(super) fn get_file(&mut self, id: RequestId, path: &[u8], len: u32, pack: bool) -> Answer {
         let inode = self.fs.lookup(path, true).map_err(Errno::status)?;
         let attrs = self.fs.stat(inode).map_err(Errno::status)?;
         let node = self.fs.node(inode).map_err(Errno::status)?;
@@ -82,6 +83,15 @@ impl SftpModel {
             Kind::File(data) if data.len() as u64 <= most => Some(data.clone()),
             _ => None,
         };
+        let mut packed = Vec::new();
+        if let (true, Some(data)) = (pack, &data)
+            && Packer::new().is_some_and(|mut p| p.pack(data, &mut packed))
+        {
+            self.packed += data.len() as u64;
+            let len = data.len() as u32 + u32::from(self.lies_about_lengths);
+            self.say_with(|out| Response::encode_packed_file(id, &attrs, len, &packed, out));
+            return Ok(());
+        }
         let mut body = Vec::new();
         attrs.write(&mut body);
         data.is_some().write(&mut body);

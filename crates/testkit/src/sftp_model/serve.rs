@@ -1,5 +1,6 @@
 //! What each request does.
 
+use sftp::packed::Unpacker;
 use sftp::{Attrs, Limits, NameEntry, Names, OpenFlags, Request, RequestId, Response, StatusCode};
 use wire::{Field, Rest};
 
@@ -99,7 +100,27 @@ impl SftpModel {
                 attrs,
                 data,
             } if self.has(&request) => self.put_file(id, (path, flags), (tag, mode), &attrs, data),
-            Request::GetFile { path, len } if self.has(&request) => self.get_file(id, path, len),
+            Request::GetFile { path, len } if self.has(&request) => {
+                self.get_file(id, path, len, false)
+            }
+            Request::GetFileZstd { path, len } if self.has(&request) => {
+                self.get_file(id, path, len, true)
+            }
+            Request::PutFileZstd {
+                path,
+                flags,
+                tag,
+                mode,
+                attrs,
+                len,
+                data,
+            } if self.has(&request) => {
+                self.packed += u64::from(len);
+                match Unpacker::new().and_then(|mut u| u.unpack(data, len)) {
+                    Some(data) => self.put_file(id, (path, flags), (tag, mode), &attrs, &data),
+                    None => Err(StatusCode::BAD_MESSAGE),
+                }
+            }
             Request::Hash { .. }
             | Request::CopyData { .. }
             | Request::WriteZstd { .. }

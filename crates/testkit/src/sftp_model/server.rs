@@ -280,6 +280,11 @@ impl SftpModel {
     pub(super) fn say(&mut self, id: RequestId, response: &Response<'_>) {
         response.encode(id, &mut self.out);
     }
+
+    /// What `write` appends is the answer.
+    pub(super) fn say_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.out);
+    }
 }
 
 /// Changes the answer that begins at `start`.

@@ -44,11 +44,11 @@ pub(super) fn execute_on_files(
             if let Some(sums) = &source.sums {
                 sums.add(0, payloads(&first));
             }
-            let mut packed = None;
             if !eof {
                 source.expect_more();
-                packed = pack.then(|| packed::pack(&mut first)).flatten();
             }
+            let packs = pack.is_some_and(|least| !eof || first.len() as u64 >= least);
+            let packed = packs.then(|| packed::pack(&mut first)).flatten();
             let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
             Ok((
                 DiskReply::Opened {
@@ -233,6 +233,7 @@ pub(super) fn execute_on_files(
                 replace_link,
                 keep,
                 pieces,
+                packed: _,
                 attributes,
                 preserve,
                 fsync,

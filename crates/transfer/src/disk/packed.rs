@@ -86,29 +86,37 @@ pub(super) fn pack(block: &mut Block) -> Option<u64> {
     })
 }
 
-/// A `Write` in place of a `WritePacked`; other requests as they are.
-pub(super) fn unpacked(request: DiskRequest) -> io::Result<DiskRequest> {
-    let DiskRequest::WritePacked {
-        job,
-        offset,
-        len,
-        packed,
-    } = request
-    else {
-        return Ok(request);
-    };
+/// A request with what was packed unpacked; others as they are.
+pub(super) fn unpacked(mut request: DiskRequest) -> io::Result<DiskRequest> {
+    match &mut request {
+        DiskRequest::WritePacked {
+            job,
+            offset,
+            len,
+            packed,
+        } => Ok(DiskRequest::Write {
+            job: *job,
+            offset: *offset,
+            pieces: vec![unpack(packed, *len)?],
+        }),
+        DiskRequest::StoreTarget { pieces, packed, .. } => {
+            if let (Some(len), [piece]) = (packed.take(), pieces.as_mut_slice()) {
+                *piece = unpack(piece, len)?;
+            }
+            Ok(request)
+        }
+        _ => Ok(request),
+    }
+}
+
+fn unpack(packed: &[u8], len: u32) -> io::Result<Bytes> {
     let bytes = BENCH.with_borrow_mut(|bench| {
         if bench.unpacker.is_none() {
             bench.unpacker = Unpacker::new();
         }
-        bench.unpacker.as_mut()?.unpack(&packed, len)
+        bench.unpacker.as_mut()?.unpack(packed, len)
     });
-    let bytes = bytes.ok_or_else(|| {
+    bytes.map(Bytes::from).ok_or_else(|| {
         io::Error::other("the server has sent a block that does not unpack to what it claims")
-    })?;
-    Ok(DiskRequest::Write {
-        job,
-        offset,
-        pieces: vec![Bytes::from(bytes)],
     })
 }

@@ -143,7 +143,7 @@ fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
         path,
         first,
         sparse: false,
-        pack: false,
+        pack: None,
     });
     let DiskReply::Opened {
         first, eof, meta, ..
@@ -192,7 +192,7 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
         path,
         first,
         sparse: false,
-        pack: false,
+        pack: None,
     });
     wait(&pool, &told);
     let Ok(DiskReply::Read { block, .. }) = pool.at_once(read(70_000)) else {
@@ -240,7 +240,7 @@ fn a_relay_gives_what_it_gets() {
         path: "".into(),
         first,
         sparse: false,
-        pack: false,
+        pack: None,
     });
     let (offset, len) = (1000, 9000);
     pool.submit(DiskRequest::Read {
@@ -305,7 +305,7 @@ fn a_relay_fills_every_packet_of_the_first_block() {
             path: "".into(),
             first: block(32_768),
             sparse: false,
-            pack: false,
+            pack: None,
         });
         let (first, eof) = loop {
             match wait(&pool, &told) {

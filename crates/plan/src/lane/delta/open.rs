@@ -34,7 +34,7 @@ impl Delta {
             path: self.source.clone(),
             first: Block::default(),
             sparse: false,
-            pack: false,
+            pack: None,
         };
         self.ask_disk(core, request);
         Step::Goes
