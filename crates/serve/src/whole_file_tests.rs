@@ -416,7 +416,6 @@ fn a_packed_file_is_put_and_one_that_is_not_what_it_claims_is_not() {
             (300_000, &data),
             (len, &data[..data.len() - 1]),
             (5, b"plain"),
-            (0, b""),
         ] {
             let told = code(export, put(len, data));
             assert_eq!(told, StatusCode::BAD_MESSAGE, "{len}");

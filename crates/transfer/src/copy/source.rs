@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plan::Attributes;
+use plan::{Attributes, JobKind};
 
 use super::engine::{End, Engine, Purpose};
 use super::names::name_in_target;
@@ -10,6 +10,8 @@ use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join};
 
 /// Trees walked at the same time; more would only hold more.
 const WALKS: usize = 16;
+/// Trees listed at the same time, in all walks: as many as a server of ours lists for a client.
+const TREES: usize = 16;
 
 /// A walk of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,7 +248,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn source_lists_trees(&self) -> bool {
-        let server = self.source.as_ref().and_then(|s| s.session.server_info());
+        let server = self.source.as_ref().and_then(|s| s.session.far_info());
         server.is_some_and(|info| info.has("list-tree@longhaul"))
     }
 
@@ -254,10 +256,25 @@ impl Engine<'_> {
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
         let mut holds = false;
+        // A first contact begins with the stock server, and may have found a longhaul since.
+        let trees = self.source_lists_trees();
+        let walking = |remote: &Remote| match remote {
+            Remote::Walking(walk, _) => walk.trees_asked(),
+            Remote::Looking { .. } => 0,
+        };
+        let mut listed: usize = self.walks.remote.values().map(walking).sum();
         for (id, remote) in &mut self.walks.remote {
             if let Remote::Walking(walk, _) = remote {
+                if trees {
+                    walk.list_in_trees();
+                }
                 holds |= walk.holds();
-                while let Some(request) = walk.poll_request() {
+                loop {
+                    walk.allow_tree(listed < TREES);
+                    let Some(request) = walk.poll_request() else {
+                        break;
+                    };
+                    listed += usize::from(matches!(request.kind, JobKind::ListTree { .. }));
                     questions.push((*id, request));
                 }
             }

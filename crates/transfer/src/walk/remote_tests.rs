@@ -102,3 +102,92 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
         ]
     );
 }
+
+/// The most listings at a time of a root with 1,000 directories of so many files each.
+fn most_at_a_time(files: usize) -> usize {
+    let name = |n: usize| n.to_string().into_bytes();
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let (mut most, mut listed) = (0, 0);
+    while !walk.is_over() {
+        let asked: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
+        most = most.max(asked.len());
+        for request in asked {
+            let JobKind::List { path } = &request.kind else {
+                panic!("{request:?}");
+            };
+            let entries: Vec<_> = match &path.0[..] {
+                b"r" => (0..1000).map(|n| (name(n), mode(DIR))).collect(),
+                _ => (0..files).map(|n| (name(n), mode(FILE))).collect(),
+            };
+            walk.handle(request.tag, Answer::Entries(entries));
+            walk.handle(request.tag, Answer::Done);
+        }
+        while let Some(found) = walk.poll_found() {
+            listed += usize::from(matches!(found, Found::Listed(_)));
+        }
+    }
+    assert_eq!(listed, 1001);
+    most
+}
+
+/// 2,400 directories of six files each took 53 s over 114 ms.
+#[test]
+fn directories_that_bring_little_are_listed_many_at_a_time() {
+    assert_eq!(most_at_a_time(2), MOST_LISTS);
+    assert!((40..MOST_LISTS).contains(&most_at_a_time(40)));
+    assert_eq!(most_at_a_time(500), LISTS);
+}
+
+/// A first contact begins with the stock server; a longhaul is found on the way.
+#[test]
+fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let root = walk.poll_request().expect("the root");
+    assert!(matches!(root.kind, JobKind::List { .. }));
+    walk.list_in_trees();
+    let entries = [b"a", b"b", b"c"].map(|name| (name.to_vec(), mode(DIR)));
+    walk.handle(root.tag, Answer::Entries(entries.into()));
+    walk.handle(root.tag, Answer::Done);
+    let mut trees = Vec::new();
+    for may in [true, true, false] {
+        walk.allow_tree(may);
+        let asked = walk.poll_request();
+        assert_eq!(asked.is_some(), may);
+        trees.extend(asked);
+    }
+    assert!(
+        trees
+            .iter()
+            .all(|asked| matches!(asked.kind, JobKind::ListTree { .. }))
+    );
+    assert_eq!(walk.trees_asked(), 2);
+    let file = TreeStep::Entry(b"f".to_vec(), mode(FILE));
+    let last = trees.pop().expect("two");
+    walk.handle(last.tag, Answer::Tree(vec![file.clone(), TreeStep::Leave]));
+    walk.handle(last.tag, Answer::Done);
+    assert_eq!(walk.trees_asked(), 1);
+    // That server is gone: the rest is listed plainly, and stays so.
+    let first = trees.pop().expect("one");
+    walk.handle(first.tag, Answer::Failed(plan::NO_TREES.to_owned()));
+    walk.list_in_trees();
+    let plainly: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
+    assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));
+    for asked in plainly {
+        assert!(matches!(asked.kind, JobKind::List { .. }));
+        walk.handle(
+            asked.tag,
+            Answer::Entries(vec![(b"f".to_vec(), mode(FILE))]),
+        );
+        walk.handle(asked.tag, Answer::Done);
+    }
+    let mut found = std::iter::from_fn(|| walk.poll_found());
+    assert_eq!(
+        found
+            .by_ref()
+            .filter(|found| matches!(found, Found::File(_)))
+            .count(),
+        3
+    );
+    drop(found);
+    assert!(walk.is_over());
+}

@@ -69,6 +69,7 @@ impl RemoteWalk {
             _ => {}
         }
         self.lists -= 1;
+        self.trees_asked -= 1;
         for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {
             self.end(&open.dir);
         }
@@ -76,8 +77,9 @@ impl RemoteWalk {
 
     /// The lane that lists trees is gone, and another server has taken over what is left.
     fn list_one_by_one(&mut self, mut tree: Tree) {
-        self.trees = false;
+        (self.trees, self.no_trees) = (false, true);
         self.lists -= 1;
+        self.trees_asked -= 1;
         for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {
             match self.skipped.contains(&open.dir.id) {
                 true => self.end(&open.dir),
