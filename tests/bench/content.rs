@@ -9,8 +9,9 @@ use measure::Payload;
 use testkit::Seed;
 
 const CHUNK: usize = 16 << 20;
-/// As wide as folders usually are.
+/// As wide as folders of data usually are, and those of sources.
 const PER_FOLDER: u64 = 500;
+const PER_SOURCE_FOLDER: u64 = 6;
 
 /// What a scenario copies, at full size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,6 +25,9 @@ pub(crate) enum Content {
     Small { files: u64, size: u64 },
     /// So many files, most of them small, a few of up to 1 MiB: 18 kB on average.
     Mixed { files: u64 },
+    /// So many files of words, of up to 96 KiB and 15 kB on average, six to a folder, as sources of
+    /// programs lie.
+    Sources { files: u64 },
     /// Files of 256 KiB of words, which zlib makes a third of.
     Text { files: u64 },
     /// The same, of bytes that do not compress.
@@ -47,6 +51,7 @@ impl Content {
                 size,
             },
             Self::Mixed { files } => Self::Mixed { files: of(files) },
+            Self::Sources { files } => Self::Sources { files: of(files) },
             Self::Text { files } => Self::Text { files: of(files) },
             Self::Noise { files } => Self::Noise { files: of(files) },
         }
@@ -80,6 +85,17 @@ impl Content {
             Self::File(size) | Self::Changed { size, .. } => repeat(1, size),
             Self::Small { files, size } => repeat(files, size),
             Self::Text { files } | Self::Noise { files } => repeat(files, 256 << 10),
+            Self::Sources { files } => {
+                let mut seed = Seed::new(6);
+                Box::new((0..files).map(move |_| {
+                    let (low, high) = match seed.below(100) {
+                        0..60 => (512, 8 << 10),
+                        60..90 => (8 << 10, 32 << 10),
+                        _ => (32 << 10, 96 << 10),
+                    };
+                    low + seed.below(high - low)
+                }))
+            }
             Self::Mixed { files } => {
                 let mut seed = Seed::new(2);
                 Box::new((0..files).map(move |_| {
@@ -108,7 +124,7 @@ impl Content {
     /// Writes it into `folder`, under its name.
     pub(crate) fn make(self, folder: &Path) -> io::Result<()> {
         let mut chunk = match self {
-            Self::Text { .. } => words(CHUNK),
+            Self::Text { .. } | Self::Sources { .. } => words(CHUNK),
             _ => Seed::new(1).bytes(CHUNK),
         };
         if let Self::Changed { size, places } = self {
@@ -142,8 +158,12 @@ impl Content {
         let mut seed = Seed::new(3);
         for (number, size) in self.sizes().enumerate() {
             let number = number as u64;
-            let inside = tree.join(format!("folder-{:04}", number / PER_FOLDER));
-            if number.is_multiple_of(PER_FOLDER) {
+            let (per_folder, above) = match self {
+                Self::Sources { .. } => (PER_SOURCE_FOLDER, format!("part-{:03}/", number / 60)),
+                _ => (PER_FOLDER, String::new()),
+            };
+            let inside = tree.join(format!("{above}folder-{:04}", number / per_folder));
+            if number.is_multiple_of(per_folder) {
                 fs::create_dir_all(&inside)?;
             }
             let start = seed.below(CHUNK as u64 - size) as usize;
@@ -287,6 +307,7 @@ mod tests {
                 places: 10,
             },
             Content::Mixed { files: 700 },
+            Content::Sources { files: 70 },
             Content::Text { files: 3 },
         ] {
             for place in [&here, &there] {

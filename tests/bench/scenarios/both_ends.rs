@@ -90,6 +90,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..BOTH_ENDS
     },
     Scenario {
+        name: "both-ends-sources",
+        about: "1 Gbit/s at 114 ms, a longhaul at the far end, first contact: sources as they lie, \
+                2,400 folders of six files of words, 15 kB each.",
+        content: Content::Sources { files: 14_400 },
+        among: &["longhaul", EXEC, "tar", "rsync"],
+        measure: Measure::Seconds,
+        ..BOTH_ENDS
+    },
+    Scenario {
         name: "both-ends-random",
         about: "The same with files that do not compress: trying must not cost.",
         content: Content::Noise { files: 4_096 },

@@ -180,14 +180,8 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
         );
         walk.handle(asked.tag, Answer::Done);
     }
-    let mut found = std::iter::from_fn(|| walk.poll_found());
-    assert_eq!(
-        found
-            .by_ref()
-            .filter(|found| matches!(found, Found::File(_)))
-            .count(),
-        3
-    );
-    drop(found);
+    let found: Vec<Found> = std::iter::from_fn(|| walk.poll_found()).collect();
+    let files = found.iter().filter(|found| matches!(found, Found::File(_)));
+    assert_eq!(files.count(), 3);
     assert!(walk.is_over());
 }
