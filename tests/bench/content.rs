@@ -323,9 +323,10 @@ mod tests {
                 assert_eq!(count(&old), content.payload());
                 assert!(difference(&left, &old).is_some());
             }
-            let victim = match content.is_file() {
-                true => right.clone(),
-                false => right.join("folder-0000/file-0000002.dat"),
+            let victim = match content {
+                _ if content.is_file() => right.clone(),
+                Content::Sources { .. } => right.join("part-000/folder-0000/file-0000002.dat"),
+                _ => right.join("folder-0000/file-0000002.dat"),
             };
             let mut bytes = fs::read(&victim).expect("a file");
             *bytes.last_mut().expect("bytes") ^= 1;
