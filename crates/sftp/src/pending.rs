@@ -67,12 +67,8 @@ pub(crate) fn fit(
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
-        (Expect::File, Response::ExtendedReply { body }) => {
-            let (attrs, data) = whole::<(Attrs, Contents<'_>)>(body.0).map_err(malformed)?;
-            Reply::File(file(pending, message, attrs, data.0, None)?)
-        }
-        (Expect::PackedFile, Response::ExtendedReply { body }) => {
-            Reply::File(packed_file(pending, message, body.0, malformed)?)
+        (Expect::File | Expect::PackedFile, Response::ExtendedReply { body }) => {
+            Reply::File(file(pending, message, body.0, malformed)?)
         }
         (Expect::Tree, Response::ExtendedReply { body }) => {
             Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
@@ -118,8 +114,9 @@ pub(crate) fn fit(
     })
 }
 
-/// What get-file-zstd answers: as get-file's, or how long it is, and what that was packed to.
-fn packed_file(
+/// A file and what it holds behind the word that it follows. get-file-zstd may answer how long it is, and
+/// what that was packed to.
+fn file(
     pending: &Pending,
     message: &Bytes,
     body: &[u8],
@@ -128,25 +125,16 @@ fn packed_file(
     let mut r = Reader::new(body);
     let attrs = Attrs::read(&mut r).map_err(&malformed)?;
     let how = r.u8().map_err(&malformed)?;
-    let packed = match how {
-        PACKED_FILE => Some(r.u32().map_err(&malformed)?),
+    let packed = match (pending.expects, how) {
+        (Expect::PackedFile, PACKED_FILE) => Some(r.u32().map_err(&malformed)?),
         _ => None,
     };
+    // RFC 4251 section 5: whatever is not 0 is true.
     let data = match how {
         0 => None,
         _ => Some(r.string().map_err(&malformed)?),
     };
     r.finish().map_err(malformed)?;
-    file(pending, message, attrs, data, packed)
-}
-
-fn file(
-    pending: &Pending,
-    message: &Bytes,
-    attrs: Attrs,
-    data: Option<&[u8]>,
-    packed: Option<u32>,
-) -> Result<WholeFile, Error> {
     let came = data.map_or(0, |data| u32::try_from(data.len()).unwrap_or(u32::MAX));
     let got = came.max(packed.unwrap_or_default());
     if got > pending.len {
@@ -159,24 +147,6 @@ fn file(
         data,
         packed,
     })
-}
-
-/// A file's contents behind the word that they are there.
-pub(crate) struct Contents<'a>(Option<&'a [u8]>);
-
-impl<'a> Field<'a> for Contents<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, wire::WireError> {
-        Ok(Self(match bool::read(r)? {
-            true => Some(r.string()?),
-            false => None,
-        }))
-    }
-    fn write(&self, out: &mut Vec<u8>) {
-        self.0.is_some().write(out);
-        if let Some(data) = self.0 {
-            data.write(out);
-        }
-    }
 }
 
 fn wrong(pending: &Pending, reply: u8) -> Error {

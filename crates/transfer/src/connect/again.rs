@@ -14,7 +14,7 @@ use super::direct::{Direct, DirectConfig};
 use super::far::{self, FarUse};
 use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
-use super::host_gate::memory_name;
+use super::host_gate::{memory_name, remembered};
 use super::proposing::{cipher_order, secured};
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
@@ -77,11 +77,7 @@ fn direct(
     }
     let insisted = around.far == FarUse::Direct;
     let (host, port, user) = memory_name(config);
-    let known = || {
-        let memories = around.memories.as_ref()?;
-        memories.load(host, port, user, SystemTime::now())
-    };
-    let memory = known();
+    let memory = remembered(config, around.memories.as_ref());
     let barred = |m: &HostMemory| far::is_barred(m, SystemTime::now());
     if !insisted && memory.as_ref().is_some_and(barred) {
         debug!("{host}: no direct connection could be made within the last day");
@@ -151,9 +147,7 @@ impl Again {
 impl Again {
     /// What is remembered of the host.
     fn memory(&self) -> Option<HostMemory> {
-        let (host, port, user) = memory_name(&self.config);
-        let memories = self.around.memories.as_ref()?;
-        memories.load(host, port, user, SystemTime::now())
+        remembered(&self.config, self.around.memories.as_ref())
     }
 
     /// Changes that.
@@ -252,14 +246,10 @@ impl Reach for Again {
     }
 
     fn far_origin(&self) -> Origin {
-        let memories = self.around.memories.as_ref();
-        let now = SystemTime::now();
-        let (host, port, user) = memory_name(&self.config);
+        let age = || self.memory()?.far?.age(SystemTime::now());
         match self.around.far {
             FarUse::Stock => Origin::Flag("--far-end"),
-            _ => memories
-                .and_then(|m| m.load(host, port, user, now)?.far?.age(now))
-                .map_or(Origin::Default, Origin::Memory),
+            _ => age().map_or(Origin::Default, Origin::Memory),
         }
     }
 

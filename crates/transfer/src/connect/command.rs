@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tracing::debug;
 
 use super::far;
 use super::host::{Surroundings, establish, start};
-use super::host_gate::memory_name;
+use super::host_gate::remembered;
 use super::jump;
 use crate::config::HostConfig;
 use crate::escape;
@@ -42,12 +42,8 @@ impl FarCommand {
     pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
-        let command = {
-            let (host, port, user) = memory_name(&config);
-            let memories = around.memories.as_ref();
-            let memory = memories.and_then(|m| m.load(host, port, user, SystemTime::now()));
-            far::command_half(far::placed(memory.as_ref()))
-        };
+        let memory = remembered(&config, around.memories.as_ref());
+        let command = far::command_half(far::placed(memory.as_ref()));
         let (mut link, _) = start(config, around, 0)?;
         establish(&mut link, &name, false)?;
         let shown = escape::name(name.as_bytes()).to_string();

@@ -376,13 +376,9 @@ impl Gate for HostGate {
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
-            // Of the path and the machine, which are the same whatever the server was updated to.
-            learned: known.map(|m| m.learned.clone()).unwrap_or_default(),
-            far: known.and_then(|m| m.far.clone()),
-            direct_failed: known.and_then(|m| m.direct_failed),
-            findings: known.and_then(|m| m.findings.clone()),
-            files: known.map(|m| m.files.clone()).unwrap_or_default(),
-            ..HostMemory::default()
+            // The rest is of the path and the machine, which are the same whatever the server was
+            // updated to.
+            ..known.cloned().unwrap_or_default()
         };
         if self.memory.as_ref() != Some(&memory) {
             self.save(&memory);
@@ -426,6 +422,12 @@ impl Gate for HostGate {
             memories.forget(host, port, user);
         }
     }
+}
+
+/// What is remembered of a host.
+pub(super) fn remembered(config: &HostConfig, memories: Option<&Memories>) -> Option<HostMemory> {
+    let (host, port, user) = memory_name(config);
+    memories?.load(host, port, user, SystemTime::now())
 }
 
 /// The name a host is remembered under: that of its host key, so that one host behind several

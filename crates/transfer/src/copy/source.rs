@@ -113,6 +113,13 @@ impl Walks {
         self.ahead.clear();
     }
 
+    fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
+        self.remote.values().filter_map(|remote| match remote {
+            Remote::Walking(walk, _) => Some(&**walk),
+            Remote::Looking { .. } => None,
+        })
+    }
+
     fn is_empty(&self) -> bool {
         self.local.is_none() && self.remote.is_empty()
     }
@@ -257,12 +264,9 @@ impl Engine<'_> {
         let mut questions = Vec::new();
         let mut holds = false;
         // A first contact begins with the stock server, and may have found a longhaul since.
-        let trees = self.source_lists_trees();
-        let walking = |remote: &Remote| match remote {
-            Remote::Walking(walk, _) => walk.trees_asked(),
-            Remote::Looking { .. } => 0,
-        };
-        let mut listed: usize = self.walks.remote.values().map(walking).sum();
+        let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
+        let trees = may && self.source_lists_trees();
+        let mut listed: usize = self.walks.walking().map(RemoteWalk::trees_asked).sum();
         for (id, remote) in &mut self.walks.remote {
             if let Remote::Walking(walk, _) = remote {
                 if trees {

@@ -174,7 +174,12 @@ impl RemoteWalk {
     /// Asks for whole trees, which the server must be able to list. Not where a directory is to be
     /// avoided, which the server would walk into. What is being listed already goes on as it is.
     pub fn list_in_trees(&mut self) {
-        self.trees = self.avoid.is_none() && !self.no_trees;
+        self.trees |= self.may_list_in_trees();
+    }
+
+    /// Whether [`RemoteWalk::list_in_trees`] would change anything.
+    pub fn may_list_in_trees(&self) -> bool {
+        !self.trees && self.avoid.is_none() && !self.no_trees
     }
 
     /// Trees that are being listed.
