@@ -48,8 +48,9 @@ fn run(job: &Job) -> io::Result<Sample> {
         fresh(job)?;
         once(job, &server)?;
     }
-    content::warm(&job.scratch.join("warm"), job.payload)?;
     fresh(job)?;
+    // Behind it: what stands there already took its memory of what was at hand.
+    content::warm(&job.scratch.join("warm"), job.payload)?;
     if let Some(process) = process {
         process.settle();
     }

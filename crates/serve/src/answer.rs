@@ -12,6 +12,7 @@ use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
 use crate::hashes::Asked;
+use crate::incoming::Incoming;
 use crate::leaving::Leaving;
 use crate::packed::Packing;
 use crate::reply::Reply;
@@ -42,6 +43,8 @@ pub(crate) struct Session<'e> {
     pub(crate) packing: Packing,
     /// What ATTRS tell beside the draft's fields.
     pub(crate) told: Told,
+    /// Where more of the client is to be read from while a request takes long.
+    pub(crate) incoming: Option<&'e Incoming<'e>>,
 }
 
 /// What a client has moved so far.
@@ -69,6 +72,14 @@ impl<'e> Session<'e> {
             trees: Trees::new(),
             packing: Packing::default(),
             told: Told::default(),
+            incoming: None,
+        }
+    }
+
+    /// Between two parts of a request that takes long.
+    pub(crate) fn meanwhile(&self) {
+        if let Some(incoming) = self.incoming {
+            incoming.keep();
         }
     }
 

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt as _;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -16,9 +18,16 @@ use crate::reply::Reply;
 
 /// copy-data reads so much at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
-/// copy_file_range(2) is asked for no more at a time.
+/// copy_file_range(2) is asked for so much first, and for twice as much each time that it took little,
+/// as where file systems share blocks, ...
+#[cfg(target_os = "linux")]
+const LEAST_IN_KERNEL: usize = 4 << 20;
+/// ... up to this.
 #[cfg(target_os = "linux")]
 const MOST_IN_KERNEL: usize = 1 << 30;
+/// Between two pieces of a copy the client is listened to: a longer one would keep it waiting.
+#[cfg(target_os = "linux")]
+const LONG: Duration = Duration::from_millis(5);
 /// What less is asked for than this shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
 /// Slices that one pwritev takes (of Linux and the BSDs).
@@ -146,7 +155,9 @@ impl Session<'_> {
             ));
         }
         // Where file systems share blocks that costs nothing; elsewhere one copy less.
-        let mut done = copy_in_kernel(from, from_offset, whole, to, to_offset);
+        let between = || self.meanwhile();
+        let (out, into) = ((from, from_offset), (to, to_offset));
+        let mut done = copy_in_kernel(out, whole, into, &between);
         if done == whole {
             return Ok(());
         }
@@ -161,6 +172,7 @@ impl Session<'_> {
             }
             to.write_all_at(&buffer[..read], to_offset.saturating_add(done))?;
             done += read as u64;
+            between();
         }
         match len == 0 || done == len {
             true => Ok(()),
@@ -172,25 +184,35 @@ impl Session<'_> {
 /// Copies as far as the kernel does by itself; returns how many bytes. What it cannot do, and what
 /// fails, is another's to do, or to fail.
 #[cfg(target_os = "linux")]
-fn copy_in_kernel(from: &File, from_offset: u64, len: u64, to: &File, to_offset: u64) -> u64 {
-    let mut done = 0;
+fn copy_in_kernel(
+    (from, from_offset): (&File, u64),
+    len: u64,
+    (to, to_offset): (&File, u64),
+    between: &impl Fn(),
+) -> u64 {
+    let (mut done, mut at_once) = (0, LEAST_IN_KERNEL);
     while done < len {
         let (mut a, mut b) = (
             from_offset.saturating_add(done),
             to_offset.saturating_add(done),
         );
         let most = usize::try_from(len - done).unwrap_or(usize::MAX);
-        let most = most.min(MOST_IN_KERNEL);
-        match fs::copy_file_range(from, Some(&mut a), to, Some(&mut b), most) {
+        let begun = Instant::now();
+        match fs::copy_file_range(from, Some(&mut a), to, Some(&mut b), most.min(at_once)) {
             Ok(0) | Err(_) => break,
             Ok(n) => done += n as u64,
         }
+        at_once = match begun.elapsed() < LONG {
+            true => MOST_IN_KERNEL.min(at_once * 2),
+            false => LEAST_IN_KERNEL,
+        };
+        between();
     }
     done
 }
 
 #[cfg(not(target_os = "linux"))]
-fn copy_in_kernel(_: &File, _: u64, _: u64, _: &File, _: u64) -> u64 {
+fn copy_in_kernel(_: (&File, u64), _: u64, _: (&File, u64), _: &impl Fn()) -> u64 {
     0
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::num::NonZero;
+use std::sync::OnceLock;
 use std::thread::{self, available_parallelism};
 
 use rustix::io::{Errno, retry_on_intr};
@@ -43,14 +44,15 @@ impl Session<'_> {
         if asked.len > MOST_HASHED || sums > MOST_SUMS {
             return Err(bad("the range is too long"));
         }
+        let between = || self.meanwhile();
         let made = match (kind, key) {
-            (SumKind::Rolling, Some(key)) => side_by_side(file, asked, |block, made| {
+            (SumKind::Rolling, Some(key)) => side_by_side(file, asked, &between, |block, made| {
                 BlockSum::of(key, block).write(made)
             })?,
-            (SumKind::Strong, Some(key)) => side_by_side(file, asked, |block, made| {
+            (SumKind::Strong, Some(key)) => side_by_side(file, asked, &between, |block, made| {
                 made.extend_from_slice(&strong(key, block));
             })?,
-            _ => blake3(file, asked, key)?,
+            _ => blake3(file, asked, key, &between)?,
         };
         if made.is_empty() && asked.len > 0 {
             return Err(Refused::end_of_file());
@@ -65,35 +67,42 @@ fn bad(words: &'static str) -> Refused {
 }
 
 /// Sums each block of the range as `sum` does, on two threads where there is much of it and
-/// another processor.
+/// another processor; `between` two pieces of it something else may be done on this one.
 fn side_by_side(
     file: &File,
     asked: &Asked<'_>,
+    between: &impl Fn(),
     sum: impl Fn(&[u8], &mut Vec<u8>) + Sync,
 ) -> Result<Vec<u8>, Errno> {
     let half = asked.len / 2 / asked.block * asked.block;
-    if (half as usize) < 2 * PIECE || available_parallelism().map_or(1, NonZero::get) < 2 {
-        return by_block(file, asked, 0, asked.len, &sum);
+    if (half as usize) < 2 * PIECE || processors() < 2 {
+        return by_block(file, asked, (0, asked.len), between, &sum);
     }
     thread::scope(|scope| {
-        let second = || by_block(file, asked, half, asked.len, &sum);
+        let second = || by_block(file, asked, (half, asked.len), &|| {}, &sum);
         let started = thread::Builder::new().spawn_scoped(scope, second);
-        let mut made = by_block(file, asked, 0, half, &sum)?;
+        let mut made = by_block(file, asked, (0, half), between, &sum)?;
         let behind = match started {
             Ok(thread) => thread.join().unwrap_or(Err(Errno::IO))?,
-            Err(_) => by_block(file, asked, half, asked.len, &sum)?,
+            Err(_) => by_block(file, asked, (half, asked.len), between, &sum)?,
         };
         made.extend(behind);
         Ok(made)
     })
 }
 
+/// Processors that this process may use. To ask takes several files of cgroups.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
+}
+
 /// The sums of the blocks between two places of the range, as far as the file goes.
 fn by_block(
     file: &File,
     asked: &Asked<'_>,
-    from: u32,
-    to: u32,
+    (from, to): (u32, u32),
+    between: &impl Fn(),
     sum: &(impl Fn(&[u8], &mut Vec<u8>) + Sync),
 ) -> Result<Vec<u8>, Errno> {
     let (block, len) = (asked.block as usize, (to - from) as usize);
@@ -116,12 +125,18 @@ fn by_block(
         if read < most {
             break;
         }
+        between();
     }
     Ok(made)
 }
 
 /// The same for blocks of any length, of which BLAKE3 takes a piece at a time.
-fn blake3(file: &File, asked: &Asked<'_>, key: Option<&SumKey>) -> Result<Vec<u8>, Errno> {
+fn blake3(
+    file: &File,
+    asked: &Asked<'_>,
+    key: Option<&SumKey>,
+    between: &impl Fn(),
+) -> Result<Vec<u8>, Errno> {
     let mut made = Vec::new();
     let hasher = || key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
     let (block, len) = (asked.block as usize, asked.len as usize);
@@ -137,6 +152,7 @@ fn blake3(file: &File, asked: &Asked<'_>, key: Option<&SumKey>) -> Result<Vec<u8
             if read < most {
                 break;
             }
+            between();
         }
         if at > from {
             made.extend_from_slice(sum.finalize().as_bytes());

@@ -17,6 +17,7 @@ mod export;
 mod files;
 mod handles;
 mod hashes;
+mod incoming;
 mod leaving;
 pub mod listen;
 mod longname;

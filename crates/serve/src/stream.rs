@@ -2,9 +2,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use bytes::Bytes;
+use rustix::event::Timespec;
 use sftp::{
     Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
     frame,
@@ -15,9 +14,8 @@ use crate::Export;
 use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
 use crate::answers::{Answer, Answers, DATA_HEADER};
 use crate::error::StreamError;
+use crate::incoming::Incoming;
 
-/// Read from the client at once.
-const SEGMENT: usize = 256 * 1024;
 /// Requests wait while there are so many bytes of answers.
 const GATHERED: usize = 512 * 1024;
 /// Requests are carried out for so long before those answers are sent that there are: sums of a
@@ -152,20 +150,17 @@ pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::
 /// # Errors
 /// The client does not speak SFTP, or one of the streams broke. What was answered stands.
 pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
+    let incoming = Incoming::new(input.as_fd());
     let mut server = Server::new(export);
-    let mut segment = BytesMut::new();
+    server.session.incoming = Some(&incoming);
     // Since when answers wait.
     let mut since = None;
     loop {
-        segment.reserve(SEGMENT);
-        match sys::read_spare(&input, &mut segment) {
+        let mut received = incoming.next().map_err(StreamError::Io)?;
+        if received.is_empty() {
             // What waits belongs to requests that came whole.
-            Ok(0) => return send(&mut server, &mut output).map(|_| ()),
-            Ok(_) => {}
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::INTR) => continue,
-            Err(e) => return Err(StreamError::Io(e)),
+            return send(&mut server, &mut output).map(|_| ());
         }
-        let mut received = segment.split().freeze();
         loop {
             if let Err(error) = server.handle(&mut received) {
                 // What was answered stands, whether or not it can be told.
@@ -173,7 +168,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
                 return Err(error);
             }
             let few = received.is_empty() && server.answers.len() < FEW;
-            if few && comes_soon(&server, &input, &mut since) {
+            if few && comes_soon(&server, &incoming, &mut since) {
                 break;
             }
             since = None;
@@ -185,7 +180,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
 }
 
 /// Whether more requests are here before the answers that wait `since` then have waited too long.
-fn comes_soon(server: &Server<'_>, input: &impl AsFd, since: &mut Option<Instant>) -> bool {
+fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: &mut Option<Instant>) -> bool {
     if server.answers.len() == 0 {
         return false;
     }
@@ -198,9 +193,7 @@ fn comes_soon(server: &Server<'_>, input: &impl AsFd, since: &mut Option<Instant
         false => Duration::ZERO,
     };
     let left = Timespec::try_from(left).unwrap_or_default();
-    let mut fds = [PollFd::new(input, PollFlags::IN)];
-    // Whatever is wrong with it the next read finds out.
-    matches!(poll(&mut fds, Some(&left)), Ok(1..))
+    incoming.has_kept() || incoming.comes_within(&left)
 }
 
 /// Sends the answers that there are; false where there are none.

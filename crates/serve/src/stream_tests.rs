@@ -1,6 +1,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
@@ -9,6 +10,7 @@ use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
 use wire::Rest;
 
 use super::{Server, stdio};
+use crate::incoming::Incoming;
 use crate::{Access, Export};
 
 /// Counts what is written, and how often that is made to leave.
@@ -94,8 +96,8 @@ fn answers_leave_together_while_more_requests_are_here() {
 fn an_answer_does_not_wait_for_a_request_that_does_not_come() {
     let (_folder, export) = export();
     let input = requests(&[Request::Realpath { path: b"." }; 2]);
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-    let (answers, out) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let (ours, theirs) = UnixStream::pair().expect("two sockets");
+    let (answers, out) = UnixStream::pair().expect("two sockets");
     let serving = std::thread::spawn(move || stdio(theirs, out, &export).is_ok());
     (&ours).write_all(&input[..input.len() - 1]).expect("open");
     let patience = std::time::Duration::from_secs(10);
@@ -147,4 +149,51 @@ fn what_is_answered_leaves_before_what_takes_long_is_over() {
     // 64 MiB are not hashed twice within 5 ms.
     assert!(calls >= 4, "{calls} of {whole} bytes");
     fs::remove_file(folder.path().join("file")).expect("it is there");
+}
+
+/// The window of sshd's channel would not open before all of it was summed, or copied.
+#[test]
+fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
+    let (folder, export) = export();
+    for name in ["from", "to"] {
+        let file = File::create(folder.path().join(name)).expect("our folder");
+        file.set_len(8 << 20).expect("a file system with holes");
+    }
+    let open = |path| Request::Open {
+        path,
+        flags: OpenFlags::READ | OpenFlags::WRITE,
+        attrs: Attrs::default(),
+    };
+    let hash = Request::Hash {
+        handle: &[0; 4],
+        offset: 0,
+        len: 8 << 20,
+        block: 1 << 20,
+        kind: SumKind::Strong.name().as_bytes(),
+        key: &[7; 32],
+    };
+    let copy = Request::CopyData {
+        from: &[0; 4],
+        from_offset: 0,
+        len: 8 << 20,
+        to: &[0, 0, 0, 1],
+        to_offset: 0,
+    };
+    for long in [hash, copy] {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        let incoming = Incoming::new(ours.as_fd());
+        let mut server = Server::new(&export);
+        server.session.incoming = Some(&incoming);
+        let mut input = Bytes::from(requests(&[open(b"from"), open(b"to")]));
+        while !input.is_empty() {
+            server.handle(&mut input).expect("sound requests");
+            server.take_answers(|_| Ok::<_, ()>(())).expect("ours");
+        }
+        (&theirs).write_all(b"what follows").expect("there is room");
+        let mut request = Vec::new();
+        long.encode(RequestId(9), &mut request);
+        server.handle(&mut Bytes::from(request)).expect("sound");
+        assert!(incoming.has_kept(), "{long:?}");
+        assert_eq!(&incoming.next().expect("it was read")[..], b"what follows");
+    }
 }

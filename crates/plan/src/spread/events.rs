@@ -7,6 +7,9 @@ use super::spans::Spans;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
+/// A file of no more bytes is no more work than a question.
+const LITTLE: u64 = 4096;
+
 /// Whom an event is for.
 enum Of {
     Whole,
@@ -329,6 +332,24 @@ fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
 /// Whether a file is made of an older form of it.
 pub(super) fn rebuilds(kind: &JobKind) -> bool {
     matches!(kind, JobKind::PutDelta { .. } | JobKind::GetDelta { .. })
+}
+
+/// Whether a job is a question that is answered in a message, or a file of that length.
+pub(super) fn asks(kind: &JobKind) -> bool {
+    match kind {
+        JobKind::Get {
+            known: Some(known), ..
+        } => known.size.is_some_and(|size| size <= LITTLE),
+        kind => matches!(
+            kind,
+            JobKind::Stat { .. }
+                | JobKind::RealPath { .. }
+                | JobKind::GetXattrs { .. }
+                | JobKind::Names { .. }
+                | JobKind::Ids { .. }
+                | JobKind::ReadSymlink { .. }
+        ),
+    }
 }
 
 fn is_for(order: &super::Order, lane: LaneId) -> bool {

@@ -489,15 +489,16 @@ impl Spread {
         total(sizes.chain(files).chain(on_lanes))
     }
 
-    /// Whether all there is to do is to rebuild one file from an older form. One lane does that, and
-    /// what holds it back is hashing: further logins would take processors from it.
+    /// Whether all there is to do, beside questions, is to rebuild one file from an older form. One lane
+    /// does that, and what holds it back is hashing: further logins would take processors from it.
     pub fn only_rebuilds_one(&self) -> bool {
         let on_lanes = self.assigned.values().map(|(_, assigned)| match assigned {
             Assigned::Whole(queued) => Some(queued),
             _ => None,
         });
         let queued = self.waiting.iter().chain(&self.large).map(Some);
-        let mut all = on_lanes.chain(queued);
+        let asks = |q: &Option<&Queued>| q.is_some_and(|q| events::asks(&q.job.kind));
+        let mut all = on_lanes.chain(queued).filter(|q| !asks(q));
         let rebuilds = |q: &Queued| events::rebuilds(&q.job.kind);
         let first = all.next().flatten().is_some_and(rebuilds);
         first && all.next().is_none() && self.files.is_empty()

@@ -224,6 +224,12 @@ fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     };
     w.job(rebuild("one"), Some(5 << 20));
     assert!(w.spread.only_rebuilds_one());
+    let path = remote("one");
+    w.job(JobKind::Stat { path, follow: true }, None);
+    assert!(
+        w.spread.only_rebuilds_one(),
+        "a question is answered beside it"
+    );
     w.job(rebuild("two"), Some(5 << 20));
     assert!(!w.spread.only_rebuilds_one());
     let mut w = World::new(small(), 1);

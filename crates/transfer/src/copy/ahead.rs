@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use plan::{Attributes, Direction, EntryKind, TreeStep};
 
+use super::Delta;
 use super::engine::{End, Engine};
 use crate::walk::local_path;
 
@@ -79,6 +80,10 @@ impl Engine<'_> {
     }
 
     fn expect(&self, end: End, direction: Direction, count: Count) {
+        // Where it is rebuilt further connections are of no use, and that is not known before it begins.
+        if self.options.delta == Delta::Always && count.files == 1 {
+            return;
+        }
         if let Some(side) = self.side(end).filter(|_| count.files > 0) {
             side.session.expect(direction, count.files, count.bytes);
         }

@@ -70,7 +70,9 @@ impl Engine<'_> {
             mtime,
         });
         let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
-        if self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
+        // Behind the last file nothing is gone on with, and its answer would be waited for.
+        let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
+        if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(Instant::now());
             let path = RemotePath(task.target.clone());
             let follow = true;
