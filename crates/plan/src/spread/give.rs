@@ -78,7 +78,7 @@ impl Spread {
                     Some(l) if l.report.in_order && l.takes_jobs() => lane,
                     _ => return,
                 },
-                None => match self.lanes.best(self.now, LaneState::takes_jobs) {
+                None => match self.lanes.best(self.now, LaneState::takes_more) {
                     Some(lane) => lane,
                     None => return,
                 },
