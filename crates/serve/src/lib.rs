@@ -12,6 +12,7 @@ mod answers;
 mod attributes;
 mod beneath;
 mod drop_box;
+mod durable;
 mod error;
 mod export;
 mod files;
@@ -26,7 +27,10 @@ mod packed;
 mod reply;
 mod set;
 mod stream;
+#[cfg(test)]
+mod testing;
 mod tree;
+mod unsynced;
 mod whole_file;
 
 pub use access::Access;

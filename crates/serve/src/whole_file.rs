@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use crate::error::Refused;
 use crate::files::write_at;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::unsynced::close;
 
 /// A file to be put, as put-file@longhaul has it, its data unpacked.
 pub(crate) struct Put<'a> {
@@ -32,7 +34,15 @@ pub(crate) struct Put<'a> {
 #[derive(Debug)]
 pub(crate) struct Parent {
     path: Vec<u8>,
-    fd: OwnedFd,
+    pub(crate) fd: OwnedFd,
+    /// Device and inode: several paths may lead to it.
+    identity: (u64, u64),
+}
+
+impl Parent {
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
 }
 
 /// The names of a temporary that are tried, as clients try them.
@@ -42,35 +52,53 @@ const PERMISSIONS: u32 = 0o777;
 const OWNER_WRITE: u32 = 0o200;
 
 impl Session<'_> {
+    /// Where it is to be durable it is held, and answered at the end of its set.
     pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
             return Err(long_way());
         }
-        let parent = self.parent(dir).map_err(|e| failed("create the file", e))?;
-        let done = self.put_into(parent.fd.as_fd(), name, put);
-        self.parent = Some(parent);
-        let warning = done?;
-        let received = put.data.len() as u64;
-        self.moved.files += 1;
-        self.moved.received += received;
-        debug!(path = %String::from_utf8_lossy(put.path).escape_debug(), received, "put");
-        if let Some(text) = warning {
-            let message = text.as_bytes();
-            reply.status(StatusCode::OK, StatusText { message });
+        if self.unsynced.leads_through(dir) {
+            return Err(behind_others());
         }
+        let parent = self.parent(dir).map_err(|e| failed("create the file", e))?;
+        let done = self.put_into(&parent, name, put, reply);
+        self.parent = Some(parent);
+        done
+    }
+
+    fn put_into(
+        &mut self,
+        parent: &Arc<Parent>,
+        name: &[u8],
+        put: &Put<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        if self.unsynced.has(parent, name) {
+            return Err(behind_others());
+        }
+        let mut written = self.write_beside(parent, name, put)?;
+        if put.flags.contains(PutFlags::FSYNC) {
+            self.unsynced.hold(reply.later(), put.path, written);
+            return Ok(());
+        }
+        if let Some(file) = written.file.take() {
+            close(file)?;
+        }
+        self.name(&mut written, put.path)?;
+        self.has_come(put.path, written.len, written.warning.take(), reply);
         Ok(())
     }
 
-    /// Returns what went wrong without failing it.
-    fn put_into(
+    /// Writes it under its temporary name.
+    fn write_beside(
         &mut self,
-        dir: BorrowedFd<'_>,
+        parent: &Arc<Parent>,
         name: &[u8],
         put: &Put<'_>,
-    ) -> Result<Option<String>, Refused> {
-        let replaced = self.stands(dir, name, put.flags)?;
-        let created = create(dir, name, put);
+    ) -> Result<Written, Refused> {
+        let replaced = self.stands(parent.fd.as_fd(), name, put.flags)?;
+        let created = create(parent, name, put);
         let (file, temporary) = created.map_err(|e| match (e, replaced) {
             // Written in place, where that is possible, with a warning.
             (Errno::ACCESS, Some(_)) => long_way(),
@@ -81,17 +109,30 @@ impl Session<'_> {
         }
         let mut data = [std::io::IoSlice::new(put.data)];
         write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
-        let warning = set(&file, put, replaced);
-        if put.flags.contains(PutFlags::FSYNC) {
-            fs::fsync(&file).map_err(|e| failed("make the data durable", e))?;
+        Ok(Written {
+            warning: set(&file, put, replaced),
+            file: Some(file),
+            temporary,
+            replaces: replaced.is_some(),
+            len: put.data.len() as u64,
+        })
+    }
+
+    /// It stands under its name: counts it, and tells what went wrong without failing it.
+    pub(crate) fn has_come(
+        &mut self,
+        path: &[u8],
+        received: u64,
+        warning: Option<String>,
+        reply: &mut Reply<'_>,
+    ) {
+        self.moved.files += 1;
+        self.moved.received += received;
+        debug!(path = %String::from_utf8_lossy(path).escape_debug(), received, "put");
+        if let Some(text) = warning {
+            let message = text.as_bytes();
+            reply.status(StatusCode::OK, StatusText { message });
         }
-        // A quota or a server behind this one may speak up only now.
-        nix::unistd::close(OwnedFd::from(file))
-            .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))?;
-        let held = replaced.map(|_| self.leaving.hold(dir, name));
-        self.name(temporary, name, put.path)?;
-        drop(held);
-        Ok(warning)
     }
 
     /// The permission bits of the file that is replaced, or nothing where none is. What takes more
@@ -124,8 +165,12 @@ impl Session<'_> {
         }
     }
 
-    fn name(&self, mut temporary: Temporary<'_>, name: &[u8], path: &[u8]) -> Answer {
-        let dir = temporary.dir;
+    /// Gives it its name, which `path` ends with.
+    pub(crate) fn name(&self, written: &mut Written, path: &[u8]) -> Answer {
+        let (_, name) = split(path);
+        let temporary = &mut written.temporary;
+        let dir = temporary.parent.fd.as_fd();
+        let held = written.replaces.then(|| self.leaving.hold(dir, name));
         if self.is_drop_box() {
             let beside = [&path[..path.len() - name.len()], &temporary.name].concat();
             self.rename(&beside, path, true)?;
@@ -134,6 +179,7 @@ impl Session<'_> {
                 .map_err(|e| failed("rename the temporary", e))?;
         }
         temporary.renamed = true;
+        drop(held);
         Ok(())
     }
 
@@ -216,48 +262,79 @@ impl Session<'_> {
     }
 
     /// The directory `path`, which the caller gives back.
-    fn parent(&mut self, path: &[u8]) -> Result<Parent, Errno> {
+    fn parent(&mut self, path: &[u8]) -> Result<Arc<Parent>, Errno> {
         match self.parent.take() {
             Some(parent) if parent.path == path => Ok(parent),
             _ => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
                 let fd = self.export.place.open(path, flags, Mode::empty())?;
-                let path = path.to_vec();
-                Ok(Parent { path, fd })
+                let stat = fs::fstat(&fd)?;
+                Ok(Arc::new(Parent {
+                    path: path.to_vec(),
+                    fd,
+                    identity: (stat.st_dev, stat.st_ino),
+                }))
             }
         }
     }
 }
 
+/// A file that is whole but for its name.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Until it is closed.
+    pub(crate) file: Option<File>,
+    temporary: Temporary,
+    /// A regular file loses its name to it.
+    replaces: bool,
+    /// What went wrong without failing it.
+    pub(crate) warning: Option<String>,
+    pub(crate) len: u64,
+}
+
+impl Written {
+    /// Where it lies.
+    pub(crate) fn parent(&self) -> &Arc<Parent> {
+        &self.temporary.parent
+    }
+
+    /// Whether it has, or shall have, the name `name` in `parent`.
+    pub(crate) fn takes(&self, parent: &Parent, name: &[u8], path: &[u8]) -> bool {
+        let (_, last) = split(path);
+        (last == name || self.temporary.name == name) && self.parent().is(parent)
+    }
+}
+
 /// A file that has no final name yet; it goes unless it gets one.
-struct Temporary<'d> {
-    dir: BorrowedFd<'d>,
+#[derive(Debug)]
+struct Temporary {
+    parent: Arc<Parent>,
     name: Vec<u8>,
     renamed: bool,
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed {
-            let _ = fs::unlinkat(self.dir, self.name.as_slice(), AtFlags::empty());
+            let _ = fs::unlinkat(&self.parent.fd, self.name.as_slice(), AtFlags::empty());
         }
     }
 }
 
-fn create<'d>(
-    dir: BorrowedFd<'d>,
-    name: &[u8],
-    put: &Put<'_>,
-) -> Result<(File, Temporary<'d>), Errno> {
+fn create(parent: &Arc<Parent>, name: &[u8], put: &Put<'_>) -> Result<(File, Temporary), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mode = Mode::from_raw_mode(put.mode & PERMISSIONS);
     let mut last = Errno::EXIST;
     for at in 0..NAMES {
         let name = tagged_name(name, put.tag.wrapping_add(at));
-        match fs::openat(dir, name.as_slice(), flags | OFlags::CLOEXEC, mode) {
+        match fs::openat(&parent.fd, name.as_slice(), flags | OFlags::CLOEXEC, mode) {
             Ok(fd) => {
-                let renamed = false;
-                return Ok((fd.into(), Temporary { dir, name, renamed }));
+                let temporary = Temporary {
+                    parent: Arc::clone(parent),
+                    name,
+                    renamed: false,
+                };
+                return Ok((fd.into(), temporary));
             }
             Err(Errno::EXIST) => {}
             Err(e) => {
@@ -301,12 +378,17 @@ fn long_way() -> Refused {
     )
 }
 
-fn failed(doing: &str, errno: Errno) -> Refused {
+/// What is held has to get its name first; then the request is carried out again.
+fn behind_others() -> Refused {
+    Refused::new(StatusCode::FAILURE, "another file goes there first")
+}
+
+pub(crate) fn failed(doing: &str, errno: Errno) -> Refused {
     let refused = Refused::from(errno);
     Refused::new(refused.code, format!("cannot {doing}: {}", words(errno)))
 }
 
-fn words(errno: Errno) -> String {
+pub(crate) fn words(errno: Errno) -> String {
     let words = Refused::from(errno).words;
     let mut chars = words.chars();
     let first = chars.next().map(|c| c.to_ascii_lowercase());
