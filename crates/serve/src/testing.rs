@@ -55,7 +55,9 @@ pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
         found.push(message);
     }
     found.remove(0);
-    let ids = found.iter().map(|answer| Response::decode(answer).map(|(id, _)| id));
+    let ids = found
+        .iter()
+        .map(|answer| Response::decode(answer).map(|(id, _)| id));
     assert!(ids.eq((0..requests.len() as u32).map(|id| Ok(RequestId(id)))));
     found
 }

@@ -201,7 +201,10 @@ fn what_comes_behind_a_set_finds_all_of_it() {
             Request::Rename { from: &b, to: &c },
             plain,
         ] {
-            let got = answers(export, &[put(&a, FSYNC, b"a"), put(&b, FSYNC, b"b"), behind]);
+            let got = answers(
+                export,
+                &[put(&a, FSYNC, b"a"), put(&b, FSYNC, b"b"), behind],
+            );
             let ended = got.iter().all(|answer| match Response::decode(answer) {
                 Ok((_, Response::Status { code, .. })) => code == StatusCode::OK,
                 other => other.is_ok(),

@@ -38,7 +38,10 @@ impl Put {
             // Then the rename has failed, or something before it.
             Err(_) if self.given_up() => {}
             Err(status) if is_told_only(status) => {
-                self.warn(core, &format!("its name could not be made durable: {status}"));
+                self.warn(
+                    core,
+                    &format!("its name could not be made durable: {status}"),
+                );
             }
             Err(status) => self.fail(refused(SYNCING_NAME, status)),
         }
