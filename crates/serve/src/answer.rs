@@ -18,9 +18,10 @@ use crate::leaving::Leaving;
 use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::temporary::Parent;
 use crate::tree::Trees;
 use crate::unsynced::{Unsynced, may_be_held};
-use crate::whole_file::{Parent, Put};
+use crate::whole_file::Put;
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h).
 pub(crate) const LONGEST: u32 = 256 * 1024;

@@ -27,6 +27,7 @@ mod packed;
 mod reply;
 mod set;
 mod stream;
+mod temporary;
 #[cfg(test)]
 mod testing;
 mod tree;

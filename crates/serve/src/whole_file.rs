@@ -1,13 +1,13 @@
 //! Small files in one request: put-file@longhaul and get-file@longhaul.
 
 use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LEAST_FILE;
-use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText, tagged_name};
+use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText};
 use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -17,6 +17,7 @@ use crate::error::Refused;
 use crate::files::write_at;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::temporary::{Parent, Written, create};
 use crate::unsynced::close;
 
 /// A file to be put, as put-file@longhaul has it, its data unpacked.
@@ -29,26 +30,8 @@ pub(crate) struct Put<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// The directory of the last small file: those that come together lie in the same. Kept while
-/// requests are at hand that came with it, so that nobody has waited for what is decided by it.
-#[derive(Debug)]
-pub(crate) struct Parent {
-    path: Vec<u8>,
-    pub(crate) fd: OwnedFd,
-    /// Device and inode: several paths may lead to it.
-    identity: (u64, u64),
-}
-
-impl Parent {
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        self.identity == other.identity
-    }
-}
-
-/// The names of a temporary that are tried, as clients try them.
-const NAMES: u64 = 3;
 /// Bits of a mode that stay when a file is replaced.
-const PERMISSIONS: u32 = 0o777;
+pub(crate) const PERMISSIONS: u32 = 0o777;
 const OWNER_WRITE: u32 = 0o200;
 
 impl Session<'_> {
@@ -165,24 +148,6 @@ impl Session<'_> {
         }
     }
 
-    /// Gives it its name, which `path` ends with.
-    pub(crate) fn name(&self, written: &mut Written, path: &[u8]) -> Answer {
-        let (_, name) = split(path);
-        let temporary = &mut written.temporary;
-        let dir = temporary.parent.fd.as_fd();
-        let held = written.replaces.then(|| self.leaving.hold(dir, name));
-        if self.is_drop_box() {
-            let beside = [&path[..path.len() - name.len()], &temporary.name].concat();
-            self.rename(&beside, path, true)?;
-        } else {
-            fs::renameat(dir, temporary.name.as_slice(), dir, name)
-                .map_err(|e| failed("rename the temporary", e))?;
-        }
-        temporary.renamed = true;
-        drop(held);
-        Ok(())
-    }
-
     /// Where it `may_pack`, the answer may be packed.
     pub(crate) fn get_file(
         &mut self,
@@ -268,82 +233,10 @@ impl Session<'_> {
             _ => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
                 let fd = self.export.place.open(path, flags, Mode::empty())?;
-                let stat = fs::fstat(&fd)?;
-                Ok(Arc::new(Parent {
-                    path: path.to_vec(),
-                    fd,
-                    identity: (stat.st_dev, stat.st_ino),
-                }))
+                Ok(Arc::new(Parent::new(path, fd)?))
             }
         }
     }
-}
-
-/// A file that is whole but for its name.
-#[derive(Debug)]
-pub(crate) struct Written {
-    /// Until it is closed.
-    pub(crate) file: Option<File>,
-    temporary: Temporary,
-    /// A regular file loses its name to it.
-    replaces: bool,
-    /// What went wrong without failing it.
-    pub(crate) warning: Option<String>,
-    pub(crate) len: u64,
-}
-
-impl Written {
-    /// Where it lies.
-    pub(crate) fn parent(&self) -> &Arc<Parent> {
-        &self.temporary.parent
-    }
-
-    /// Whether it has, or shall have, the name `name` in `parent`.
-    pub(crate) fn takes(&self, parent: &Parent, name: &[u8], path: &[u8]) -> bool {
-        let (_, last) = split(path);
-        (last == name || self.temporary.name == name) && self.parent().is(parent)
-    }
-}
-
-/// A file that has no final name yet; it goes unless it gets one.
-#[derive(Debug)]
-struct Temporary {
-    parent: Arc<Parent>,
-    name: Vec<u8>,
-    renamed: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.renamed {
-            let _ = fs::unlinkat(&self.parent.fd, self.name.as_slice(), AtFlags::empty());
-        }
-    }
-}
-
-fn create(parent: &Arc<Parent>, name: &[u8], put: &Put<'_>) -> Result<(File, Temporary), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let mode = Mode::from_raw_mode(put.mode & PERMISSIONS);
-    let mut last = Errno::EXIST;
-    for at in 0..NAMES {
-        let name = tagged_name(name, put.tag.wrapping_add(at));
-        match fs::openat(&parent.fd, name.as_slice(), flags | OFlags::CLOEXEC, mode) {
-            Ok(fd) => {
-                let temporary = Temporary {
-                    parent: Arc::clone(parent),
-                    name,
-                    renamed: false,
-                };
-                return Ok((fd.into(), temporary));
-            }
-            Err(Errno::EXIST) => {}
-            Err(e) => {
-                last = e;
-                break;
-            }
-        }
-    }
-    Err(last)
 }
 
 /// Sets on the open file what the client keeps, or what the replaced file had; returns what it is to
