@@ -184,7 +184,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             len: u.arbitrary()?,
         },
         40..=41 => Request::FsyncSet {
-            paths: Rest(*u.choose(&[data, PATHS, b"".as_slice()])?),
+            paths: Rest(u.choose(&[data, PATHS, b"".as_slice()])?),
         },
         _ => Request::ExpandPath { path },
     })
