@@ -30,13 +30,14 @@ fn thousands_of_small_files_are_durable_in_seconds_and_as_they_were() {
     }
     let to = ends.scene.path("to");
     fs::create_dir(&to).expect("ours");
-    // Once new, and once over what is there.
-    for _ in 0..2 {
-        let run = ends.cp(&["-a", "--fsync", "--far-end=exec", "--no-delta"]);
+    // Once new, and once over what is there, on a connection that goes straight to our server.
+    for depth in ["exec", "direct"] {
+        let far = format!("--far-end={depth}");
+        let run = ends.cp(&["-a", "--fsync", &far, "--no-delta"]);
         let run = run.arg(from.join(".")).arg(ends.scene.remote("to"));
         let outcome = run.timeout(Duration::from_secs(120)).run().expect_code(0);
         assert_same(&from, &to, Compare::PRESERVED);
-        assert_eq!(far_end(&outcome)["depth"], "exec", "{outcome}");
+        assert_eq!(far_end(&outcome)["depth"], depth, "{outcome}");
         let events = events(&outcome);
         let summary = events.last().expect("a summary");
         assert_eq!(summary["synced"], true, "{outcome}");
