@@ -37,6 +37,8 @@ const HANDLES: [&[u8]; 5] = [
 ];
 /// A list of one extended attribute.
 const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
+/// Paths, of which the last lead nowhere and out.
+const PATHS: &[u8] = b"\0\0\0\x01a\0\0\0\x03dir\0\0\0\0\0\0\0\x03a\0b\0\0\0\x07../file";
 /// 900 times the letter a: one zstd frame with one block, which says so (RFC 8878).
 const PACKED: [u8; 11] = [
     0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x84, 0x02, 0x23, 0x1c, 0x00, b'a',
@@ -57,7 +59,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
         link: None,
     };
-    Ok(match u.int_in_range(0..=40)? {
+    Ok(match u.int_in_range(0..=42)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -181,6 +183,9 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             path,
             len: u.arbitrary()?,
         },
+        40..=41 => Request::FsyncSet {
+            paths: Rest(u.choose(&[data, PATHS, b"".as_slice()])?),
+        },
         _ => Request::ExpandPath { path },
     })
 }
@@ -231,6 +236,10 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             let mut received = input.split_to(cut);
             while !received.is_empty() && served.is_ok() {
                 served = server.handle(&mut received);
+                // Whoever sees that more comes leaves the set as it is.
+                if served.is_err() || input.is_empty() || u.ratio(1, 4)? {
+                    server.end_set();
+                }
                 let Ok(()) = server.take_answers(|answer| {
                     match answer {
                         Answer::Bytes(bytes) => output.extend_from_slice(bytes),

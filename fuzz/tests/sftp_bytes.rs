@@ -12,6 +12,9 @@ use wire::{Field, Rest};
 /// A list of one extended attribute.
 const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
 
+/// Two paths.
+const PATHS: &[u8] = b"\0\0\0\x01.\0\0\0\x06a/path";
+
 fn requests() -> Vec<Request<'static>> {
     let attrs = Attrs {
         size: Some(5),
@@ -119,6 +122,7 @@ fn requests() -> Vec<Request<'static>> {
             flags: TreeFlags::BEGIN,
             path,
         },
+        Request::FsyncSet { paths: Rest(PATHS) },
     ]
 }
 

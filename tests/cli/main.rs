@@ -9,6 +9,7 @@ mod delta;
 mod dialing;
 mod direct;
 mod direct_server;
+mod durable;
 mod explain;
 mod far;
 mod files;

@@ -14,6 +14,14 @@ pub struct JobId(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RemotePath(pub Vec<u8>);
 
+/// The directory that `path` lies in, where it stands or where a symlink leads to it.
+pub fn directory_of(path: &[u8]) -> Vec<u8> {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    let path = path.get(..end).unwrap_or_default();
+    let at = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    [path.get(..at).unwrap_or_default(), b"."].concat()
+}
+
 /// A piece of work: can be written down and read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -173,6 +181,12 @@ pub enum JobKind {
     RealPath {
         /// Of what.
         path: RemotePath,
+    },
+    /// Makes these durable, directories with the names in them, where the server has
+    /// fsync-set@longhaul; elsewhere nothing is done. At most [`sftp::MOST_SYNCED`], in one message.
+    MakeDurable {
+        /// What. A symlink in the last place is not followed.
+        paths: Vec<RemotePath>,
     },
     /// Removes a file.
     Remove {

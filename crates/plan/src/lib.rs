@@ -26,7 +26,7 @@ pub use growth::{
 };
 pub use job::{
     Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
-    PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs,
+    PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
 pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};

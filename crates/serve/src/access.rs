@@ -85,6 +85,8 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Statvfs { .. }
         | Request::Fstatvfs { .. }
         | Request::Fsync { .. }
+        // It says no more than STAT does.
+        | Request::FsyncSet { .. }
         | Request::Limits {}
         | Request::ExpandPath { .. }
         | Request::HomeDirectory { .. }

@@ -1,5 +1,7 @@
 //! Which request does what.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags};
@@ -17,8 +19,10 @@ use crate::leaving::Leaving;
 use crate::packed::Packing;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::temporary::Parent;
 use crate::tree::Trees;
-use crate::whole_file::{Parent, Put};
+use crate::unsynced::{Unsynced, may_be_held};
+use crate::whole_file::Put;
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h).
 pub(crate) const LONGEST: u32 = 256 * 1024;
@@ -38,7 +42,9 @@ pub(crate) struct Session<'e> {
     pub(crate) leaving: Leaving,
     pub(crate) moved: Moved,
     /// Where the small file before lay.
-    pub(crate) parent: Option<Parent>,
+    pub(crate) parent: Option<Arc<Parent>>,
+    /// Small files that are made durable together with those behind them.
+    pub(crate) unsynced: Unsynced,
     pub(crate) trees: Trees,
     pub(crate) packing: Packing,
     /// What ATTRS tell beside the draft's fields.
@@ -69,6 +75,7 @@ impl<'e> Session<'e> {
             leaving: Leaving::default(),
             moved: Moved::default(),
             parent: None,
+            unsynced: Unsynced::default(),
             trees: Trees::new(),
             packing: Packing::default(),
             told: Told::default(),
@@ -83,8 +90,8 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Carries a request out and appends the answer to `out`. What a WRITE has not in itself is in
-    /// `data`.
+    /// Carries a request out and appends the answer to `out`, or holds it until the set that it is
+    /// of has ended. What a WRITE has not in itself is in `data`.
     pub(crate) fn answer(
         &mut self,
         id: RequestId,
@@ -92,8 +99,26 @@ impl<'e> Session<'e> {
         data: &[Bytes],
         out: &mut Answers,
     ) {
+        if !may_be_held(&request) {
+            self.end_set(out);
+        }
         let mut reply = Reply::new(id, out);
-        let done = match (self.export.access.allows(&request), request) {
+        let mut done = self.allowed(request, data, &mut reply);
+        if done.is_err() && !self.unsynced.is_empty() {
+            // Without those that are held it may be another matter: they have names that it takes,
+            // descriptors, and room on the disk.
+            self.end_set(out);
+            reply = Reply::new(id, out);
+            done = self.allowed(request, data, &mut reply);
+        }
+        reply.end(done);
+        if !self.unsynced.is_empty() && self.unsynced.is_full(self.handles.free()) {
+            self.end_set(out);
+        }
+    }
+
+    fn allowed(&mut self, request: Request<'_>, data: &[Bytes], reply: &mut Reply<'_>) -> Answer {
+        match (self.export.access.allows(&request), request) {
             (false, _) => Err(self.forbidden()),
             (
                 true,
@@ -103,9 +128,8 @@ impl<'e> Session<'e> {
                     data: [],
                 },
             ) => self.write(handle, offset, data.iter().map(|bytes| &bytes[..])),
-            (true, request) => self.carry_out(request, &mut reply),
-        };
-        reply.end(done);
+            (true, request) => self.carry_out(request, reply),
+        }
     }
 
     fn carry_out(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
@@ -259,6 +283,7 @@ impl<'e> Session<'e> {
                 len,
                 pack,
             } => self.read_sparse(handle, (offset, len), pack, reply),
+            R::FsyncSet { paths } => self.fsync_set(paths.0),
             R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
                 StatusCode::OP_UNSUPPORTED,
                 "this server does not know the request",

@@ -37,6 +37,11 @@ impl Own {
         let file = (stat.st_dev, stat.st_ino);
         self.recent.contains(&file) || self.before.contains(&file)
     }
+
+    /// Whether what `path` leads to was put there by this client.
+    pub(crate) fn has(&self, path: &[u8], stat: &Stat) -> bool {
+        is_temporary(path) || self.contains(stat)
+    }
 }
 
 impl Session<'_> {
@@ -54,8 +59,7 @@ impl Session<'_> {
     /// In a drop box only what this client has put there may be looked at or changed: what `path`
     /// leads to.
     pub(crate) fn must_be_own(&self, path: &[u8], stat: &Stat) -> Answer {
-        let own = is_temporary(path) || self.own.contains(stat);
-        match self.is_drop_box() && !own {
+        match self.is_drop_box() && !self.own.has(path, stat) {
             true => Err(self.forbidden()),
             false => Ok(()),
         }
@@ -72,7 +76,7 @@ impl Session<'_> {
     /// Whether this client has put into the drop box what now has this name.
     pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, Refused> {
         match self.export.place.find(path, false) {
-            Ok(found) => Ok(is_temporary(path) || self.own.contains(&fs::fstat(&found)?)),
+            Ok(found) => Ok(self.own.has(path, &fs::fstat(&found)?)),
             Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(e.into()),
         }

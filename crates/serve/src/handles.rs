@@ -65,6 +65,12 @@ impl Handles {
         self.most
     }
 
+    /// How many more there may be.
+    pub(crate) fn free(&self) -> usize {
+        let open = self.open.iter().flatten().count();
+        self.most.saturating_sub(open)
+    }
+
     /// Whether any is open.
     pub(crate) fn has_open(&self) -> bool {
         self.open.iter().any(Option::is_some)

@@ -12,6 +12,7 @@ mod answers;
 mod attributes;
 mod beneath;
 mod drop_box;
+mod durable;
 mod error;
 mod export;
 mod files;
@@ -27,7 +28,11 @@ mod packed;
 mod reply;
 mod set;
 mod stream;
+mod temporary;
+#[cfg(test)]
+mod testing;
 mod tree;
+mod unsynced;
 mod whole_file;
 
 pub use access::Access;

@@ -14,19 +14,32 @@ pub(crate) struct Reply<'o> {
     id: RequestId,
     out: &'o mut Answers,
     start: usize,
+    later: bool,
 }
 
 impl<'o> Reply<'o> {
     /// To request `id`, behind what is in `out`.
     pub(crate) fn new(id: RequestId, out: &'o mut Answers) -> Self {
         let start = out.len();
-        Self { id, out, start }
+        let later = false;
+        Self {
+            id,
+            out,
+            start,
+            later,
+        }
+    }
+
+    /// Unless the request has failed, another reply to the same id ends it.
+    pub(crate) fn later(&mut self) -> RequestId {
+        self.later = true;
+        self.id
     }
 
     /// Ends the answer as the request has ended.
     pub(crate) fn end(self, done: Result<(), Refused>) {
         let (code, words) = match &done {
-            Ok(()) if self.out.len() > self.start => return,
+            Ok(()) if self.later || self.out.len() > self.start => return,
             Ok(()) => (StatusCode::OK, "Success"),
             Err(refused) => (refused.code, &*refused.words),
         };

@@ -58,7 +58,8 @@ impl<'e> Server<'e> {
     }
 
     /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent, or
-    /// any for 5 ms: the rest stays in `received` for the next call then.
+    /// any for 5 ms: the rest stays in `received` for the next call then. The last files of it that
+    /// are to be durable may be held ([`Server::holds`]).
     ///
     /// # Errors
     /// The client does not speak SFTP. What was answered stands.
@@ -82,6 +83,16 @@ impl<'e> Server<'e> {
             }
         }
         Ok(())
+    }
+
+    /// Whether small files are held, to be made durable together with those behind them.
+    pub fn holds(&self) -> bool {
+        !self.session.unsynced.is_empty()
+    }
+
+    /// Makes them durable and answers: nothing more of the client is at hand.
+    pub fn end_set(&mut self) {
+        self.session.end_set(&mut self.answers);
     }
 
     /// Takes out the answers in their order.
@@ -159,13 +170,20 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
         let mut received = incoming.next().map_err(StreamError::Io)?;
         if received.is_empty() {
             // What waits belongs to requests that came whole.
+            server.end_set();
             return send(&mut server, &mut output).map(|_| ());
         }
         loop {
             if let Err(error) = server.handle(&mut received) {
                 // What was answered stands, whether or not it can be told.
+                server.end_set();
                 let _ = send(&mut server, &mut output);
                 return Err(error);
+            }
+            // While one file is made durable, more of them come: a set grows by itself.
+            if received.is_empty() && server.holds() && !comes(&server, &incoming, WAITS) {
+                send(&mut server, &mut output)?;
+                server.end_set();
             }
             let few = received.is_empty() && server.answers.len() < FEW;
             if few && comes_soon(&server, &incoming, &mut since) {
@@ -188,8 +206,13 @@ fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: &mut Option<I
     let Some(left) = WAITS.checked_sub(waited) else {
         return false;
     };
+    comes(server, incoming, left)
+}
+
+/// Whether more requests are here; for one that has begun to come it waits so long.
+fn comes(server: &Server<'_>, incoming: &Incoming<'_>, patience: Duration) -> bool {
     let left = match server.expects_more() {
-        true => left,
+        true => patience,
         false => Duration::ZERO,
     };
     let left = Timespec::try_from(left).unwrap_or_default();

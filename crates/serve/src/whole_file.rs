@@ -1,12 +1,13 @@
 //! Small files in one request: put-file@longhaul and get-file@longhaul.
 
 use std::fs::File;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LEAST_FILE;
-use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText, tagged_name};
+use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText};
 use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -16,6 +17,8 @@ use crate::error::Refused;
 use crate::files::write_at;
 use crate::reply::Reply;
 use crate::set::set_open;
+use crate::temporary::{Parent, Written, create};
+use crate::unsynced::close;
 
 /// A file to be put, as put-file@longhaul has it, its data unpacked.
 pub(crate) struct Put<'a> {
@@ -27,50 +30,58 @@ pub(crate) struct Put<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// The directory of the last small file: those that come together lie in the same. Kept while
-/// requests are at hand that came with it, so that nobody has waited for what is decided by it.
-#[derive(Debug)]
-pub(crate) struct Parent {
-    path: Vec<u8>,
-    fd: OwnedFd,
-}
-
-/// The names of a temporary that are tried, as clients try them.
-const NAMES: u64 = 3;
 /// Bits of a mode that stay when a file is replaced.
-const PERMISSIONS: u32 = 0o777;
+pub(crate) const PERMISSIONS: u32 = 0o777;
 const OWNER_WRITE: u32 = 0o200;
 
 impl Session<'_> {
+    /// Where it is to be durable it is held, and answered at the end of its set.
     pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
             return Err(long_way());
         }
-        let parent = self.parent(dir).map_err(|e| failed("create the file", e))?;
-        let done = self.put_into(parent.fd.as_fd(), name, put);
-        self.parent = Some(parent);
-        let warning = done?;
-        let received = put.data.len() as u64;
-        self.moved.files += 1;
-        self.moved.received += received;
-        debug!(path = %String::from_utf8_lossy(put.path).escape_debug(), received, "put");
-        if let Some(text) = warning {
-            let message = text.as_bytes();
-            reply.status(StatusCode::OK, StatusText { message });
+        if self.unsynced.leads_through(dir) {
+            return Err(behind_others());
         }
+        let parent = self.parent(dir).map_err(|e| failed("create the file", e))?;
+        let done = self.put_into(&parent, name, put, reply);
+        self.parent = Some(parent);
+        done
+    }
+
+    fn put_into(
+        &mut self,
+        parent: &Arc<Parent>,
+        name: &[u8],
+        put: &Put<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        if self.unsynced.has(parent, name) {
+            return Err(behind_others());
+        }
+        let mut written = self.write_beside(parent, name, put)?;
+        if put.flags.contains(PutFlags::FSYNC) {
+            self.unsynced.hold(reply.later(), put.path, written);
+            return Ok(());
+        }
+        if let Some(file) = written.file.take() {
+            close(file)?;
+        }
+        self.name(&mut written, put.path)?;
+        self.has_come(put.path, written.len, written.warning.take(), reply);
         Ok(())
     }
 
-    /// Returns what went wrong without failing it.
-    fn put_into(
+    /// Writes it under its temporary name.
+    fn write_beside(
         &mut self,
-        dir: BorrowedFd<'_>,
+        parent: &Arc<Parent>,
         name: &[u8],
         put: &Put<'_>,
-    ) -> Result<Option<String>, Refused> {
-        let replaced = self.stands(dir, name, put.flags)?;
-        let created = create(dir, name, put);
+    ) -> Result<Written, Refused> {
+        let replaced = self.stands(parent.fd.as_fd(), name, put.flags)?;
+        let created = create(parent, name, put);
         let (file, temporary) = created.map_err(|e| match (e, replaced) {
             // Written in place, where that is possible, with a warning.
             (Errno::ACCESS, Some(_)) => long_way(),
@@ -81,17 +92,30 @@ impl Session<'_> {
         }
         let mut data = [std::io::IoSlice::new(put.data)];
         write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
-        let warning = set(&file, put, replaced);
-        if put.flags.contains(PutFlags::FSYNC) {
-            fs::fsync(&file).map_err(|e| failed("make the data durable", e))?;
+        Ok(Written {
+            warning: set(&file, put, replaced),
+            file: Some(file),
+            temporary,
+            replaces: replaced.is_some(),
+            len: put.data.len() as u64,
+        })
+    }
+
+    /// It stands under its name: counts it, and tells what went wrong without failing it.
+    pub(crate) fn has_come(
+        &mut self,
+        path: &[u8],
+        received: u64,
+        warning: Option<String>,
+        reply: &mut Reply<'_>,
+    ) {
+        self.moved.files += 1;
+        self.moved.received += received;
+        debug!(path = %String::from_utf8_lossy(path).escape_debug(), received, "put");
+        if let Some(text) = warning {
+            let message = text.as_bytes();
+            reply.status(StatusCode::OK, StatusText { message });
         }
-        // A quota or a server behind this one may speak up only now.
-        nix::unistd::close(OwnedFd::from(file))
-            .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))?;
-        let held = replaced.map(|_| self.leaving.hold(dir, name));
-        self.name(temporary, name, put.path)?;
-        drop(held);
-        Ok(warning)
     }
 
     /// The permission bits of the file that is replaced, or nothing where none is. What takes more
@@ -122,19 +146,6 @@ impl Session<'_> {
             FileType::Symlink if flags.contains(PutFlags::REPLACE_LINK) => Ok(None),
             _ => Err(long_way()),
         }
-    }
-
-    fn name(&self, mut temporary: Temporary<'_>, name: &[u8], path: &[u8]) -> Answer {
-        let dir = temporary.dir;
-        if self.is_drop_box() {
-            let beside = [&path[..path.len() - name.len()], &temporary.name].concat();
-            self.rename(&beside, path, true)?;
-        } else {
-            fs::renameat(dir, temporary.name.as_slice(), dir, name)
-                .map_err(|e| failed("rename the temporary", e))?;
-        }
-        temporary.renamed = true;
-        Ok(())
     }
 
     /// Where it `may_pack`, the answer may be packed.
@@ -216,57 +227,16 @@ impl Session<'_> {
     }
 
     /// The directory `path`, which the caller gives back.
-    fn parent(&mut self, path: &[u8]) -> Result<Parent, Errno> {
+    fn parent(&mut self, path: &[u8]) -> Result<Arc<Parent>, Errno> {
         match self.parent.take() {
             Some(parent) if parent.path == path => Ok(parent),
             _ => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
                 let fd = self.export.place.open(path, flags, Mode::empty())?;
-                let path = path.to_vec();
-                Ok(Parent { path, fd })
+                Ok(Arc::new(Parent::new(path, fd)?))
             }
         }
     }
-}
-
-/// A file that has no final name yet; it goes unless it gets one.
-struct Temporary<'d> {
-    dir: BorrowedFd<'d>,
-    name: Vec<u8>,
-    renamed: bool,
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            let _ = fs::unlinkat(self.dir, self.name.as_slice(), AtFlags::empty());
-        }
-    }
-}
-
-fn create<'d>(
-    dir: BorrowedFd<'d>,
-    name: &[u8],
-    put: &Put<'_>,
-) -> Result<(File, Temporary<'d>), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let mode = Mode::from_raw_mode(put.mode & PERMISSIONS);
-    let mut last = Errno::EXIST;
-    for at in 0..NAMES {
-        let name = tagged_name(name, put.tag.wrapping_add(at));
-        match fs::openat(dir, name.as_slice(), flags | OFlags::CLOEXEC, mode) {
-            Ok(fd) => {
-                let renamed = false;
-                return Ok((fd.into(), Temporary { dir, name, renamed }));
-            }
-            Err(Errno::EXIST) => {}
-            Err(e) => {
-                last = e;
-                break;
-            }
-        }
-    }
-    Err(last)
 }
 
 /// Sets on the open file what the client keeps, or what the replaced file had; returns what it is to
@@ -301,12 +271,17 @@ fn long_way() -> Refused {
     )
 }
 
-fn failed(doing: &str, errno: Errno) -> Refused {
+/// What is held has to get its name first; then the request is carried out again.
+fn behind_others() -> Refused {
+    Refused::new(StatusCode::FAILURE, "another file goes there first")
+}
+
+pub(crate) fn failed(doing: &str, errno: Errno) -> Refused {
     let refused = Refused::from(errno);
     Refused::new(refused.code, format!("cannot {doing}: {}", words(errno)))
 }
 
-fn words(errno: Errno) -> String {
+pub(crate) fn words(errno: Errno) -> String {
     let words = Refused::from(errno).words;
     let mut chars = words.chars();
     let first = chars.next().map(|c| c.to_ascii_lowercase());

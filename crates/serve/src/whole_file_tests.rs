@@ -2,122 +2,17 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use bytes::Bytes;
-use sftp::{
-    Attrs, Init, Piece, PutFlags, Request, RequestId, Response, Splitter, StatusCode, frame,
-    tagged_name,
-};
-use wire::{Reader, Rest};
+use sftp::{Attrs, PutFlags, Request, Response, StatusCode, tagged_name};
+use wire::Reader;
 
-use crate::{Access, Answer, Export, Server};
-
-/// The answers to `requests`, without their lengths; VERSION is left out.
-fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
-    let mut input = Vec::new();
-    let init = Init {
-        version: 3,
-        extensions: Rest(&[]),
-    };
-    frame(&mut input, |out| init.encode(out));
-    for (id, request) in (0..).zip(requests) {
-        request.encode(RequestId(id), &mut input);
-    }
-    let mut server = Server::new(export);
-    let mut input = Bytes::from(input);
-    let mut output = Vec::new();
-    loop {
-        server.handle(&mut input).expect("sound requests");
-        let before = output.len();
-        let taken = server.take_answers(|answer| {
-            match answer {
-                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
-                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
-            }
-            Ok::<_, ()>(())
-        });
-        taken.expect("ours");
-        if output.len() == before {
-            break;
-        }
-    }
-    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
-    let mut found = Vec::new();
-    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
-        found.push(message);
-    }
-    found.remove(0);
-    assert_eq!(found.len(), requests.len());
-    found
-}
-
-/// The code and the words of each answer, which are STATUS.
-fn statuses(export: &Export, requests: &[Request<'_>]) -> Vec<(StatusCode, String)> {
-    let answers = answers(export, requests);
-    let status = answers.iter().map(|answer| match Response::decode(answer) {
-        Ok((_, Response::Status { code, text })) => {
-            (code, String::from_utf8_lossy(text.message).into_owned())
-        }
-        other => panic!("{other:?}"),
-    });
-    status.collect()
-}
-
-fn put<'a>(path: &'a [u8], flags: PutFlags, data: &'a [u8]) -> Request<'a> {
-    Request::PutFile {
-        path,
-        flags,
-        tag: 7,
-        mode: 0o644,
-        attrs: Attrs::default(),
-        data,
-    }
-}
-
-fn code(export: &Export, request: Request<'_>) -> StatusCode {
-    statuses(export, &[request])[0].0
-}
+use crate::testing::{answers, at, both, code, names, put, statuses};
+use crate::{Access, Export};
 
 const PLAIN: PutFlags = PutFlags(0);
-
-fn bytes_of(path: &Path) -> &[u8] {
-    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).expect("our folder");
-    let name = |e: std::io::Result<fs::DirEntry>| e.map(|e| e.file_name());
-    let mut names: Vec<String> = entries
-        .map(|e| name(e).expect("it").to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
-}
-
-/// A folder, served as `/` and as part of everything: the export and what goes before names.
-fn both(access: Access, check: impl Fn(&Export, &[u8], &Path)) {
-    for beneath in [true, false] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path();
-        match beneath {
-            true => {
-                let export = Export::beneath(path, access).expect("openat2");
-                check(&export, b"/", path);
-            }
-            false => {
-                let before = [bytes_of(path), b"/"].concat();
-                check(&Export::everything(access), &before, path);
-            }
-        }
-    }
-}
 
 fn fifo(path: &Path) {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).expect("ours");
-}
-
-fn at(before: &[u8], name: &str) -> Vec<u8> {
-    [before, name.as_bytes()].concat()
 }
 
 #[test]

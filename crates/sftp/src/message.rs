@@ -280,6 +280,9 @@ requests! {
         ReadSparse = "read-sparse@longhaul" -> Sparse {
             handle: &'a [u8], offset: u64, len: u32, pack: bool
         }
+        /// fsync(2) of what is at each of these paths: strings to the end of the message, at most
+        /// [`crate::MOST_SYNCED`].
+        FsyncSet = "fsync-set@longhaul" -> Status { paths: Rest<'a> }
     }
 }
 
@@ -529,6 +532,9 @@ mod tests {
             to: b"b",
         });
         round_trip(Request::Limits {});
+        round_trip(Request::FsyncSet {
+            paths: Rest(b"\0\0\0\x01a\0\0\0\x02/b"),
+        });
         round_trip(Request::CopyData {
             from: b"1",
             from_offset: 2,

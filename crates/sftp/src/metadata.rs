@@ -11,6 +11,9 @@ pub const HOLE: u32 = 0;
 /// was asked to be.
 pub const OWNER_NOT_SET: &str = "the owner could not be set: ";
 
+/// Paths that one fsync-set@longhaul has at most.
+pub const MOST_SYNCED: usize = 1024;
+
 macro_rules! bits {
     ($($(#[$meta:meta])* $name:ident { $($(#[$m:meta])* $bit:ident = $value:literal),* $(,)? })*) => {$(
         $(#[$meta])*

@@ -43,7 +43,7 @@ pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
 const OPENSSH_SINCE_7_0: usize = 5;
 
 /// What `longhaul serve` announces behind OpenSSH's eleven (docs/PROTOCOL.md).
-pub const OUR_EXTENSIONS: [(&str, &str); 13] = [
+pub const OUR_EXTENSIONS: [(&str, &str); 14] = [
     ("put-file@longhaul", "1"),
     ("get-file@longhaul", "1"),
     ("list-tree@longhaul", "1"),
@@ -57,6 +57,7 @@ pub const OUR_EXTENSIONS: [(&str, &str); 13] = [
     ("read-sparse@longhaul", "1"),
     ("put-file-zstd@longhaul", "1"),
     ("get-file-zstd@longhaul", "1"),
+    ("fsync-set@longhaul", "1"),
 ];
 /// How the names of all of them end, those of versions to come as well.
 const OURS: &[u8] = b"@longhaul";

@@ -141,6 +141,8 @@ pub(super) struct Server {
     pub(super) xattrs: bool,
     /// It sets all metadata in one request.
     pub(super) metadata: bool,
+    /// It makes names durable.
+    pub(super) fsync_set: bool,
     /// It tells of holes.
     pub(super) sparse: bool,
     pub(super) predict: bool,
@@ -184,6 +186,7 @@ impl Server {
             attributes: info.has("attributes@longhaul"),
             xattrs: info.has("get-xattrs@longhaul"),
             metadata: info.has("set-metadata@longhaul"),
+            fsync_set: info.has("fsync-set@longhaul"),
             sparse: info.has("read-sparse@longhaul"),
             sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,

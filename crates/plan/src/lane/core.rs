@@ -113,6 +113,8 @@ pub(super) enum What {
     Close,
     ClearTarget,
     Rename,
+    /// fsync-set@longhaul of the directory that it was renamed in.
+    SyncName,
     RemoveTemp,
     Readdir,
     /// A part of a tree.

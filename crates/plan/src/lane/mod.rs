@@ -3,6 +3,7 @@
 mod config;
 mod core;
 mod delta;
+mod durable;
 mod ending;
 mod get;
 mod get_data;

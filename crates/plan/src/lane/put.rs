@@ -375,7 +375,7 @@ impl Put {
             return Step::Goes;
         }
         self.reach(core, FileState::Closed);
-        if self.attempt.synced {
+        if self.attempt.synced && !self.syncs_name(core) {
             self.reach(core, FileState::Synced);
         }
         match self.part {
@@ -390,6 +390,9 @@ impl Put {
     pub(super) fn done(&mut self, core: &mut Core) -> Step {
         if self.options.fsync && !self.attempt.synced {
             self.warn(core, "the server cannot be asked to make data durable");
+        }
+        if self.attempt.synced {
+            self.reach(core, FileState::Synced);
         }
         if !matches!(self.target, Target::Direct(_)) {
             self.reach(core, FileState::Renamed);

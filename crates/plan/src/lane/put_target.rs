@@ -39,6 +39,7 @@ impl Put {
                 Ok(()) => self.attempt.temp = None,
                 Err(status) => self.fail(refused(RENAMING, status)),
             },
+            What::SyncName => self.on_name_synced(core, reply),
             What::RemoveTemp => {
                 let gone = match words::status(reply) {
                     Ok(()) => true,
@@ -170,6 +171,9 @@ impl Put {
         } else if core.server.posix_rename {
             self.attempt.renaming = true;
             self.send(core, What::Rename, &Request::PosixRename { from, to });
+            if self.syncs_name(core) {
+                self.sync_name(core, to);
+            }
         } else if matches!(self.target, Target::Existing(_)) && !self.attempt.stranded {
             // RENAME of version 3 fails where the new name exists. Between the two the name is
             // missing: the price of a server without posix-rename@openssh.com.

@@ -82,6 +82,7 @@ impl Single {
                 self.send(core, ITSELF, &request);
             }
             JobKind::RealPath { path } => return self.real_path(core, &path.0),
+            JobKind::MakeDurable { paths } => return self.make_durable(core, &paths),
             JobKind::GetXattrs { .. } | JobKind::Names { .. } | JobKind::Ids { .. } => {
                 return self.ask(core);
             }
@@ -171,6 +172,9 @@ impl Single {
                 }
                 _ => self.fail(remote("the server answers with no path or several")),
             },
+            (ITSELF, reply) if matches!(self.kind, JobKind::MakeDurable { .. }) => {
+                self.on_durable(core, &reply);
+            }
             (ITSELF, reply) => self.on_status(core, &reply),
             (LOOK, reply) => self.on_look(core, &reply),
             (step, reply) => self.on_symlink_step(core, step, &reply),

@@ -2,6 +2,7 @@
 
 mod delta;
 mod disk;
+mod durable;
 mod get_delta;
 mod gets;
 mod holes;

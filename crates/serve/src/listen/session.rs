@@ -215,6 +215,10 @@ impl<'s> Session<'s> {
                 self.received.push_front(bytes);
             }
             if let Some(server) = &mut self.server {
+                // What is behind it on the socket comes while these are made durable.
+                if self.received.is_empty() || served.is_err() {
+                    server.end_set();
+                }
                 let Ok(()) = server.take_answers(|answer| {
                     match answer {
                         Answer::Bytes(bytes) => channels.write(self.id, bytes),

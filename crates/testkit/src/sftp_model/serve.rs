@@ -130,6 +130,7 @@ impl SftpModel {
             {
                 self.serve_blocks(id, request)
             }
+            Request::FsyncSet { .. } if self.has(&request) => Err(StatusCode::OK),
             Request::Attributes { .. } if self.has(&request) => Err(StatusCode::OK),
             Request::Hardlink { from, to } if self.has(&request) => {
                 done(self.fs.hard_link(from, to))

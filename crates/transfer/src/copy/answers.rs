@@ -160,6 +160,11 @@ impl Engine<'_> {
                     self.fail(None, name, format!("cannot set its mode: {what}"));
                 }
             }
+            Purpose::Durable(name) => {
+                if let Err(what) = said {
+                    self.fail(None, name, what);
+                }
+            }
             Purpose::File(file, role) => {
                 self.take_sums(id, file);
                 self.on_file(file, role, result);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
 
+use super::durable::Unsynced;
 use super::exact::{Can, NotKept};
 use super::file::{FileId, FileTask, Role};
 use super::hard_links::HardLinks;
@@ -75,6 +76,8 @@ pub(super) enum Purpose {
     FinishDir(DirKey),
     /// The bits of a directory that is still being filled.
     DirMode(Name),
+    /// Directories, of which this is one, are made durable.
+    Durable(Name),
     File(FileId, Role),
     /// Whether a guessed target is a directory.
     Guess(FileId),
@@ -144,6 +147,7 @@ pub(super) struct Engine<'a> {
     /// What the far ends can do that stock servers cannot.
     pub(super) can: Can,
     pub(super) not_kept: NotKept,
+    pub(super) unsynced: Unsynced,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
     /// A target of which it was guessed wrong whether it is a directory, and whether it was none.
@@ -187,6 +191,7 @@ impl<'a> Engine<'a> {
             hard_links: HardLinks::default(),
             can: Can::default(),
             not_kept: NotKept::default(),
+            unsynced: Unsynced::default(),
             summary: Summary::default(),
             verify: Verify::new(options, connect.ledger()),
             learned_place: None,
@@ -204,7 +209,8 @@ impl<'a> Engine<'a> {
             self.ask_for_walks();
             self.start_written();
             self.go_on_verifying();
-            if self.is_quiet() && (self.stopped() || !self.has_more()) {
+            let over = self.is_quiet() && (self.stopped() || !self.has_more());
+            if over && !self.sync_names() {
                 return;
             }
             if !self.wait() {

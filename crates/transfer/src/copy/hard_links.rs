@@ -130,6 +130,7 @@ impl Engine<'_> {
             item.entry.attributes.link = None;
             return self.begin_file(item);
         }
+        self.name_made(&item.target, false);
         let id = self.next_file;
         self.next_file += 1;
         self.progress.add_file(Some(0));

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod answers;
+mod durable;
 mod engine;
 mod exact;
 mod file;

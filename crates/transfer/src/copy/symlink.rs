@@ -84,6 +84,7 @@ impl Engine<'_> {
             Ok(()) => {
                 self.summary.symlinks += 1;
                 self.keep_symlink_times(held);
+                self.name_made(&held.target, false);
                 self.tell(Event::SymlinkDone { target: name });
             }
             Err(what) => self.fail(None, name, what),

@@ -506,6 +506,9 @@ impl Engine<'_> {
         match result {
             Ok(()) => {
                 self.summary.directories += 1;
+                if !dir.existed {
+                    self.name_made(&dir.target, true);
+                }
                 self.tell(Event::DirectoryDone { target });
             }
             Err(what) => self.fail(None, target, format!("cannot set mode and times: {what}")),

@@ -81,7 +81,10 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Make each file durable before it gets its final name",
         doc: "Make each file durable before it gets its final name: the receiving side is told to \
-              flush it to its disk, and has answered. Without it the closing line says \"written \
+              flush it to its disk, and has answered. Its name is durable as well where this \
+              machine receives, or a longhaul at the far end; that one makes directories, \
+              symlinks and hard links durable too. A stock SFTP server can be asked for the \
+              contents alone. Without it the closing line says \"written \
               and renamed\": a crash of the receiving machine may still lose what its disk had \
               not saved.",
         scp: Scp::Ours,

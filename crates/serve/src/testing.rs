@@ -1,0 +1,126 @@
+//! What the tests of requests ask a server with, and where.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use sftp::{
+    Attrs, Init, Piece, PutFlags, Request, RequestId, Response, Splitter, StatusCode, frame,
+};
+use wire::Rest;
+
+use crate::{Access, Answer, Export, Server};
+
+/// These requests on their way, behind INIT if they are the first.
+pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
+    let mut input = Vec::new();
+    let init = Init {
+        version: 3,
+        extensions: Rest(&[]),
+    };
+    if first {
+        frame(&mut input, |out| init.encode(out));
+    }
+    for (id, request) in (0..).zip(requests) {
+        request.encode(RequestId(id), &mut input);
+    }
+    input.into()
+}
+
+/// The answers to `requests`, without their lengths; VERSION is left out.
+pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
+    let mut server = Server::new(export);
+    let mut input = input(requests, true);
+    let mut output = Vec::new();
+    loop {
+        server.handle(&mut input).expect("sound requests");
+        let before = output.len();
+        let taken = server.take_answers(|answer| {
+            match answer {
+                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
+                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        if server.holds() {
+            server.end_set();
+        } else if output.len() == before {
+            break;
+        }
+    }
+    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
+    let mut found = Vec::new();
+    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
+        found.push(message);
+    }
+    found.remove(0);
+    let ids = found
+        .iter()
+        .map(|answer| Response::decode(answer).map(|(id, _)| id));
+    assert!(ids.eq((0..requests.len() as u32).map(|id| Ok(RequestId(id)))));
+    found
+}
+
+/// The code and the words of each answer, which are STATUS.
+pub(crate) fn statuses(export: &Export, requests: &[Request<'_>]) -> Vec<(StatusCode, String)> {
+    let answers = answers(export, requests);
+    let status = answers.iter().map(|answer| match Response::decode(answer) {
+        Ok((_, Response::Status { code, text })) => {
+            (code, String::from_utf8_lossy(text.message).into_owned())
+        }
+        other => panic!("{other:?}"),
+    });
+    status.collect()
+}
+
+pub(crate) fn put<'a>(path: &'a [u8], flags: PutFlags, data: &'a [u8]) -> Request<'a> {
+    Request::PutFile {
+        path,
+        flags,
+        tag: 7,
+        mode: 0o644,
+        attrs: Attrs::default(),
+        data,
+    }
+}
+
+pub(crate) fn code(export: &Export, request: Request<'_>) -> StatusCode {
+    statuses(export, &[request])[0].0
+}
+
+pub(crate) fn bytes_of(path: &Path) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+}
+
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("our folder");
+    let name = |e: std::io::Result<fs::DirEntry>| e.map(|e| e.file_name());
+    let mut names: Vec<String> = entries
+        .map(|e| name(e).expect("it").to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A folder, served as `/` and as part of everything: the export and what goes before names.
+pub(crate) fn both(access: Access, check: impl Fn(&Export, &[u8], &Path)) {
+    for beneath in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        match beneath {
+            true => {
+                let export = Export::beneath(path, access).expect("openat2");
+                check(&export, b"/", path);
+            }
+            false => {
+                let before = [bytes_of(path), b"/"].concat();
+                check(&Export::everything(access), &before, path);
+            }
+        }
+    }
+}
+
+pub(crate) fn at(before: &[u8], name: &str) -> Vec<u8> {
+    [before, name.as_bytes()].concat()
+}
