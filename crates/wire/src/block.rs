@@ -12,6 +12,18 @@ use crate::PacketBuf;
 #[derive(Debug, Default)]
 pub struct Block {
     packets: VecDeque<PacketBuf>,
+    unmade: Option<Unmade>,
+}
+
+/// Packets that a block may come to have. They are made when it is known how much there is for them:
+/// thousands of small files are read ahead of what is sent, and none is known to be small before it is
+/// open.
+#[derive(Debug)]
+struct Unmade {
+    pool: Pool,
+    slot: usize,
+    reserve: usize,
+    room: usize,
 }
 
 impl Block {
@@ -20,17 +32,35 @@ impl Block {
     ///
     /// `reserve` must be smaller than `slot`; `slot` is capped at the pool's slot.
     pub fn new(pool: &Pool, slot: usize, reserve: usize, capacity: usize) -> Self {
-        let slot = slot.clamp(reserve + 1, pool.slot().max(reserve + 1));
-        let mut packets = VecDeque::with_capacity((reserve + capacity).div_ceil(slot));
-        let mut left = capacity;
-        let mut skip = reserve;
-        while left > 0 || packets.is_empty() {
-            let room = (slot - skip).min(left);
-            packets.push_back(pool.packet(skip, room));
-            left -= room;
-            skip = 0;
+        let unmade = Unmade {
+            pool: pool.clone(),
+            slot: slot.clamp(reserve + 1, pool.slot().max(reserve + 1)),
+            reserve,
+            room: capacity,
+        };
+        Self {
+            packets: VecDeque::new(),
+            unmade: Some(unmade),
         }
-        Self { packets }
+    }
+
+    /// Makes packets for `n` more bytes, if there is to be room for so many, and one at least.
+    fn make(&mut self, n: usize) {
+        let Some(unmade) = &mut self.unmade else {
+            return;
+        };
+        let mut left = n.min(unmade.room);
+        unmade.room -= left;
+        self.packets.reserve_exact(left.div_ceil(unmade.slot) + 1);
+        while left > 0 || self.packets.is_empty() {
+            let skip = std::mem::take(&mut unmade.reserve);
+            let room = (unmade.slot - skip).min(left);
+            self.packets.push_back(unmade.pool.packet(skip, room));
+            left -= room;
+        }
+        if unmade.room == 0 {
+            self.unmade = None;
+        }
     }
 
     /// Payload bytes.
@@ -45,12 +75,21 @@ impl Block {
 
     /// Payload bytes that still fit.
     pub fn room(&self) -> usize {
+        let unmade = self.unmade.as_ref().map_or(0, |unmade| unmade.room);
+        unmade + self.made_room()
+    }
+
+    fn made_room(&self) -> usize {
         self.packets.iter().map(PacketBuf::room).sum()
     }
 
     /// Takes `n` more payload bytes (at most what was asked for in [`Block::new`]) and returns
     /// the slices to fill.
     pub fn grow(&mut self, n: usize) -> Vec<&mut [u8]> {
+        let more = n.saturating_sub(self.made_room());
+        if more > 0 {
+            self.make(more);
+        }
         let mut left = n;
         let mut slices = Vec::with_capacity(self.packets.len());
         for packet in &mut self.packets {
@@ -65,6 +104,8 @@ impl Block {
 
     /// Drops payload behind the first `len` bytes, and the packets that held it.
     pub fn truncate(&mut self, len: usize) {
+        self.make(0);
+        self.unmade = None;
         let mut left = len;
         for packet in &mut self.packets {
             packet.truncate(left);
@@ -94,6 +135,9 @@ impl Block {
 
     /// Puts `header` in front of the payload. It must fit the reserve.
     pub fn prepend(&mut self, header: &[u8]) {
+        if self.packets.is_empty() {
+            self.make(0);
+        }
         if let Some(first) = self.packets.front_mut() {
             first.prepend(header);
         }
@@ -219,6 +263,28 @@ mod tests {
         assert_eq!(block.to_vec(), b"123abcdefghijklmnopqrstuvwxy");
         let lens: Vec<_> = block.packets().map(PacketBuf::len).collect();
         assert_eq!(lens, [9, 10, 9]);
+    }
+
+    #[test]
+    fn packets_are_made_for_what_there_is() {
+        let pool = Pool::new(32 << 10, 8);
+        let mut block = Block::new(&pool, 32 << 10, 100, 128 << 10);
+        assert_eq!((block.room(), block.packets().count()), (128 << 10, 0));
+        assert_eq!(block.append(&[7; 4096]), 4096);
+        let memory: Vec<_> = block.packets().map(PacketBuf::memory_len).collect();
+        assert_eq!(memory, [PacketBuf::memory_for(SIZES[1])]);
+        assert_eq!(block.room(), (128 << 10) - 4096);
+        assert_eq!(block.append(&[8; 40_000]), 40_000);
+        assert_eq!((block.len(), block.packets().count()), (44_096, 3));
+        block.clear();
+        assert_eq!(block.room(), 128 << 10);
+        assert_eq!(block.append(&[9; 200_000]), 128 << 10);
+        block.prepend(&[1; 100]);
+        assert_eq!(block.to_vec()[..101], [&[1; 100][..], &[9]].concat());
+
+        let mut empty = Block::new(&pool, 32 << 10, 100, 0);
+        empty.prepend(b"header");
+        assert_eq!(empty.to_vec(), b"header");
     }
 
     #[test]

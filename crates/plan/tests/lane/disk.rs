@@ -226,7 +226,7 @@ impl Disk {
                 let Some(source) = self.sources.get(&path) else {
                     return failed(job, "no such file");
                 };
-                let room: usize = first.packets().map(wire::PacketBuf::room).sum();
+                let room: usize = first.room();
                 let taken = first.append(&source.data);
                 first.truncate(taken);
                 let eof = taken < room;

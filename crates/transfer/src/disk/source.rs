@@ -71,9 +71,15 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
 }
 
 impl Source {
-    /// Fills the room of `block`, or what of it the file has; true if the file ended within.
+    /// Fills the room of `block`, or what of it the file has; true if the file ended within. One byte
+    /// more than it says is looked for, to see whether it has grown.
     pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {
-        self.fill(0, usize::MAX, block, Some(self.size))
+        let len = match self.size {
+            // Files in /proc say that.
+            0 => usize::MAX,
+            size => usize::try_from(size.saturating_add(1)).unwrap_or(usize::MAX),
+        };
+        self.fill(0, len, block, Some(self.size))
     }
 
     /// Reads `len` bytes at `offset` into `block`; true if the file ended before.
