@@ -241,6 +241,8 @@ pub enum DiskRequest {
         inplace: bool,
         /// Replace a symlink that stands there.
         replace_link: bool,
+        /// The directory was made by this run, so that nothing stands there.
+        fresh: bool,
         /// The temporary's name was written down.
         keep: Option<Box<Keep>>,
         /// All bytes of the file, in order.

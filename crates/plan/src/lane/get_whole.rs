@@ -75,6 +75,7 @@ impl Get {
             target: self.target.clone(),
             inplace: self.options.inplace,
             replace_link: self.options.replace_link,
+            fresh: self.options.fresh,
             keep: self.options.keep.clone(),
             pieces: vec![data],
             packed: file.packed,

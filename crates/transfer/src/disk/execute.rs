@@ -9,8 +9,8 @@ use wire::{Block, PacketBuf};
 use super::older::open_older;
 use super::pool::JobFile;
 use super::{
-    Finish, adopt_target, create_target, create_target_as, delta, holes, local_fault, open_source,
-    packed,
+    Finish, adopt_target, create_fresh, create_target, create_target_as, delta, holes, local_fault,
+    open_source, packed,
 };
 use crate::sums::{Ledger, Ticket};
 
@@ -231,6 +231,7 @@ pub(super) fn execute_on_files(
                 target,
                 inplace,
                 replace_link,
+                fresh,
                 keep,
                 pieces,
                 packed: _,
@@ -249,7 +250,10 @@ pub(super) fn execute_on_files(
                 true => attributes.mode.unwrap_or(0o666) & 0o777,
                 false => 0o600,
             };
-            let created = create_target_as(&target, inplace, replace_link, kept, mode);
+            let created = match fresh && !inplace {
+                true => create_fresh(&target, kept, mode),
+                false => create_target_as(&target, inplace, replace_link, kept, mode),
+            };
             let mut target = created.map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
             if sparse {

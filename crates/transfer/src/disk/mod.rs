@@ -25,5 +25,7 @@ pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::Relay;
 pub(crate) use source::{Source, attributes, has_holes, identity, open_source};
-pub(crate) use target::{Finish, Target, create_target, create_target_as, mtime, timestamps};
+pub(crate) use target::{
+    Finish, Target, create_fresh, create_target, create_target_as, mtime, timestamps,
+};
 pub(crate) use temp_name::temp_name;
