@@ -43,9 +43,11 @@ impl Session<'_> {
         let mut set = Vec::new();
         let mut reader = Reader::new(paths);
         while reader.left() > 0 {
-            let path = reader.string().map_err(|_| bad("a path is cut short"))?;
+            let path = reader
+                .string()
+                .map_err(|_| Refused::bad_message("a path is cut short"))?;
             if set.len() >= MOST_SYNCED {
-                return Err(bad("so many are not made durable at once"));
+                return Err(Refused::bad_message("so many are not made durable at once"));
             }
             set.push((path, Ok(())));
         }
@@ -80,8 +82,4 @@ fn sync(place: &Place, path: &[u8], may: impl Fn(&Stat) -> bool) -> Answer {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::open(proc_name(&found), flags, Mode::empty())?;
     Ok(fs::fsync(file)?)
-}
-
-fn bad(words: &'static str) -> Refused {
-    Refused::new(StatusCode::BAD_MESSAGE, words)
 }

@@ -193,6 +193,11 @@ impl Refused {
         }
     }
 
+    /// The request makes no sense: nothing was done.
+    pub(crate) fn bad_message(words: &'static str) -> Self {
+        Self::new(StatusCode::BAD_MESSAGE, words)
+    }
+
     /// There is no more to read: each file and listing ends with it.
     pub(crate) fn end_of_file() -> Self {
         Self::new(StatusCode::EOF, "End of file")

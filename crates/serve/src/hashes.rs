@@ -35,14 +35,17 @@ impl Session<'_> {
         })?;
         let key: Option<&SumKey> = match asked.key {
             [] if kind == SumKind::Blake3 => None,
-            key => Some(key.try_into().map_err(|_| bad("the key has 32 bytes"))?),
+            key => Some(
+                key.try_into()
+                    .map_err(|_| Refused::bad_message("the key has 32 bytes"))?,
+            ),
         };
         if !(LEAST_BLOCK..=kind.most()).contains(&asked.block) {
-            return Err(bad("blocks of this length are not summed"));
+            return Err(Refused::bad_message("blocks of this length are not summed"));
         }
         let sums = asked.len.div_ceil(asked.block) as usize * kind.bytes();
         if asked.len > MOST_HASHED || sums > MOST_SUMS {
-            return Err(bad("the range is too long"));
+            return Err(Refused::bad_message("the range is too long"));
         }
         let between = || self.meanwhile();
         let made = match (kind, key) {
@@ -60,10 +63,6 @@ impl Session<'_> {
         reply.extended(&Rest(&made));
         Ok(())
     }
-}
-
-fn bad(words: &'static str) -> Refused {
-    Refused::new(StatusCode::BAD_MESSAGE, words)
 }
 
 /// Sums each block of the range as `sum` does, on two threads where there is much of it and

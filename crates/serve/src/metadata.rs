@@ -80,15 +80,14 @@ impl Session<'_> {
         if flags.has_unknown() {
             return Err(unknown_flag());
         }
-        let bad = |_| Refused::new(StatusCode::BAD_MESSAGE, "the attributes make no sense");
+        let bad = |_| Refused::bad_message("the attributes make no sense");
         let list = xattrs::read(list).map_err(bad)?;
         // Whether root's may be set the kernel says.
         if !list
             .iter()
             .all(|(name, _)| xattrs::is_asked(name, true, flags))
         {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
+            return Err(Refused::bad_message(
                 "attributes of such a name are not copied",
             ));
         }

@@ -244,11 +244,10 @@ fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refu
     let mut reader = Reader::new(names);
     let mut ids = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| Refused::new(StatusCode::BAD_MESSAGE, "a name is cut short");
+        let bad = |_| Refused::bad_message("a name is cut short");
         let name = reader.string().map_err(bad)?;
         if ids.len() >= 4 * MOST_NAMES {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
+            return Err(Refused::bad_message(
                 "so many names are not looked up at once",
             ));
         }
@@ -263,7 +262,7 @@ fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>
     let mut reader = Reader::new(ids);
     let mut names = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| Refused::new(StatusCode::BAD_MESSAGE, "a number is cut short");
+        let bad = |_| Refused::bad_message("a number is cut short");
         write(reader.u32().map_err(bad)?, &mut names);
         // Both lists have to fit into a message.
         if names.len() > LONGEST as usize / 4 {

@@ -36,8 +36,7 @@ impl Packing {
     /// The `len` bytes that were packed, in memory that the caller gives back.
     fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, Refused> {
         if len > LONGEST_UNPACKED {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
+            return Err(Refused::bad_message(
                 "the block claims to be longer than a block may be",
             ));
         }
@@ -46,10 +45,7 @@ impl Packing {
         }
         let unpacker = self.unpacker.as_mut().ok_or_else(no_memory)?;
         if !unpacker.unpack_to(data, len, &mut self.unpacked) {
-            return Err(Refused::new(
-                StatusCode::BAD_MESSAGE,
-                "the block is not what it claims",
-            ));
+            return Err(Refused::bad_message("the block is not what it claims"));
         }
         Ok(std::mem::take(&mut self.unpacked))
     }

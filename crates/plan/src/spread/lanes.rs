@@ -37,6 +37,14 @@ pub(super) struct LaneState {
     pub(super) heard: Instant,
 }
 
+/// What a lane may be given: one that has room for a range takes whole jobs too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    None,
+    Jobs,
+    Ranges,
+}
+
 /// What a job weighs beside its bytes.
 const WEIGHT: u128 = 16 << 10;
 /// Less than this is not worth a lane's while.
@@ -135,11 +143,7 @@ impl LaneState {
 
     /// Whether a range may be given to it.
     pub(super) fn has_room(&self) -> bool {
-        self.is_open()
-            && !self.listing
-            && self.overtaken.is_empty()
-            && self.report.wants > 0
-            && self.load < u128::from(self.budget())
+        self.takes_jobs() && self.overtaken.is_empty() && self.load < u128::from(self.budget())
     }
 
     /// Whether a whole job may be.
@@ -153,6 +157,15 @@ impl LaneState {
     pub(super) fn takes_more(&self) -> bool {
         let bytes = self.load - WEIGHT * self.jobs.len() as u128;
         self.takes_jobs() && bytes < u128::from(self.budget().max(LEAST_DEPTH))
+    }
+
+    /// What it may be given now.
+    pub(super) fn room(&self) -> Room {
+        match self.has_room() {
+            true => Room::Ranges,
+            false if self.takes_more() => Room::Jobs,
+            false => Room::None,
+        }
     }
 
     pub(super) fn takes_lists(&self) -> bool {

@@ -407,15 +407,11 @@ impl Spread {
     /// Takes an event of a lane.
     pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
         self.now = now;
-        let room = |lanes: &Lanes| match lanes.by_id.get(&lane) {
-            Some(lane) => [lane.has_room(), lane.takes_more()],
-            None => [false; 2],
-        };
+        let room = |lanes: &Lanes| lanes.by_id.get(&lane).map(LaneState::room);
         let had = room(&self.lanes);
         self.on_lane(lane, event);
         // The next piece is for when this one ends, not from then on.
-        let has = room(&self.lanes);
-        self.dirty |= (has[0] && !had[0]) || (has[1] && !had[1]);
+        self.dirty |= room(&self.lanes) > had;
     }
 
     /// A lane has ended, whyever, with these temporaries left behind
