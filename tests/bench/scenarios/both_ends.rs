@@ -61,6 +61,22 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "both-ends-fsync",
+        about: "No path at all, a longhaul at the far end, each file made durable: few small files. It \
+                says something where BENCH_DIR is on a disk; the stock server syncs no names.",
+        content: Content::Small {
+            files: 2_000,
+            size: 4096,
+        },
+        both_ends: true,
+        ways: UP,
+        held: &["--fsync"],
+        among: &["longhaul", EXEC],
+        ours: EXEC,
+        measure: Measure::Files,
+        ..PLAIN
+    },
+    Scenario {
         name: "both-ends-delta",
         about: "1 Gbit/s at 114 ms, a longhaul at the far end, which has an older form of the \
                 file: a hundredth of it, in a hundred places, is new.",
