@@ -65,25 +65,7 @@ impl Growth {
         } else if let (Some(buffer), Some(left), true) =
             (self.config.buffer, evidence.remaining, rtt >= LONG)
         {
-            // What one connection can reach at most, and how long the rest takes then. What the
-            // far end sends from is its own affair, and hardly anybody's is larger.
-            let buffer = match self.config.direction {
-                Direction::Up => buffer,
-                Direction::Down => buffer.min(STOCK_SEND_BUFFER),
-            };
-            let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
-            // One is enough for what the user allows.
-            let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
-            let lasts = left as f64 / cap;
-            let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
-            if lasts > 2.0 * costs && !enough {
-                let fill = match self.config.direction {
-                    Direction::Up => USUAL / cap,
-                    Direction::Down => FAR * USUAL / cap,
-                };
-                let fill = fill.round() as u32;
-                connections = ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE);
-            }
+            connections = self.worth(buffer, left, rtt);
             if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
                 channels = self.windows_of_buffer().clamp(1, 3);
             }
@@ -92,6 +74,31 @@ impl Growth {
             self.config.connections.unwrap_or(connections),
             self.config.channels.unwrap_or(channels),
         );
+    }
+
+    /// How many connections so many bytes are worth, where nothing but the size of this end's
+    /// buffers speaks.
+    pub(super) fn worth(&self, buffer: u64, left: u64, rtt: Duration) -> u32 {
+        // What one connection can reach at most, and how long the rest takes then. What the
+        // far end sends from is its own affair, and hardly anybody's is larger.
+        let buffer = match self.config.direction {
+            Direction::Up => buffer,
+            Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+        };
+        let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
+        // One is enough for what the user allows.
+        let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
+        let lasts = left as f64 / cap;
+        let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
+        if lasts <= 2.0 * costs || enough {
+            return 1;
+        }
+        let fill = match self.config.direction {
+            Direction::Up => USUAL / cap,
+            Direction::Down => FAR * USUAL / cap,
+        };
+        let fill = fill.round() as u32;
+        ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE)
     }
 
     /// What is planned and not there yet.
@@ -103,19 +110,22 @@ impl Growth {
             let have = evidence.connections.len() as u32;
             self.connect_as_planned(evidence.now, have, &mut changes);
         }
-        // Where losses hold the connections, none has a window that is too small.
-        let fixed = self.config.channels.is_some();
-        let channels = match self.figures.lossy() && !fixed {
-            _ if over => 0,
-            true => 1,
-            false => self.planned.1.min(self.most_channels()),
-        };
+        let channels = if over { 0 } else { self.wanted_channels() };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
                 changes.push(Change::AddChannel(*connection));
             }
         }
         changes
+    }
+
+    /// Channels that each connection shall have without trying.
+    pub(super) fn wanted_channels(&self) -> u32 {
+        // Where losses hold the connections, none has a window that is too small.
+        match self.figures.lossy() && self.config.channels.is_none() {
+            true => 1,
+            false => self.planned.1.min(self.most_channels()),
+        }
     }
 
     /// So many channels' windows hold as much as a connection can have under way.

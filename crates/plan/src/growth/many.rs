@@ -12,7 +12,7 @@ const FILES: u64 = 16;
 /// first connection has sent all before its slow start is over; three more, begun with it, left
 /// theirs early (HyStart, RFC 9406, probably) and made 2.4 s into 2.7 s.
 const MANY: u64 = 32 << 20;
-/// So many connections there are then.
+/// So many connections there are then at least.
 const CONNECTIONS: u32 = 4;
 /// What a channel's window holds (OpenSSH), and how much of it one channel is enough for: in slow
 /// start the window is full before a second channel that is asked for then is there. On loopback
@@ -54,10 +54,14 @@ impl Growth {
     fn for_many(&self) -> u32 {
         let long = self.is_long();
         let fixed = self.config.connections.is_some() || self.config.limit.is_some();
-        match self.expected >= MANY && long && !fixed && !self.no_connections {
-            true => CONNECTIONS,
-            false => 0,
+        if self.expected < MANY || !long || fixed || self.no_connections {
+            return 0;
         }
+        let worth = match (self.config.buffer, self.measure.trip()) {
+            (Some(buffer), Some(rtt)) => self.worth(buffer, self.expected, rtt),
+            _ => CONNECTIONS,
+        };
+        worth.max(CONNECTIONS)
     }
 }
 

@@ -262,10 +262,10 @@ impl Growth {
         changes
     }
 
-    /// A connection that was asked for is authenticated: what was planned and had to wait for
-    /// that.
+    /// A connection that was asked for is authenticated, and has its first channel: what was planned
+    /// and had to wait for that.
     #[must_use]
-    pub fn connection_opened(&mut self, now: Instant) -> Vec<Change> {
+    pub fn connection_opened(&mut self, now: Instant, id: ConnectionId) -> Vec<Change> {
         self.opening.pop();
         self.opened += 1;
         self.counts.0 += 1;
@@ -279,6 +279,9 @@ impl Growth {
         if self.trial.is_none() {
             self.connect_as_planned(now, self.counts.0, &mut changes);
         }
+        // At the next look its slow start would have met the first one's window.
+        let channels = self.wanted_channels();
+        changes.extend((1..channels).map(|_| Change::AddChannel(id)));
         changes
     }
 

@@ -3,28 +3,43 @@ use std::collections::BTreeMap;
 use super::LaneId;
 use crate::{JobId, JobKind};
 
-/// Directories that are being made. What goes into one before its answer came must follow it on
-/// the same lane, whose server takes one request after the other.
+/// Directories that are to be made. What goes into one waits until a lane has it, and before its
+/// answer came must follow it on the same lane, whose server takes one request after the other.
 #[derive(Debug, Default)]
 pub(super) struct Dirs {
-    making: BTreeMap<Vec<u8>, (JobId, LaneId)>,
+    making: BTreeMap<Vec<u8>, (JobId, Option<LaneId>)>,
+    begun: usize,
 }
 
 impl Dirs {
+    /// It is to be made, on no lane yet.
+    pub(super) fn wanted(&mut self, path: &[u8], job: JobId) {
+        self.making.insert(trimmed(path).to_vec(), (job, None));
+    }
+
     pub(super) fn begin(&mut self, path: &[u8], job: JobId, lane: LaneId) {
-        self.making.insert(trimmed(path).to_vec(), (job, lane));
+        let before = self
+            .making
+            .insert(trimmed(path).to_vec(), (job, Some(lane)));
+        self.begun += usize::from(before.is_none_or(|(_, lane)| lane.is_none()));
+    }
+
+    /// How many lanes are making.
+    pub(super) fn begun(&self) -> usize {
+        self.begun
     }
 
     /// It was made, or will not be, or its lane was lost.
     pub(super) fn end(&mut self, path: &[u8], job: JobId) {
         let path = trimmed(path);
-        if self.making.get(path).is_some_and(|(id, _)| *id == job) {
+        if let Some((_, lane)) = self.making.get(path).filter(|(id, _)| *id == job) {
+            self.begun -= usize::from(lane.is_some());
             self.making.remove(path);
         }
     }
 
-    /// Where the nearest directory above `path` is being made.
-    pub(super) fn above(&self, path: &[u8]) -> Option<LaneId> {
+    /// Where the nearest directory above `path` is being made, if it is to be.
+    pub(super) fn above(&self, path: &[u8]) -> Option<Option<LaneId>> {
         if self.making.is_empty() {
             return None;
         }
@@ -69,13 +84,18 @@ mod tests {
         let lane = LaneId::default();
         let mut dirs = Dirs::default();
         assert_eq!(dirs.above(b"a/b/c"), None);
+        dirs.wanted(b"a/b", JobId(1));
+        assert_eq!(dirs.above(b"a/b/c/d"), Some(None));
+        assert_eq!(dirs.begun(), 0);
         dirs.begin(b"a/b/", JobId(1), lane);
-        assert_eq!(dirs.above(b"a/b/c/d"), Some(lane));
+        assert_eq!(dirs.begun(), 1);
+        assert_eq!(dirs.above(b"a/b/c/d"), Some(Some(lane)));
         assert_eq!(dirs.above(b"a/b"), None, "not itself");
         assert_eq!(dirs.above(b"a/bc/d"), None);
         dirs.end(b"a/b", JobId(2));
-        assert_eq!(dirs.above(b"a/b/c"), Some(lane), "another job's");
+        assert_eq!(dirs.above(b"a/b/c"), Some(Some(lane)), "another job's");
         dirs.end(b"a/b", JobId(1));
         assert_eq!(dirs.above(b"a/b/c"), None);
+        assert_eq!(dirs.begun(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::dirs;
 use super::file::Stage;
 use super::spans::Spans;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
@@ -260,19 +261,29 @@ impl Spread {
     }
 
     pub(super) fn fail_waiting(&mut self, fault: &Fault) {
+        for id in self.drain_queues() {
+            self.tell(LaneEvent::Failed(id, fault.clone()));
+        }
+    }
+
+    /// What no lane has begun.
+    fn drain_queues(&mut self) -> Vec<JobId> {
+        for queued in &self.makes {
+            if let Some(path) = dirs::target(&queued.job.kind) {
+                self.dirs.end(path, queued.job.id);
+            }
+        }
         let queues = [
+            &mut self.makes,
             &mut self.waiting,
             &mut self.large,
             &mut self.lists,
             &mut self.long_lists,
         ];
-        let jobs: Vec<JobId> = queues
+        queues
             .into_iter()
             .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
-            .collect();
-        for id in jobs {
-            self.tell(LaneEvent::Failed(id, fault.clone()));
-        }
+            .collect()
     }
 
     pub(super) fn on_lose(&mut self, why: &str) {
@@ -294,17 +305,7 @@ impl Spread {
                 left.insert(of, path);
             }
         }
-        let queues = [
-            &mut self.waiting,
-            &mut self.large,
-            &mut self.lists,
-            &mut self.long_lists,
-        ];
-        let waiting: Vec<JobId> = queues
-            .into_iter()
-            .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
-            .collect();
-        for id in waiting {
+        for id in self.drain_queues() {
             self.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
         }
         for (id, file) in std::mem::take(&mut self.files) {

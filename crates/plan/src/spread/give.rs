@@ -9,6 +9,8 @@ use wire::Block;
 
 /// Files whose source or target the disk is opening.
 const OPENING: usize = 4;
+/// Directories that are made at once, wherever; of more each lane takes no more than of other jobs.
+const MAKING: usize = 64;
 /// Into how many pieces for each lane the rest is cut.
 const PIECES: u64 = 3;
 
@@ -17,6 +19,7 @@ impl Spread {
         self.give_urgent();
         self.give_syncs();
         self.give_lists();
+        self.give_dirs();
         self.give_jobs();
         self.give_ranges();
         if self.overtake() {
@@ -65,16 +68,53 @@ impl Spread {
         }
     }
 
+    /// Directories are made before what was to be done first: what goes into one whose answer has not come
+    /// has one lane to go to. With 1,000 files of 4 KiB in each, 110 MB/s fill one in a third of a
+    /// round trip.
+    fn give_dirs(&mut self) {
+        while let Some(queued) = self.makes.front() {
+            let few = self.dirs.begun() < MAKING;
+            let may = |l: &LaneState| l.takes_jobs() || few && l.is_open() && !l.listing;
+            let above = dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t));
+            let lane = match above {
+                Some(Some(lane)) => match self.lanes.by_id.get(&lane) {
+                    Some(l) if l.report.in_order && may(l) => lane,
+                    _ => return,
+                },
+                Some(None) => return,
+                // Not behind what a connection that has just come is slow to move: of 100,000 files
+                // none was on its way for half a second.
+                None => {
+                    let known = |l: &LaneState| may(l) && l.is_known();
+                    let lanes = &self.lanes;
+                    let lane = lanes.best(self.now, known);
+                    match lane.or_else(|| lanes.best(self.now, may)) {
+                        Some(lane) => lane,
+                        None => return,
+                    }
+                }
+            };
+            let Some(queued) = self.makes.pop_front() else {
+                return;
+            };
+            if let Some(path) = dirs::target(&queued.job.kind) {
+                self.dirs.begin(path, queued.job.id, lane);
+            }
+            self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+        }
+    }
+
     fn give_jobs(&mut self) {
         while let Some(queued) = self.waiting.front() {
             let sets = matches!(queued.job.kind, JobKind::SetAttributes { .. });
             let behind = match sets {
-                true => self.settings.lane(),
+                true => self.settings.lane().map(Some),
                 false => dirs::target(&queued.job.kind).and_then(|t| self.dirs.above(t)),
             };
             let lane = match behind {
+                Some(None) => return,
                 // What it needs is on its way: behind it, or not yet.
-                Some(lane) => match self.lanes.by_id.get(&lane) {
+                Some(Some(lane)) => match self.lanes.by_id.get(&lane) {
                     Some(l) if l.report.in_order && l.takes_jobs() => lane,
                     _ => return,
                 },
@@ -86,9 +126,6 @@ impl Spread {
             let Some(queued) = self.waiting.pop_front() else {
                 return;
             };
-            if let JobKind::MakeDir { path, .. } = &queued.job.kind {
-                self.dirs.begin(&path.0, queued.job.id, lane);
-            }
             let in_order = |l: &LaneState| l.report.in_order;
             if sets && self.lanes.by_id.get(&lane).is_some_and(in_order) {
                 self.settings.begin(queued.job.id, lane);
@@ -124,7 +161,7 @@ impl Spread {
             true => None,
         };
         above.is_none_or(|lane| {
-            let lane = self.lanes.by_id.get(&lane);
+            let lane = lane.and_then(|lane| self.lanes.by_id.get(&lane));
             lane.is_some_and(|l| l.report.in_order && l.is_open())
         })
     }
@@ -158,7 +195,7 @@ impl Spread {
             return;
         };
         if !file.headed
-            && let Some(above) = dirs::target(&file.job.kind).and_then(|t| self.dirs.above(t))
+            && let Some(Some(above)) = dirs::target(&file.job.kind).and_then(|t| self.dirs.above(t))
         {
             lane = above;
         }

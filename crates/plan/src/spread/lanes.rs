@@ -172,6 +172,11 @@ impl LaneState {
         self.is_open() && self.report.wants > 0
     }
 
+    /// It has shown how fast it is.
+    pub(super) fn is_known(&self) -> bool {
+        self.meter.rate().is_some()
+    }
+
     /// Bytes a second, now: what it last reached, less if it has been silent since.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
         Some(self.slowed(now, self.meter.rate()?))

@@ -179,6 +179,8 @@ pub struct Spread {
     options: SpreadOptions,
     now: Instant,
     lanes: Lanes,
+    /// Directories.
+    makes: VecDeque<Queued>,
     waiting: VecDeque<Queued>,
     large: VecDeque<Queued>,
     lists: VecDeque<Queued>,
@@ -264,6 +266,7 @@ impl Spread {
             options,
             now,
             lanes: Lanes::default(),
+            makes: VecDeque::new(),
             waiting: VecDeque::new(),
             large: VecDeque::new(),
             lists: VecDeque::new(),
@@ -349,10 +352,14 @@ impl Spread {
         !self.long_lists.is_empty() && !self.lanes.by_id.values().any(takes)
     }
 
+    /// No job waits for a lane but listings.
+    fn waits_for_nothing(&self) -> bool {
+        self.waiting.is_empty() && self.large.is_empty() && self.makes.is_empty()
+    }
+
     /// Whether another lane would have something to do.
     pub fn has_use_for_more(&self) -> bool {
-        !self.waiting.is_empty()
-            || !self.large.is_empty()
+        !self.waits_for_nothing()
             || !self.lists.is_empty()
             || !self.long_lists.is_empty()
             || self.files.values().any(|f| f.left() > 0)
@@ -440,7 +447,13 @@ impl Spread {
     /// Every lane was lost with its connection, which was nobody's fault: losses so far do not
     /// count against what is under way.
     pub fn forgive(&mut self) {
-        for queued in [&mut self.waiting, &mut self.large, &mut self.lists] {
+        let queues = [
+            &mut self.makes,
+            &mut self.waiting,
+            &mut self.large,
+            &mut self.lists,
+        ];
+        for queued in queues {
             queued.iter_mut().for_each(|q| q.losses = 0);
         }
         self.files.values_mut().for_each(|f| f.losses = 0);
@@ -472,7 +485,7 @@ impl Spread {
     pub fn stats(&self) -> SpreadStats {
         let mut stats = self.stats;
         stats.waiting = self.waiting.len() + self.large.len() + self.lists.len();
-        stats.waiting += self.long_lists.len();
+        stats.waiting += self.long_lists.len() + self.makes.len();
         stats.split = self.files.len();
         stats
     }
@@ -496,7 +509,8 @@ impl Spread {
             Assigned::Whole(queued) => Some(queued),
             _ => None,
         });
-        let queued = self.waiting.iter().chain(&self.large).map(Some);
+        let queued = self.waiting.iter().chain(&self.large).chain(&self.makes);
+        let queued = queued.map(Some);
         let asks = |q: &Option<&Queued>| q.is_some_and(|q| events::asks(&q.job.kind));
         let mut all = on_lanes.chain(queued).filter(|q| !asks(q));
         let rebuilds = |q: &Queued| events::rebuilds(&q.job.kind);
@@ -531,7 +545,11 @@ impl Spread {
             return self.tell(LaneEvent::Failed(queued.job.id, fault));
         }
         let split = self.is_split(&queued);
+        if let JobKind::MakeDir { path, .. } = &queued.job.kind {
+            self.dirs.wanted(&path.0, queued.job.id);
+        }
         let queue = match queued.job.kind {
+            JobKind::MakeDir { .. } => &mut self.makes,
             JobKind::List { .. } if queued.whole => &mut self.long_lists,
             JobKind::List { .. } => &mut self.lists,
             _ if split => &mut self.large,

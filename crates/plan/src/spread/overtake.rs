@@ -36,7 +36,7 @@ const LATENCIES: u32 = 20;
 impl Spread {
     /// Gives idle lanes what others will not have done soon; true if there is something to give.
     pub(super) fn overtake(&mut self) -> bool {
-        let nothing = self.waiting.is_empty() && self.large.is_empty();
+        let nothing = self.waits_for_nothing();
         if !nothing
             || !self.options.overtake
             || self
@@ -138,7 +138,7 @@ impl Spread {
         };
         let losing = self.is_losing(lane);
         // All others have done what there was.
-        let nothing = self.waiting.is_empty() && self.large.is_empty();
+        let nothing = self.waits_for_nothing();
         let last = nothing && self.lanes.by_id.values().any(LaneState::is_free);
         let may_lose = self.patience_with_loser(lane, last);
         let may_be_silent = match self.patience(lane) {

@@ -87,7 +87,7 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
         let mut growth = Growth::new(config);
         let first = growth.sample(&evidence(1, 0, false, 100 << 20));
         assert_eq!(first, [Change::AddConnection]);
-        let _ = growth.connection_opened(testkit::sftp_model::epoch());
+        let _ = growth.connection_opened(testkit::sftp_model::epoch(), ConnectionId(1));
         for look in 2..8 {
             let mut both = evidence(look, 0, false, 100 << 20);
             let mut second = both.connections[0].clone();

@@ -283,15 +283,15 @@ impl Run {
 
     fn steer(&mut self) {
         let now = self.instant();
-        let mut came = 0;
+        let mut came = Vec::new();
         for flow in &mut self.flows {
             if !flow.told && flow.ready <= self.now {
                 flow.told = true;
-                came += 1;
+                came.push(flow.id);
             }
         }
-        for _ in 0..came {
-            for change in self.growth.connection_opened(now) {
+        for id in came {
+            for change in self.growth.connection_opened(now, id) {
                 self.changes.push((self.now, change));
                 self.apply(now, change);
             }

@@ -8,7 +8,8 @@ use wire::Reader;
 use super::outgoing::STDERR;
 use super::window::ReceiveWindow;
 use super::{
-    Channel, ChannelEvent, ChannelId, Channels, LATE, MAX_CHANNELS, Queued, bound_control,
+    ASSUMED_WINDOW, Channel, ChannelEvent, ChannelId, Channels, LATE, MAX_CHANNELS, Queued,
+    bound_control,
 };
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
@@ -206,6 +207,10 @@ impl Channels {
         let right = fits && channel.remote.is_none_or(|expected| expected == m.sender);
         channel.remote = Some(m.sender);
         channel.confirmed = true;
+        if channel.counts && right && m.window == 0 {
+            channel.predicted = true;
+            channel.send.count_on(ASSUMED_WINDOW);
+        }
         self.events.push_back(match right {
             true => ChannelEvent::Opened(id),
             false => ChannelEvent::PredictionFailed(id),

@@ -178,6 +178,18 @@ impl Channels {
         self.open(b"session", &[], true)
     }
 
+    /// Opens a session whose window, but not its number, is taken for granted: data leave with the first
+    /// request, which has to be there before them. Only for OpenSSH, which confirms with no window and
+    /// grants 2 MiB when it has started what was asked for (session.c); data for what it has refused to
+    /// start it drops (channels.c).
+    pub fn open_session_counting(&mut self) -> ChannelId {
+        let id = self.open_session();
+        if let Some(channel) = self.channels.get_mut(&id.0) {
+            channel.counts = true;
+        }
+        id
+    }
+
     /// Opens a connection from the peer to `host` (RFC 4254 section 7.2).
     pub fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let mut data = Vec::new();

@@ -19,6 +19,8 @@ pub(super) struct Channel {
     pub(super) remote: Option<u32>,
     /// The peer's number and window were counted on, and something may have been sent to them.
     pub(super) predicted: bool,
+    /// Its window is counted on as soon as it is confirmed.
+    pub(super) counts: bool,
     pub(super) confirmed: bool,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
@@ -52,6 +54,7 @@ impl Channel {
         Self {
             remote,
             predicted: false,
+            counts: false,
             confirmed: false,
             send: SendWindow::closed(),
             receive,

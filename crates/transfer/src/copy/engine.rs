@@ -27,7 +27,7 @@ use crate::walk::DirId;
 /// Jobs and held items under way before sources are asked for more. The path of a gigabit at 114 ms
 /// holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name. With
 /// 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second.
-const WINDOW: usize = 8192;
+const WINDOW: usize = 16384;
 /// With so many jobs under way what happens may wait a little for company.
 const MANY: usize = 256;
 /// So long.

@@ -49,7 +49,7 @@ impl Engine<'_> {
                 let here = groups.iter().filter(|g| g.host.is_none());
                 let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
                 let recursive = self.options.recursive || self.options.archive;
-                let counting = ahead::count(&paths, recursive);
+                let counting = ahead::Counting::of(&paths, recursive);
                 match self.connect_to(*host) {
                     Ok(side) => {
                         self.target = Some(side);

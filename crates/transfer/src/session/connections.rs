@@ -83,7 +83,7 @@ impl Driver {
         }
         self.straight_joined(now, &adopted);
         let opened = match adopted {
-            Ok(id) if self.open_lane(now, id, self.predict, false).is_some() => Ok(()),
+            Ok(id) if self.open_lane(now, id, self.predict, false).is_some() => Ok(id),
             Ok(id) => {
                 self.connections.retain(|on| on.id != id);
                 Err(NoMore::Connection("it carries no SFTP channel".to_owned()))

@@ -225,7 +225,7 @@ impl Driver {
         };
         let enough = || {
             let stats = self.spread.stats();
-            stats.jobs >= JOBS || stats.moved.max(self.spread.remaining()) >= BYTES
+            stats.jobs >= JOBS || stats.moved.max(self.left()) >= BYTES
         };
         let Some(at) = self.lanes.iter().position(|on| !on.listing && !on.retiring) else {
             return;

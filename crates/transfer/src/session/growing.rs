@@ -17,7 +17,7 @@ use super::{LinkSample, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
 
 /// So many jobs are under way only where there are more: the copy sends no more than 8,192.
-const JOBS: usize = 6144;
+const JOBS: usize = 12288;
 
 /// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
 const SLOW: u64 = 150_000_000;
@@ -344,13 +344,13 @@ impl Driver {
     }
 
     /// A connection that was asked for has come, or not.
-    pub(super) fn note_joined(&mut self, now: Instant, result: Result<(), NoMore>) {
+    pub(super) fn note_joined(&mut self, now: Instant, result: Result<ConnectionId, NoMore>) {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
         match result {
-            Ok(()) => {
-                let changes = growth.connection_opened(now);
+            Ok(id) => {
+                let changes = growth.connection_opened(now, id);
                 // Before its slow start meets its first loss.
                 if self.growing.bears_losses {
                     self.bear_losses();

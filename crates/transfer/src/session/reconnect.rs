@@ -169,7 +169,7 @@ impl Driver {
                 self.telling.tell(SessionEvent::Rejoined);
                 self.telling.tell(SessionEvent::Says(text.to_owned()));
                 if !was_lost {
-                    self.note_joined(now, Ok(()));
+                    self.note_joined(now, Ok(id));
                 }
                 self.changed = true;
             }

@@ -49,6 +49,64 @@ fn openssh_is_predicted_right_and_its_window_never_exceeded() {
     assert_eq!(total + rest, 1000 + (3 << 20));
 }
 
+/// A session beside others: its number is waited for, and its window is not.
+fn counting() -> (Channels, ChannelId) {
+    let mut channels = client();
+    let id = channels.open_session_counting();
+    channels.request(id, Request::Exec(b"true".to_vec()), true);
+    channels.write(id, &[1; 1000]);
+    let numbers: Vec<u8> = sent(&mut channels).iter().map(|m| m[0]).collect();
+    assert_eq!(
+        numbers,
+        [90],
+        "sshd disconnects whoever asks a channel that it has refused"
+    );
+    (channels, id)
+}
+
+#[test]
+fn a_window_that_comes_with_the_program_is_not_waited_for() {
+    let (mut channels, id) = counting();
+    confirm(&mut channels, id, 7, 0, 32768).unwrap();
+    let messages = sent(&mut channels);
+    let numbers: Vec<u8> = messages.iter().map(|m| m[0]).collect();
+    assert_eq!(numbers, [98, 94]);
+    assert_eq!(payloads(&messages), [(7, vec![1; 1000])]);
+    assert_eq!(channels.window(id), u64::from(2 * MIB) - 1000);
+    adjust(&mut channels, id, 2 * MIB).unwrap();
+    assert_eq!(
+        channels.window(id),
+        u64::from(2 * MIB) - 1000,
+        "not added to it"
+    );
+    assert_eq!(channels.poll_event(), Some(ChannelEvent::Opened(id)));
+    assert_eq!(channels.poll_event(), None);
+}
+
+#[test]
+fn a_window_in_the_confirmation_is_what_it_says() {
+    let (mut channels, id) = counting();
+    confirm(&mut channels, id, 7, 500, 32768).unwrap();
+    let bytes: usize = payloads(&sent(&mut channels))
+        .iter()
+        .map(|p| p.1.len())
+        .sum();
+    assert_eq!(bytes, 500);
+}
+
+#[test]
+fn a_smaller_window_than_was_counted_on_is_a_failed_prediction() {
+    let (mut channels, id) = counting();
+    confirm(&mut channels, id, 7, 0, 32768).unwrap();
+    sent(&mut channels);
+    adjust(&mut channels, id, 999).unwrap();
+    assert_eq!(channels.poll_event(), Some(ChannelEvent::Opened(id)));
+    assert_eq!(
+        channels.poll_event(),
+        Some(ChannelEvent::PredictionFailed(id))
+    );
+}
+
 #[test]
 fn another_number_is_a_failed_prediction() {
     let (mut channels, id) = early();

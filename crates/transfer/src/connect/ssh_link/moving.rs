@@ -276,10 +276,12 @@ impl SshLink {
     fn open_session(&mut self) -> SshChannel {
         // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
         // it has refused. Before authentication nothing is lost by that but a login.
-        let predicted = self.predicts() && (self.channels.is_empty() || self.conn.is_early());
+        let predicts = self.predicts();
+        let alone = self.channels.is_empty() || self.conn.is_early();
         let channels = self.conn.channels();
-        match predicted {
-            true => channels.open_session_predicted(),
+        match predicts {
+            true if alone => channels.open_session_predicted(),
+            true => channels.open_session_counting(),
             false => channels.open_session(),
         }
     }
