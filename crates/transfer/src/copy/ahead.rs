@@ -11,7 +11,7 @@ use plan::{Attributes, Direction, EntryKind, TreeStep};
 
 use super::Delta;
 use super::engine::{End, Engine};
-use crate::walk::local_path;
+use crate::walk::{RemoteWalk, local_path};
 
 /// Entries looked at, in all: enough to know how many connections they are worth. As many as these
 /// take 0.4 s of one processor from memory, while the connection is being made.
@@ -98,6 +98,20 @@ impl Engine<'_> {
             TreeStep::Entry(_, attributes) => Some(attributes),
             _ => None,
         }));
+    }
+
+    /// Tells it what the walks will probably find, where that is much more than was told.
+    pub(super) fn foresee(&mut self) {
+        let sum =
+            |(a, b): (u64, u64), (c, d): (u64, u64)| (a.saturating_add(c), b.saturating_add(d));
+        let all = self.walks.walking().map(RemoteWalk::foreseen);
+        let (files, bytes) = all.fold((0, 0), sum);
+        if files > self.walks.foreseen.saturating_mul(5) / 4 {
+            self.walks.foreseen = files;
+            if let Some(side) = self.side(End::Source) {
+                side.session.foresee(Direction::Down, files, bytes);
+            }
+        }
     }
 
     fn announce_found<'a>(&self, found: impl Iterator<Item = &'a Attributes>) {

@@ -42,6 +42,7 @@ impl Engine<'_> {
                     let (walk, tag) = (*walk, *tag);
                     self.announce_listed(&entries);
                     self.walks.handle(walk, tag, Answer::Entries(entries));
+                    self.foresee();
                 }
                 Some((_, Purpose::Listing(walk))) => {
                     let walk = *walk;
@@ -59,6 +60,7 @@ impl Engine<'_> {
                     let (walk, tag) = (*walk, *tag);
                     self.announce_tree(&steps);
                     self.walks.handle(walk, tag, Answer::Tree(steps));
+                    self.foresee();
                 }
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),

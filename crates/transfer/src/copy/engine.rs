@@ -267,7 +267,10 @@ impl<'a> Engine<'a> {
     /// Ends the session at `end`, if there is one.
     pub(super) fn end(&mut self, end: End) {
         let side = match end {
-            End::Source => self.source.take(),
+            End::Source => {
+                self.walks.foreseen = 0;
+                self.source.take()
+            }
             End::Target => self.target.take(),
         };
         let Some(Side { session, name, .. }) = side else {

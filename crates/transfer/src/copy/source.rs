@@ -57,6 +57,8 @@ pub(super) struct Walks {
     ahead: BTreeMap<WalkId, Ahead>,
     /// The source was told to list no more for now.
     holds: bool,
+    /// Files that the session was told there probably are.
+    pub(super) foreseen: u64,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
 }
@@ -113,7 +115,7 @@ impl Walks {
         self.ahead.clear();
     }
 
-    fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
+    pub(super) fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
         self.remote.values().filter_map(|remote| match remote {
             Remote::Walking(walk, _) => Some(&**walk),
             Remote::Looking { .. } => None,

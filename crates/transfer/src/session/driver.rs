@@ -317,6 +317,9 @@ impl Driver {
                 Ok(Command::Expect(direction, files, bytes)) => {
                     self.growing.expect(direction, files, bytes);
                 }
+                Ok(Command::Foresee(direction, files, bytes)) => {
+                    self.growing.foresee(direction, files, bytes);
+                }
                 Ok(Command::HoldLists(hold)) => {
                     self.lists_held = hold;
                     for on in &mut self.lanes {

@@ -34,6 +34,8 @@ pub(super) struct Growing {
     direction: Option<Direction>,
     /// Files and bytes that were announced.
     expected: (u64, u64),
+    /// What there probably is.
+    foreseen: (u64, u64),
     /// Idle and all ticks of this machine's processors at the last look.
     ticks: Option<(u64, u64)>,
     /// Packets are lost, and the connections were given a congestion control that bears it.
@@ -74,6 +76,15 @@ impl Growing {
         }
     }
 
+    /// So many files and bytes there probably are.
+    pub(super) fn foresee(&mut self, direction: Direction, files: u64, bytes: u64) {
+        self.direction.get_or_insert(direction);
+        self.foreseen = self.foreseen.max((files, bytes));
+        if let Some(growth) = &mut self.growth {
+            growth.expect(self.foreseen.0, self.foreseen.1);
+        }
+    }
+
     /// What is left at least, whose jobs may be still to come: of what was announced, and where
     /// so many jobs are there that whoever sends them waits, as much again as there was.
     fn to_come(&self, stats: &SpreadStats) -> u64 {
@@ -86,6 +97,7 @@ impl Growing {
     pub(super) fn start_anew(&mut self) {
         self.growth = None;
         self.expected = (0, 0);
+        self.foreseen = (0, 0);
     }
 
     /// The same, while what was announced is still to be done.
@@ -166,8 +178,9 @@ impl Driver {
             self.growing.learned = config.learned.map(|(learned, _)| learned);
             self.warn_of_one_connection(&config);
             let mut growth = Growth::new(config);
-            let (files, bytes) = self.growing.expected;
-            growth.expect(files, bytes);
+            for (files, bytes) in [self.growing.expected, self.growing.foreseen] {
+                growth.expect(files, bytes);
+            }
             self.growing.growth = Some(growth);
         }
         let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);

@@ -157,6 +157,7 @@ enum Command {
     Cancel(String),
     /// So many files with so many bytes will follow.
     Expect(Direction, u64, u64),
+    Foresee(Direction, u64, u64),
     Leave(String),
     /// Nothing more is asked for of trees, or again.
     HoldLists(bool),
@@ -298,6 +299,11 @@ impl Session {
     /// connections can be begun in time.
     pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
         self.command(Command::Expect(direction, files, bytes));
+    }
+
+    /// The same of what there probably is, which has to be known to be begun with, and may be wrong.
+    pub fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
+        self.command(Command::Foresee(direction, files, bytes));
     }
 
     /// Asks for no more of the trees that are being listed, or goes on: what they bring is for the

@@ -3,6 +3,7 @@
 
 mod local;
 mod remote;
+mod sample;
 mod tree;
 
 use plan::Attributes;

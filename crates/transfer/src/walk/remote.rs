@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use plan::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
+use super::sample::Sample;
 use super::tree::Tree;
 use super::{DirId, Entry, Found, NOT_REGULAR, join};
 use crate::report::Name;
@@ -45,6 +46,7 @@ pub struct RemoteWalk {
     pub(super) lists: usize,
     /// Listings that are over, and the entries that listings have brought.
     listed: (usize, usize),
+    pub(super) sample: Sample,
     /// Trees that are being listed, and whether another one may be.
     pub(super) trees_asked: usize,
     trees_may: bool,
@@ -81,6 +83,10 @@ pub(super) enum Asked {
 pub(super) struct Names(BTreeSet<Vec<u8>>);
 
 impl Names {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
         match self.0.len() < NAMES {
             true => self.0.insert(name.to_vec()),
@@ -156,6 +162,7 @@ impl RemoteWalk {
             asked: BTreeMap::new(),
             lists: 0,
             listed: (0, 0),
+            sample: Sample::default(),
             trees_asked: 0,
             trees_may: true,
             no_trees: false,
@@ -203,6 +210,11 @@ impl RemoteWalk {
                 true => self.trees_may,
                 false => self.lists < most,
             }
+    }
+
+    /// Files and bytes that there probably are, as far as is known by now.
+    pub fn foreseen(&self) -> (u64, u64) {
+        self.sample.of_all(self.to_list.len() as u64)
     }
 
     /// Whether so much waits to be taken that nothing more shall be told of trees for now.
@@ -290,6 +302,9 @@ impl RemoteWalk {
         match answer {
             Answer::Entries(entries) => {
                 self.listed.1 += entries.len();
+                if names.is_empty() {
+                    self.sample.directory();
+                }
                 for (name, attributes) in entries {
                     if names.is_new(&name) {
                         self.sort(&dir, name, attributes);
@@ -325,7 +340,10 @@ impl RemoteWalk {
             identity: None,
         };
         let found = match attributes.kind() {
-            EntryKind::File => Found::File(entry(name, path)),
+            EntryKind::File => {
+                self.sample.file(attributes.size.unwrap_or(0));
+                Found::File(entry(name, path))
+            }
             EntryKind::Directory => {
                 let real = dir.real.as_ref().map(|real| join(real, &name));
                 let below = self.enter(Some(dir), name, path, real, dir.symlinks, attributes);

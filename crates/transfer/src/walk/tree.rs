@@ -48,6 +48,11 @@ impl RemoteWalk {
     pub(super) fn handle_tree(&mut self, tag: u64, mut tree: Tree, answer: Answer) {
         match answer {
             Answer::Tree(steps) => {
+                if let [Open { names, .. }] = tree.open.as_slice()
+                    && names.is_empty()
+                {
+                    self.sample.directory();
+                }
                 for step in steps {
                     self.step(&mut tree, step);
                 }
@@ -103,7 +108,10 @@ impl RemoteWalk {
                     self.sort(&dir, name, attributes);
                 }
             }
-            TreeStep::Enter(name, attributes) => self.enter_tree(tree, name, attributes),
+            TreeStep::Enter(name, attributes) => {
+                self.sample.directory();
+                self.enter_tree(tree, name, attributes);
+            }
             TreeStep::Leave => {
                 let Some(left) = tree.open.pop() else { return };
                 // What was open below it before is not there any more.

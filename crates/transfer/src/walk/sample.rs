@@ -1,0 +1,54 @@
+//! What a walk may still find.
+
+/// Files found, in how many directories. With what is known of the tree further connections can be begun while
+/// its first directories are listed.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    dirs: u64,
+    files: u64,
+    bytes: u64,
+}
+
+impl Sample {
+    /// The first entries of a directory have come.
+    pub(super) fn directory(&mut self) {
+        self.dirs += 1;
+    }
+
+    /// A file of so many bytes is in one of them.
+    pub(super) fn file(&mut self, size: u64) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(size);
+    }
+
+    /// Files and bytes in all, if there is as much in each of the `unseen` directories as there was so far
+    /// in one.
+    pub(super) fn of_all(&self, unseen: u64) -> (u64, u64) {
+        let all = |seen: u64| {
+            let more = u128::from(seen) * u128::from(unseen) / u128::from(self.dirs.max(1));
+            seen.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+        };
+        (all(self.files), all(self.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_looked_into_is_like_what_was() {
+        let mut sample = Sample::default();
+        assert_eq!(sample.of_all(1000), (0, 0));
+        sample.directory();
+        assert_eq!(sample.of_all(100), (0, 0), "one that has no files");
+        sample.directory();
+        for _ in 0..100 {
+            sample.file(4096);
+        }
+        assert_eq!(sample.of_all(0), (100, 100 * 4096));
+        assert_eq!(sample.of_all(100), (5100, 5100 * 4096));
+        sample.file(u64::MAX);
+        assert_eq!(sample.of_all(u64::MAX).1, u64::MAX);
+    }
+}
