@@ -70,6 +70,7 @@ impl Driver {
 
     /// A further connection has come about, or not.
     pub(super) fn joined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMore>) {
+        self.reaching = self.reaching.saturating_sub(1);
         let adopted = match link {
             Ok(link) => self
                 .adopt(link)
@@ -99,6 +100,7 @@ impl Driver {
             let none = NoMore::Login("this session has one connection only".to_owned());
             return self.note_joined(now, Err(none));
         };
+        self.reaching += 1;
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {

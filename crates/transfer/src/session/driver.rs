@@ -56,6 +56,10 @@ pub(super) struct Driver {
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: Execs,
     pub(super) straight: Standing,
+    /// Further connections that wait for what comes of it.
+    pub(super) wanted: usize,
+    /// Further connections that are being made.
+    pub(super) reaching: usize,
     pub(super) far: FarSide,
     pub(super) spread: Spread,
     pub(super) growing: Growing,
@@ -117,6 +121,8 @@ impl Driver {
             lanes: Vec::new(),
             execs: Execs::default(),
             straight: Standing::default(),
+            wanted: 0,
+            reaching: 0,
             far: FarSide::default(),
             spread: Spread::new(spread, now),
             growing: Growing::default(),

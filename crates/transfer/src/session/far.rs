@@ -114,6 +114,11 @@ impl FarSide {
         matches!(self.state, State::Serves(_))
     }
 
+    /// Whether it answered the last time, and has not in this session yet.
+    pub(super) fn is_expected(&self) -> bool {
+        matches!(self.state, State::Expected(_))
+    }
+
     /// Whether it was asked for in this run.
     pub(super) fn was_asked(&self) -> bool {
         self.was_asked

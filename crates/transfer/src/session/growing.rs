@@ -85,6 +85,11 @@ impl Growing {
         }
     }
 
+    /// Bytes that there probably are in all.
+    pub(super) fn foreseen(&self) -> u64 {
+        self.foreseen.1
+    }
+
     /// What is left at least, whose jobs may be still to come: of what was announced, and where
     /// so many jobs are there that whoever sends them waits, as much again as there was.
     fn to_come(&self, stats: &SpreadStats) -> u64 {
@@ -329,7 +334,7 @@ impl Driver {
 
     fn change(&mut self, now: Instant, change: Change) {
         match change {
-            Change::AddConnection => self.reach_out(now),
+            Change::AddConnection => self.want_connection(now),
             Change::AddChannel(connection) => {
                 if self
                     .open_lane(now, connection, self.predict, false)

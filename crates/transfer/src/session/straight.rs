@@ -123,6 +123,7 @@ impl Driver {
             }
             _ => {}
         }
+        self.reach_out_for_wanted(now);
     }
 
     fn begin_straight(&mut self, now: Instant) {
@@ -132,8 +133,7 @@ impl Driver {
             return;
         };
         // Where data do not wait, they go first, to a longhaul that has answered.
-        let worth = || self.far.answered() && self.left() >= WORTH;
-        if !with.insists() && !worth() {
+        if !with.insists() && !(self.far.answered() && self.is_worth_straight()) {
             return;
         }
         let mut usable = self.connections.iter_mut();
@@ -168,6 +168,48 @@ impl Driver {
         };
         self.straight = Standing::Asked(on, until);
         self.changed = true;
+    }
+
+    /// Whether it is worth beginning by itself. Further logins that were begun already are as good: of
+    /// 100,000 files at first contact, which took 5.7 s either way, it took two to leave four of them.
+    fn is_worth_straight(&self) -> bool {
+        let alone = self.connections.len() == 1 && self.reaching == 0;
+        alone && self.left().max(self.growing.foreseen()) >= WORTH
+    }
+
+    /// Whether a further connection will probably be one of these.
+    fn awaits_straight(&self) -> bool {
+        match &self.straight {
+            Standing::Asked(..) | Standing::Connecting(_) => true,
+            Standing::New => {
+                let possible = || {
+                    let reach = self.options.reach.as_ref();
+                    reach.is_some_and(|r| r.straight().is_some())
+                };
+                self.far.is_expected() && self.is_worth_straight() && possible()
+            }
+            _ => false,
+        }
+    }
+
+    /// A further connection is wanted.
+    pub(super) fn want_connection(&mut self, now: Instant) {
+        match self.awaits_straight() {
+            true => self.wanted += 1,
+            false => self.reach_out(now),
+        }
+    }
+
+    /// Those that had to wait are asked for, once it is known how.
+    fn reach_out_for_wanted(&mut self, now: Instant) {
+        if self.wanted == 0 || self.awaits_straight() {
+            return;
+        }
+        let wanted = std::mem::take(&mut self.wanted);
+        // With the first one that goes straight it was decided anew how many there shall be.
+        if !self.straight.is_open() {
+            (0..wanted).for_each(|_| self.reach_out(now));
+        }
     }
 
     /// More for the far end.
