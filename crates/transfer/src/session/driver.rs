@@ -184,7 +184,7 @@ impl Driver {
         }
         self.learn();
         let mut far = self.far.account();
-        self.straight.account(&mut far);
+        self.straight.account(&mut far, self.connections.len() > 1);
         let report = self.account();
         let account = Ended {
             decisions: self.explain(&far, report.as_ref()),

@@ -79,9 +79,13 @@ impl Standing {
         }
     }
 
-    /// What there was, for the end.
-    pub(super) fn account(&self, far: &mut FarEnd) {
+    /// What there was, for the end; `several` connections there were.
+    pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
         match self {
+            Self::New if several && far.depth == Depth::Exec => {
+                let why = "not straight to it: further logins had begun when that could be";
+                far.reason = Some(why.to_owned());
+            }
             Self::Open(on, _) => {
                 far.depth = Depth::Direct;
                 far.software = on.with.software();
@@ -133,7 +137,7 @@ impl Driver {
             return;
         };
         // Where data do not wait, they go first, to a longhaul that has answered.
-        if !with.insists() && !(self.far.answered() && self.is_worth_straight()) {
+        if !(with.insists() || self.far.answered() && self.is_worth_straight()) {
             return;
         }
         let mut usable = self.connections.iter_mut();
