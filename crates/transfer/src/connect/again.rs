@@ -16,6 +16,7 @@ use super::host::{Beside, Surroundings, connect_to, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::{memory_name, remembered};
 use super::proposing::{cipher_order, secured};
+use super::serving::Serving;
 use super::ssh_link::{Facts, SshLink};
 use crate::config::{HostConfig, Proxy};
 use crate::escape;
@@ -48,6 +49,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
         first: Arc::clone(&first),
         asked: Arc::clone(&asked),
         asked_again,
+        serving: Serving::default(),
     };
     let opened = Arc::clone(&around.opened);
     let around = Surroundings {
@@ -135,6 +137,7 @@ pub struct Again {
     asked_again: AtomicBool,
     /// Connections that need no login.
     direct: Option<Arc<Direct>>,
+    serving: Serving,
 }
 
 impl Again {
@@ -184,6 +187,7 @@ impl Again {
             beside: first.map(|first| Beside {
                 address: address.map(|a| a.ip()),
                 host_key: first.host_key_blob.clone(),
+                serving: self.serving.clone(),
             }),
             ..self.around.clone()
         };
@@ -245,6 +249,10 @@ impl Reach for Again {
         self.first.get().is_some() && self.open().is_none()
     }
 
+    fn note_serving(&self, ours: bool) {
+        self.serving.note(ours);
+    }
+
     fn far_origin(&self) -> Origin {
         let age = || self.memory()?.far?.age(SystemTime::now());
         match self.around.far {
@@ -280,6 +288,9 @@ fn connect_authenticated(
 ) -> Result<Box<dyn Link>, NoMore> {
     let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
     link.try_once();
+    if around.far != FarUse::Direct {
+        link.set_for_session();
+    }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
         Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),

@@ -267,6 +267,7 @@ impl Direct {
             renounced: Renounced::Nothing,
             window_poll: self.config.window_poll,
             again: true,
+            serving: None,
             straight: true,
             sends_much: false,
             forward: None,

@@ -21,6 +21,7 @@ use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::proposing::{propose, remembered};
+use super::serving::Serving;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
@@ -85,6 +86,8 @@ pub struct Beside {
     pub address: Option<IpAddr>,
     /// The host key's blob.
     pub host_key: Vec<u8>,
+    /// What serves there.
+    pub serving: Serving,
 }
 
 /// Connects to a host.
@@ -187,6 +190,7 @@ pub(super) fn start(
         },
         window_poll: around.window_poll,
         again,
+        serving: around.beside.as_ref().map(|b| b.serving.clone()),
         straight: false,
         sends_much: hops == 0 && around.sends_much,
         forward: match &config.forward_agent {

@@ -384,6 +384,7 @@ impl Driver {
         let _ = self.ends.server.set(info.clone());
         let _ = self.ends.far.ours.set(info.clone());
         self.far.state = State::Serves(info);
+        self.note_serving(true);
     }
 
     /// Tells, once, that it is known what serves there.
@@ -405,6 +406,13 @@ impl Driver {
         }
     }
 
+    /// Further connections open their first lane to it, or to the stock server.
+    fn note_serving(&self, ours: bool) {
+        if let Some(reach) = &self.options.reach {
+            reach.note_serving(ours);
+        }
+    }
+
     fn see_far(&mut self, seen: &Seen) {
         if let Some(on) = self.connections.first_mut() {
             on.link.far_seen(seen);
@@ -416,6 +424,7 @@ impl Driver {
         let expected = matches!(self.far.state, State::Expected(_) | State::Serves(_));
         info!("the server's own SFTP server is used: {why}");
         self.far.less |= expected;
+        self.note_serving(false);
         self.far.state = State::Stock(why);
         if absent {
             self.see_far(&Seen::Absent);

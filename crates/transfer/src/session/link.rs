@@ -203,6 +203,9 @@ pub trait Reach: Send + Sync {
         None
     }
 
+    /// It was found out what serves files there: a longhaul that a command starts, or the stock server.
+    fn note_serving(&self, _ours: bool) {}
+
     /// What is known of a longhaul there comes from this, where it was not asked for.
     fn far_origin(&self) -> Origin {
         Origin::Default

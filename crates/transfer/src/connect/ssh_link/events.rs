@@ -149,10 +149,15 @@ impl SshLink {
             signature: &signature,
         };
         let credentials = self.gate.credentials(binding).map_err(LinkError)?;
-        let may_open = self.for_session && self.config.env.is_empty() && self.agents.is_none();
+        let opens = self.for_session && self.agents.is_none();
+        // Jobs are for those that are let in: a further connection asks for its channel alone.
+        let further = self.only_once && self.config.serving.is_some();
+        let likely = credentials.is_likely() && self.config.env.is_empty();
         let early = match self.predicts() {
-            true if credentials.proven => Early::Everything,
-            true if may_open && credentials.is_likely() => Early::Opening(sftp::INIT.len() as u32),
+            true if credentials.proven && !further => Early::Everything,
+            true if opens && (likely || credentials.proven) => {
+                Early::Opening(sftp::INIT.len() as u32)
+            }
             _ => Early::Nothing,
         };
         let peer = self.conn.peer();

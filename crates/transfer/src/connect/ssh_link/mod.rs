@@ -22,6 +22,7 @@ use wire::Pool;
 
 use super::agent_channels::AgentChannels;
 use super::gate::{Gate, Visit};
+use super::serving::Serving;
 use super::stream::Stream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
@@ -90,6 +91,8 @@ pub struct LinkConfig {
     pub window_poll: bool,
     /// There is another to the same host, of which all has been said.
     pub again: bool,
+    /// What that one knows of what serves there.
+    pub serving: Option<Serving>,
     /// It leads to a server that was started over another connection.
     pub straight: bool,
     /// As much will be sent as makes TCP's slow start worth beginning before the login is over.
@@ -293,7 +296,7 @@ impl SshLink {
     fn open_early(&mut self) {
         if self.conn.is_opening()
             && self.opened_early.is_none()
-            && let served = matches!(self.known(), Some(Known::Serves(_)))
+            && let Some(served) = self.serves_first()
             && let Some(id) = self.open(served)
         {
             self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
@@ -302,6 +305,21 @@ impl SshLink {
                 served,
                 ..OpenedEarly::default()
             });
+        }
+    }
+
+    /// Whether the first channel leads to a longhaul that a command starts; `None` where it is not
+    /// known yet, on a further connection.
+    fn serves_first(&self) -> Option<bool> {
+        let known = self.known();
+        let remembered = matches!(known, Some(Known::Serves(_)));
+        match &self.config.serving {
+            None => Some(remembered),
+            Some(serving) => serving.is_ours().or_else(|| match known? {
+                Known::Serves(_) => Some(true),
+                Known::Never(_) => Some(false),
+                _ => None,
+            }),
         }
     }
 
