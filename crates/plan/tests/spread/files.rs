@@ -236,3 +236,41 @@ fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     w.put(bytes(MB, 1), "sent", PutOptions::default());
     assert!(!w.spread.only_rebuilds_one());
 }
+
+/// A connection that had just come was given a directory to make, behind the files it had in its slow start,
+/// and nobody else could go on with what belonged into it.
+#[test]
+fn a_directory_is_made_before_its_turn_and_not_by_a_lane_that_has_just_come() {
+    let mut w = World::new(small(), 4);
+    let tree = |w: &mut World, name: &str, files: u64| {
+        let kind = JobKind::MakeDir {
+            path: remote(name),
+            mode: 0o755,
+            follow: true,
+        };
+        let mut jobs = vec![w.job(kind, None)];
+        jobs.extend((0..files).map(|n| {
+            let target = format!("{name}/{n}");
+            w.put(bytes(4096, n), &target, PutOptions::default())
+        }));
+        jobs
+    };
+    let quick = w.lane(link(100, 4_000_000), true);
+    let mut jobs = tree(&mut w, "first", 1000);
+    w.run_for(Duration::from_millis(1500));
+    let before = w.given.len();
+    w.lane(link(100, 50_000), true);
+    for name in ["a", "b", "c", "d"] {
+        jobs.extend(tree(&mut w, name, 300));
+    }
+    w.run();
+    for job in jobs {
+        assert!(w.done(job), "{job:?}: {:?}", w.failed(job));
+    }
+    let given = &w.given[before..];
+    let makes = |(_, job): &&(_, plan::Job)| matches!(job.kind, JobKind::MakeDir { .. });
+    let lanes: Vec<_> = given.iter().filter(makes).map(|(lane, _)| *lane).collect();
+    assert_eq!(lanes, [quick; 4]);
+    let last = given.iter().rposition(|on| makes(&on)).expect("four");
+    assert!(last < 300, "behind {last} others");
+}
