@@ -14,7 +14,8 @@ pub(super) struct Dirs {
 impl Dirs {
     /// It is to be made, on no lane yet.
     pub(super) fn wanted(&mut self, path: &[u8], job: JobId) {
-        self.making.insert(trimmed(path).to_vec(), (job, None));
+        let before = self.making.insert(trimmed(path).to_vec(), (job, None));
+        self.begun -= usize::from(before.is_some_and(|(_, lane)| lane.is_some()));
     }
 
     pub(super) fn begin(&mut self, path: &[u8], job: JobId, lane: LaneId) {
@@ -97,5 +98,16 @@ mod tests {
         dirs.end(b"a/b", JobId(1));
         assert_eq!(dirs.above(b"a/b/c"), None);
         assert_eq!(dirs.begun(), 0);
+        dirs.wanted(b"a", JobId(3));
+        dirs.begin(b"a", JobId(3), lane);
+        dirs.wanted(b"a", JobId(4));
+        assert_eq!(
+            (dirs.above(b"a/b"), dirs.begun()),
+            (Some(None), 0),
+            "once more"
+        );
+        dirs.end(b"a", JobId(3));
+        dirs.begin(b"a", JobId(4), lane);
+        assert_eq!(dirs.begun(), 1);
     }
 }
