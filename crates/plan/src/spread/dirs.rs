@@ -3,6 +3,17 @@ use std::collections::BTreeMap;
 use super::LaneId;
 use crate::{JobId, JobKind};
 
+/// Where something may go, as far as what it needs is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// What it needs is there.
+    Anywhere,
+    /// It is on its way on this lane.
+    Behind(LaneId),
+    /// No lane has it yet.
+    NotYet,
+}
+
 /// Directories that are to be made. What goes into one waits until a lane has it, and before its
 /// answer came must follow it on the same lane, whose server takes one request after the other.
 #[derive(Debug, Default)]
@@ -39,19 +50,19 @@ impl Dirs {
         }
     }
 
-    /// Where the nearest directory above `path` is being made, if it is to be.
-    pub(super) fn above(&self, path: &[u8]) -> Option<Option<LaneId>> {
+    /// Where `path` may go, by the nearest directory above it that is to be made.
+    pub(super) fn place(&self, path: &[u8]) -> Place {
         if self.making.is_empty() {
-            return None;
+            return Place::Anywhere;
         }
         let mut path = trimmed(path);
         while let Some(at) = path.iter().rposition(|b| *b == b'/') {
             path = path.get(..at).unwrap_or_default();
             if let Some((_, lane)) = self.making.get(path) {
-                return Some(*lane);
+                return lane.map_or(Place::NotYet, Place::Behind);
             }
         }
-        None
+        Place::Anywhere
     }
 }
 
@@ -76,6 +87,11 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
     }
 }
 
+/// Where a job may go.
+pub(super) fn place(dirs: &Dirs, kind: &JobKind) -> Place {
+    target(kind).map_or(Place::Anywhere, |path| dirs.place(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,26 +100,26 @@ mod tests {
     fn what_is_in_a_directory_follows_it() {
         let lane = LaneId::default();
         let mut dirs = Dirs::default();
-        assert_eq!(dirs.above(b"a/b/c"), None);
+        assert_eq!(dirs.place(b"a/b/c"), Place::Anywhere);
         dirs.wanted(b"a/b", JobId(1));
-        assert_eq!(dirs.above(b"a/b/c/d"), Some(None));
+        assert_eq!(dirs.place(b"a/b/c/d"), Place::NotYet);
         assert_eq!(dirs.begun(), 0);
         dirs.begin(b"a/b/", JobId(1), lane);
         assert_eq!(dirs.begun(), 1);
-        assert_eq!(dirs.above(b"a/b/c/d"), Some(Some(lane)));
-        assert_eq!(dirs.above(b"a/b"), None, "not itself");
-        assert_eq!(dirs.above(b"a/bc/d"), None);
+        assert_eq!(dirs.place(b"a/b/c/d"), Place::Behind(lane));
+        assert_eq!(dirs.place(b"a/b"), Place::Anywhere, "not itself");
+        assert_eq!(dirs.place(b"a/bc/d"), Place::Anywhere);
         dirs.end(b"a/b", JobId(2));
-        assert_eq!(dirs.above(b"a/b/c"), Some(Some(lane)), "another job's");
+        assert_eq!(dirs.place(b"a/b/c"), Place::Behind(lane), "another job's");
         dirs.end(b"a/b", JobId(1));
-        assert_eq!(dirs.above(b"a/b/c"), None);
+        assert_eq!(dirs.place(b"a/b/c"), Place::Anywhere);
         assert_eq!(dirs.begun(), 0);
         dirs.wanted(b"a", JobId(3));
         dirs.begin(b"a", JobId(3), lane);
         dirs.wanted(b"a", JobId(4));
         assert_eq!(
-            (dirs.above(b"a/b"), dirs.begun()),
-            (Some(None), 0),
+            (dirs.place(b"a/b"), dirs.begun()),
+            (Place::NotYet, 0),
             "once more"
         );
         dirs.end(b"a", JobId(3));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wire::Reader;
 
 use super::outgoing::STDERR;
-use super::window::ReceiveWindow;
+use super::window::{ReceiveWindow, SendWindow};
 use super::{
     ASSUMED_WINDOW, Channel, ChannelEvent, ChannelId, Channels, LATE, MAX_CHANNELS, Queued,
     bound_control,
@@ -38,10 +38,14 @@ impl Channels {
             ChannelWindowAdjust::NUMBER => {
                 let m = ChannelWindowAdjust::decode(&payload)?;
                 let channel = self.live(m.recipient)?;
-                channel.send.adjust(m.bytes)?;
-                // The window that was counted on was larger than the true one, and the peer may
-                // have dropped what exceeded it.
-                if std::mem::replace(&mut channel.predicted, false) && channel.send.is_exceeded() {
+                if !std::mem::replace(&mut channel.predicted, false) {
+                    return channel.send.adjust(m.bytes);
+                }
+                // The first grant takes the place of what was counted on. Where that was more, the
+                // peer may have dropped what exceeded it.
+                let most = channel.send.max_packet as u32;
+                channel.send.confirm(m.bytes, most);
+                if channel.send.is_exceeded() {
                     let id = ChannelId(m.recipient);
                     self.events.push_back(ChannelEvent::PredictionFailed(id));
                 }
@@ -207,9 +211,11 @@ impl Channels {
         let right = fits && channel.remote.is_none_or(|expected| expected == m.sender);
         channel.remote = Some(m.sender);
         channel.confirmed = true;
-        if channel.counts && right && m.window == 0 {
+        // A window that is granted already is the first grant.
+        channel.predicted &= m.window == 0;
+        if channel.counts && m.window == 0 {
             channel.predicted = true;
-            channel.send.count_on(ASSUMED_WINDOW);
+            channel.send = SendWindow::assumed(ASSUMED_WINDOW, m.max_packet as usize);
         }
         self.events.push_back(match right {
             true => ChannelEvent::Opened(id),

@@ -9,8 +9,6 @@ use crate::error::{Error, PeerMisbehaved};
 pub(super) struct SendWindow {
     /// Granted less sent. Negative while data have been sent on a prediction.
     left: i64,
-    /// Counted on beyond that, until the first grant.
-    assumed: i64,
     sent: i64,
     /// The longest payload sent so far.
     longest: usize,
@@ -24,7 +22,6 @@ impl SendWindow {
     pub(super) fn closed() -> Self {
         Self {
             left: 0,
-            assumed: 0,
             sent: 0,
             longest: 0,
             largest: 0,
@@ -36,7 +33,6 @@ impl SendWindow {
     pub(super) fn assumed(window: u32, max_packet: usize) -> Self {
         Self {
             left: window.into(),
-            assumed: 0,
             sent: 0,
             longest: 0,
             largest: window.into(),
@@ -55,12 +51,6 @@ impl SendWindow {
         self.longest <= self.max_packet && (window == 0 || self.left >= 0)
     }
 
-    /// Counts on a window that the peer is known to grant with the first request.
-    pub(super) fn count_on(&mut self, window: u32) {
-        self.assumed = window.into();
-        self.largest = self.largest.max(self.assumed);
-    }
-
     /// More was sent than the peer has granted, on an assumption that was too high.
     pub(super) fn is_exceeded(&self) -> bool {
         self.left < 0
@@ -68,7 +58,6 @@ impl SendWindow {
 
     pub(super) fn adjust(&mut self, bytes: u32) -> Result<(), Error> {
         self.left += i64::from(bytes);
-        self.assumed = 0;
         if self.left > i64::from(u32::MAX) {
             // RFC 4254 section 5.2: the window must not pass 2^32 - 1.
             return Err(PeerMisbehaved::WindowOverflow.into());
@@ -88,7 +77,7 @@ impl SendWindow {
     /// A packet waits for room rather than be cut (a cut copies it), unless the peer's window is
     /// so small that it may never open far enough.
     pub(super) fn allows(&self, len: usize) -> usize {
-        let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.left).unwrap_or(0);
         let whole = len.min(self.max_packet);
         if whole <= left {
             whole
@@ -104,7 +93,7 @@ impl SendWindow {
     }
 
     pub(super) fn left(&self) -> u64 {
-        u64::try_from(self.left + self.assumed).unwrap_or(0)
+        u64::try_from(self.left).unwrap_or(0)
     }
 }
 

@@ -21,13 +21,9 @@ use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
 };
-use crate::session::{Ended, Session, SessionEvent};
+use crate::session::{Ended, MOST_JOBS, Session, SessionEvent};
 use crate::walk::DirId;
 
-/// Jobs and held items under way before sources are asked for more. The path of a gigabit at 114 ms
-/// holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name. With
-/// 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second.
-const WINDOW: usize = 16384;
 /// With so many jobs under way what happens may wait a little for company.
 const MANY: usize = 256;
 /// So long.
@@ -305,7 +301,7 @@ impl<'a> Engine<'a> {
     fn has_room(&self) -> bool {
         let waiting = self.keeper.waiting() + self.hard_links.waiting();
         let busy = self.jobs.len() + self.tree.held() + waiting;
-        busy < WINDOW && self.relay_has_room() && self.verify.has_room()
+        busy < MOST_JOBS && self.relay_has_room() && self.verify.has_room()
     }
 
     /// Asks `end` something and waits for the answer, while everything else goes on.

@@ -13,11 +13,11 @@ use tracing::{debug, info, trace};
 
 use super::connections::Connection;
 use super::driver::Driver;
-use super::{LinkSample, NoMore, SessionEvent, decisions};
+use super::{LinkSample, MOST_JOBS, NoMore, SessionEvent, decisions};
 use crate::report::{Name, SessionReport};
 
-/// So many jobs are under way only where there are more: the copy sends no more than 8,192.
-const JOBS: usize = 12288;
+/// So many jobs are under way only where there are more.
+const JOBS: usize = MOST_JOBS / 4 * 3;
 
 /// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
 const SLOW: u64 = 150_000_000;
