@@ -304,7 +304,10 @@ impl Run {
             Op::ListTree => {
                 // Of no other server is it asked.
                 if self.w.model.is_ours() {
-                    self.other(JobKind::ListTree { path: remote(".") });
+                    self.other(JobKind::ListTree {
+                        path: remote("."),
+                        count: true,
+                    });
                 }
             }
             Op::Run { ms } => {

@@ -226,6 +226,7 @@ impl Connect for Host {
             congestion: None,
             direct: false,
             far: connect::FarUse::Stock,
+            absolute: true,
             beside: None,
             look: None,
             sends_much: false,

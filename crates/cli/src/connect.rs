@@ -44,6 +44,8 @@ pub(crate) struct Hosts {
     ledger: Option<Arc<Ledger>>,
     /// What is sent from here, and where to.
     sent: Option<(HostId, Vec<PathBuf>)>,
+    /// Paths on hosts are all absolute.
+    absolute: bool,
     /// Where copies are made to be measured.
     measured: Option<Measured>,
 }
@@ -64,6 +66,7 @@ impl Hosts {
         let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
         Self {
             sent: None,
+            absolute: false,
             hosts,
             flags,
             output,
@@ -82,6 +85,11 @@ impl Hosts {
 
     /// What is to be copied is known.
     pub(crate) fn expect(&mut self, request: &CopyRequest) {
+        let mut all = request.sources.iter().chain([&request.target]);
+        self.absolute = all.all(|place| match place {
+            Place::Local(_) => true,
+            Place::Remote { path, .. } => path.starts_with(b"/"),
+        });
         let local = request.sources.iter().map(|source| match source {
             Place::Local(path) => Some(path.clone()),
             Place::Remote { .. } => None,
@@ -323,6 +331,7 @@ impl Hosts {
             renounced: self.flags.renounced,
             window_poll: !self.flags.no_window_poll,
             far: self.far_use(),
+            absolute: self.absolute,
             beside: None,
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),

@@ -167,6 +167,8 @@ pub enum JobKind {
     /// comes as [`LaneEvent::Tree`], from the beginning again when a lane is lost. Symlinks are not
     /// followed.
     ListTree {
+        /// What there probably is in all is wanted as well.
+        count: bool,
         /// Which.
         path: RemotePath,
     },
@@ -556,6 +558,13 @@ pub enum TreeStep {
     Leave,
     /// The current directory cannot be listed, or not to its end.
     Failed(String),
+    /// What there probably is in the whole tree, as the server says.
+    Count {
+        /// Regular files.
+        files: u64,
+        /// Their lengths.
+        bytes: u64,
+    },
 }
 
 /// What the receiving end has of a file.

@@ -11,6 +11,7 @@ mod answer;
 mod answers;
 mod attributes;
 mod beneath;
+mod count;
 mod drop_box;
 mod durable;
 mod error;

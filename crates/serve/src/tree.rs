@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use wire::{Field as _, Rest};
 
 use crate::answer::{Answer, Session};
 use crate::attributes::attributes;
+use crate::count;
 use crate::error::Refused;
 use crate::reply::Reply;
 
@@ -19,6 +21,12 @@ const MOST: usize = 16;
 const DEEPEST: usize = 32;
 /// An answer ends behind this many bytes.
 const PART: usize = 64 * 1024;
+/// The first one; each is twice as long as the one before. What a connection in slow start carries of a
+/// listing it does not carry of files.
+const FIRST_PART: usize = 4 * 1024;
+
+/// What a client waits at most for what there probably is.
+const COUNTING: Duration = Duration::from_millis(15);
 
 /// The trees that a client is listing, by its numbers.
 pub(crate) type Trees = BTreeMap<u32, Walk>;
@@ -27,6 +35,8 @@ pub(crate) type Trees = BTreeMap<u32, Walk>;
 #[derive(Debug)]
 pub(crate) struct Walk {
     levels: Vec<Dir>,
+    /// Where the next part ends.
+    part: usize,
 }
 
 impl Session<'_> {
@@ -52,13 +62,17 @@ impl Session<'_> {
             let how = OFlags::RDONLY | OFlags::DIRECTORY;
             let top: OwnedFd = self.export.place.open(path, how, Mode::empty())?;
             let levels = vec![Dir::new(top)?];
-            self.trees.insert(number, Walk { levels });
+            let part = FIRST_PART;
+            self.trees.insert(number, Walk { levels, part });
         }
         let Some(walk) = self.trees.get_mut(&number) else {
             return Err(Refused::end_of_file());
         };
         let mut part = Vec::new();
         walk.fill(self.told, &mut part);
+        if flags.contains(TreeFlags::COUNT) {
+            walk.count(&mut part);
+        }
         if walk.levels.is_empty() {
             self.trees.remove(&number);
         }
@@ -70,7 +84,9 @@ impl Session<'_> {
 impl Walk {
     /// Appends steps until there are enough for one answer, or no more.
     fn fill(&mut self, told: Told, part: &mut Vec<u8>) {
-        while part.len() < PART && !self.levels.is_empty() {
+        let end = self.part;
+        self.part = (2 * end).min(PART);
+        while part.len() < end && !self.levels.is_empty() {
             match self.step(told, part) {
                 Ok(true) => {}
                 Ok(false) => self.leave(part),
@@ -80,6 +96,15 @@ impl Walk {
                 }
             }
         }
+    }
+
+    /// Appends what there probably is in all, where that was not told already.
+    fn count(&self, part: &mut Vec<u8>) {
+        let Some(top) = self.levels.first().and_then(|top| top.fd().ok()) else {
+            return;
+        };
+        let (files, bytes) = count::below(top, Instant::now() + COUNTING);
+        TreeStep::Count { files, bytes }.write(part);
     }
 
     fn leave(&mut self, part: &mut Vec<u8>) {

@@ -17,6 +17,8 @@ impl TreeFlags {
     pub const BEGIN: Self = Self(1);
     /// No more of it.
     pub const END: Self = Self(2);
+    /// With the first part: tell what there probably is in all.
+    pub const COUNT: Self = Self(4);
 
     /// Whether all of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -52,12 +54,20 @@ pub enum TreeStep {
     /// The current directory cannot be listed, or not to its end; its `Leave` follows. The text is
     /// the server's.
     Failed(StatusCode, Vec<u8>),
+    /// So many files with so many bytes are probably in the tree, in all.
+    Count {
+        /// Regular files.
+        files: u64,
+        /// Their lengths.
+        bytes: u64,
+    },
 }
 
 const ENTRY: u8 = 1;
 const ENTER: u8 = 2;
 const LEAVE: u8 = 3;
 const FAILED: u8 = 4;
+const COUNT: u8 = 5;
 /// Steps of one answer: what is shorter than an entry is rare, and each takes memory here.
 const MOST: usize = 16 * 1024;
 
@@ -69,6 +79,10 @@ impl<'a> Field<'a> for TreeStep {
             ENTER => Self::Enter(name(r)?),
             LEAVE => Self::Leave,
             FAILED => Self::Failed(StatusCode::read(r)?, r.string()?.to_vec()),
+            COUNT => Self::Count {
+                files: r.u64()?,
+                bytes: r.u64()?,
+            },
             _ => {
                 return Err(WireError::WrongMessage {
                     expected: ENTRY,
@@ -88,6 +102,11 @@ impl<'a> Field<'a> for TreeStep {
                 out.push(FAILED);
                 code.write(out);
                 text.as_slice().write(out);
+            }
+            Self::Count { files, bytes } => {
+                out.push(COUNT);
+                files.write(out);
+                bytes.write(out);
             }
         }
     }
@@ -137,6 +156,10 @@ mod tests {
         let told = vec![
             TreeStep::Entry(of(b"a")),
             TreeStep::Enter(of(b"b\xff")),
+            TreeStep::Count {
+                files: 2,
+                bytes: u64::MAX,
+            },
             TreeStep::Failed(StatusCode::PERMISSION_DENIED, b"no".to_vec()),
             TreeStep::Leave,
             TreeStep::Leave,

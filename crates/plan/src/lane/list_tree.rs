@@ -12,8 +12,10 @@ use crate::{Fault, JobId, LaneEvent, TreeStep};
 pub(super) struct ListTree {
     id: JobId,
     path: Vec<u8>,
+    count: bool,
     number: u32,
     pending: usize,
+    answered: usize,
     /// Directories that are open, the topmost among them.
     depth: usize,
     /// Of them, those in one whose name cannot be, with itself.
@@ -29,16 +31,20 @@ pub const NO_TREES: &str = "the server lists no trees";
 
 /// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
 const AHEAD: usize = 8;
+/// The same before anything has come: the first parts are small.
+const FIRST: usize = 2;
 /// No path that a server bears leads deeper.
 const DEEPEST: usize = 4096;
 
 impl ListTree {
-    pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
+    pub(super) fn new(id: JobId, path: Vec<u8>, count: bool) -> Self {
         Self {
             id,
             path,
+            count,
             number: 0,
             pending: 0,
+            answered: 0,
             depth: 1,
             dropped: 0,
             fault: None,
@@ -54,7 +60,11 @@ impl ListTree {
         self.number = core.next_tree;
         core.next_tree = core.next_tree.wrapping_add(1);
         let path = std::mem::take(&mut self.path);
-        self.ask(core, TreeFlags::BEGIN, &path);
+        let flags = match self.count {
+            true => TreeFlags::BEGIN | TreeFlags::COUNT,
+            false => TreeFlags::BEGIN,
+        };
+        self.ask(core, flags, &path);
         self.path = path;
         self.settle(core)
     }
@@ -71,6 +81,7 @@ impl ListTree {
 
     pub(super) fn on_reply(&mut self, core: &mut Core, reply: Reply) -> Step {
         self.pending -= 1;
+        self.answered += 1;
         match reply {
             Reply::Tree(steps) if self.fault.is_none() => self.on_steps(core, steps),
             Reply::Status(status) => {
@@ -111,6 +122,7 @@ impl ListTree {
                     }
                 }
                 sftp::TreeStep::Leave => (TreeStep::Leave, 1),
+                sftp::TreeStep::Count { files, bytes } => (TreeStep::Count { files, bytes }, 0),
                 sftp::TreeStep::Failed(code, text) => {
                     let message = sftp::printable(&text, 256);
                     let status = sftp::Status { code, message };
@@ -152,7 +164,9 @@ impl ListTree {
             self.ask(core, TreeFlags::END, &[]);
         }
         let goes = self.depth > 0 && self.fault.is_none();
-        while goes && self.pending < AHEAD && !core.lists_held {
+        // TCP is in slow start yet, and files are to share what it lets through.
+        let ahead = AHEAD.min(FIRST + 3 * self.answered);
+        while goes && self.pending < ahead && !core.lists_held {
             self.ask(core, TreeFlags::NEXT, &[]);
         }
         if goes || self.pending > 0 {

@@ -118,7 +118,7 @@ impl Task {
                 Machine::GetDelta(Box::new(get))
             }
             JobKind::List { path } => Machine::List(List::new(id, path.0)),
-            JobKind::ListTree { path } => Machine::Tree(ListTree::new(id, path.0)),
+            JobKind::ListTree { path, count } => Machine::Tree(ListTree::new(id, path.0, count)),
             JobKind::MakeHardLink { path, of } => {
                 Machine::HardLink(HardLink::new(id, path.0, of.0))
             }

@@ -140,6 +140,16 @@ impl SftpModel {
                 steps.push_back(TreeStep::Leave);
             }
             self.walk(&top, &mut steps)?;
+            if flags.contains(TreeFlags::COUNT) {
+                let (mut files, mut bytes) = (0, 0);
+                for step in &steps {
+                    if let TreeStep::Entry(name) = step {
+                        files += 1;
+                        bytes += name.attrs.size.unwrap_or(0);
+                    }
+                }
+                steps.push_front(TreeStep::Count { files, bytes });
+            }
             self.trees.insert(tree, steps);
         }
         let left = self.trees.get_mut(&tree).ok_or(StatusCode::EOF)?;

@@ -126,8 +126,13 @@ pub fn findings(config: &HostConfig, memories: &Memories) -> Option<(Findings, D
     Some((findings, age))
 }
 
-/// What is known before anything was asked.
-pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime) -> Known {
+/// What is known before anything was asked; `absolute` where it is no matter where paths begin there.
+pub(super) fn known(
+    wanted: FarUse,
+    absolute: bool,
+    memory: Option<&HostMemory>,
+    now: SystemTime,
+) -> Known {
     let insists = matches!(wanted, FarUse::Wanted | FarUse::Exec | FarUse::Direct);
     let far = match wanted {
         FarUse::Stock => return Known::Never("it was not to be asked for (--far-end=stock)"),
@@ -145,6 +150,10 @@ pub(super) fn known(wanted: FarUse, memory: Option<&HostMemory>, now: SystemTime
                     .is_some_and(|age| age < AGAIN) =>
         {
             Known::Never("there was no longhaul at the far end within the last day")
+        }
+        // It was not asked for since the program was sent there, or never.
+        far if wanted == FarUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
+            Known::Hoped
         }
         _ => Known::Unknown { insists },
     }
@@ -231,19 +240,39 @@ mod tests {
     fn where_there_was_none_it_is_asked_for_again_after_a_day() {
         let now = SystemTime::now();
         let unknown = Known::Unknown { insists: false };
-        assert_eq!(known(FarUse::Auto, None, now), unknown);
+        assert_eq!(known(FarUse::Auto, true, None, now), unknown);
         let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
         let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
-            known(wanted, Some(&absent), later)
+            known(wanted, true, Some(&absent), later)
         };
         assert!(matches!(asked(FarUse::Auto, 23), Known::Never(_)));
         assert_eq!(asked(FarUse::Auto, 25), unknown);
         assert_eq!(asked(FarUse::Exec, 1), Known::Unknown { insists: true });
         assert!(matches!(asked(FarUse::Stock, 25), Known::Never(_)));
         // The clock went back: what is said of the future holds nothing up.
-        let early = known(FarUse::Auto, Some(&absent), now - Duration::from_secs(60));
+        let early = known(
+            FarUse::Auto,
+            true,
+            Some(&absent),
+            now - Duration::from_secs(60),
+        );
         assert_eq!(early, unknown);
+    }
+
+    #[test]
+    fn one_that_the_user_says_is_there_is_begun_with() {
+        let now = SystemTime::now();
+        let insists = Known::Unknown { insists: true };
+        assert_eq!(known(FarUse::Exec, true, None, now), Known::Hoped);
+        // Relative paths may begin elsewhere on the server's own.
+        assert_eq!(known(FarUse::Exec, false, None, now), insists);
+        assert_eq!(known(FarUse::Wanted, true, None, now), insists);
+        let placed = remembering(FarMemory {
+            placed: Some("sum".to_owned()),
+            ..FarMemory::default()
+        });
+        assert_eq!(known(FarUse::Exec, true, Some(&placed), now), Known::Hoped);
     }
 
     #[test]
@@ -272,9 +301,12 @@ mod tests {
         };
         let first = memory(&seen, None, now).unwrap();
         let host = remembering(first.clone());
-        assert_eq!(known(FarUse::Auto, Some(&host), now), Known::Serves(info));
+        assert_eq!(
+            known(FarUse::Auto, true, Some(&host), now),
+            Known::Serves(info)
+        );
         assert!(matches!(
-            known(FarUse::Stock, Some(&host), now),
+            known(FarUse::Stock, true, Some(&host), now),
             Known::Never(_)
         ));
         let later = now + Duration::from_secs(60);

@@ -69,6 +69,8 @@ pub struct Surroundings {
     pub hop: Arc<Resolve>,
     /// Whether a longhaul at the far end is used.
     pub far: FarUse,
+    /// Every path there is absolute: it is no matter where relative ones begin.
+    pub absolute: bool,
     /// Where zlib may be asked for by itself: with what is to be sent looked at first. Not with
     /// hosts that are only passed through.
     pub look: Option<Arc<Look>>,
@@ -178,7 +180,12 @@ pub(super) fn start(
         },
         remembered: memory.as_ref().and_then(remembered),
         far: match hops {
-            0 => far::known(around.far, memory.as_ref(), SystemTime::now()),
+            0 => far::known(
+                around.far,
+                around.absolute,
+                memory.as_ref(),
+                SystemTime::now(),
+            ),
             _ => Known::default(),
         },
         served_by: far::command(far::placed(memory.as_ref())),

@@ -1,6 +1,6 @@
 //! What jobs came to, told to whom they were for.
 
-use plan::{Attributes, Fault, JobId, LaneEvent};
+use plan::{Attributes, Fault, JobId, LaneEvent, TreeStep};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
@@ -55,14 +55,7 @@ impl Engine<'_> {
                     }
                 }
             },
-            LaneEvent::Tree(id, steps) => {
-                if let Some((_, Purpose::Walk(walk, tag))) = self.jobs.get(&id) {
-                    let (walk, tag) = (*walk, *tag);
-                    self.announce_tree(&steps);
-                    self.walks.handle(walk, tag, Answer::Tree(steps));
-                    self.foresee();
-                }
-            }
+            LaneEvent::Tree(id, steps) => self.on_tree(id, steps),
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
@@ -82,6 +75,23 @@ impl Engine<'_> {
             LaneEvent::Names(_, users, groups) => self.on_owner_names((users, groups)),
             LaneEvent::Ids(_, users, groups) => self.on_owner_ids((users, groups)),
         }
+    }
+
+    fn on_tree(&mut self, id: JobId, steps: Vec<TreeStep>) {
+        match self.jobs.get(&id) {
+            Some((_, Purpose::Walk(walk, tag))) => {
+                let (walk, tag) = (*walk, *tag);
+                self.announce_tree(&steps);
+                self.walks.handle(walk, tag, Answer::Tree(steps));
+            }
+            Some((_, Purpose::Listing(walk))) => {
+                let walk = *walk;
+                self.announce_tree(&steps);
+                self.walks.listed_ahead(walk, Answer::Tree(steps));
+            }
+            _ => return,
+        }
+        self.foresee();
     }
 
     fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
@@ -223,6 +233,10 @@ impl Engine<'_> {
             Some((_, Purpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks.handle(walk, tag, Answer::Restarted);
+            }
+            Some((_, Purpose::Listing(walk))) => {
+                let walk = *walk;
+                self.walks.listed_ahead(walk, Answer::Restarted);
             }
             _ => {}
         }

@@ -106,12 +106,17 @@ impl Engine<'_> {
         // What is no directory answers with an error, of which nobody is told.
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
-            let list = JobKind::List { path };
+            // What must not be walked into is on the host of a target.
+            let tree = self.target.is_none() && self.source_may_list_trees();
+            let list = match tree {
+                true => JobKind::ListTree { path, count: true },
+                false => JobKind::List { path },
+            };
             if self
                 .submit(End::Source, list, Purpose::Listing(id))
                 .is_some()
             {
-                self.walks.list_ahead(id);
+                self.walks.list_ahead(id, tree);
             }
         }
         let mut asked = 0;
@@ -175,6 +180,7 @@ impl Engine<'_> {
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
                 let trees = self.source_lists_trees();
                 self.walks.begin_walk(id, walk, target, trees);
+                self.foresee();
             }
             EntryKind::Directory => {}
             EntryKind::File => self.begin_owned(Waiting::Root(root, attributes)),

@@ -89,7 +89,11 @@ pub(super) enum Remote {
 #[derive(Debug)]
 enum Ahead {
     /// What it has brought.
-    Held(Vec<Answer>),
+    Held {
+        answers: Vec<Answer>,
+        /// It is the whole tree that is listed.
+        tree: bool,
+    },
     /// It answers this question of the walk.
     Asked(u64),
 }
@@ -122,6 +126,13 @@ impl Walks {
         })
     }
 
+    /// Trees that are being listed.
+    fn trees_asked(&self) -> usize {
+        let ahead = |ahead: &&Ahead| matches!(ahead, Ahead::Held { tree: true, .. });
+        let begun = self.walking().map(RemoteWalk::trees_asked);
+        begun.sum::<usize>() + self.ahead.values().filter(ahead).count()
+    }
+
     fn is_empty(&self) -> bool {
         self.local.is_none() && self.remote.is_empty()
     }
@@ -132,16 +143,17 @@ impl Walks {
         }
     }
 
-    /// The listing of this root was asked for.
-    pub(super) fn list_ahead(&mut self, id: WalkId) {
-        self.ahead.insert(id, Ahead::Held(Vec::new()));
+    /// The listing of this root was asked for, or of all that is below it.
+    pub(super) fn list_ahead(&mut self, id: WalkId, tree: bool) {
+        let answers = Vec::new();
+        self.ahead.insert(id, Ahead::Held { answers, tree });
     }
 
     /// What comes of that.
     pub(super) fn listed_ahead(&mut self, id: WalkId, answer: Answer) {
         let over = matches!(answer, Answer::Done | Answer::Failed(_));
         match self.ahead.get_mut(&id) {
-            Some(Ahead::Held(answers)) => answers.push(answer),
+            Some(Ahead::Held { answers, .. }) => answers.push(answer),
             Some(Ahead::Asked(tag)) => {
                 let tag = *tag;
                 if over {
@@ -163,7 +175,12 @@ impl Walks {
         trees: bool,
     ) {
         let held = match self.ahead.remove(&id) {
-            Some(Ahead::Held(answers)) => walk.poll_request().map(|asks| (asks.tag, answers)),
+            Some(Ahead::Held { answers, tree }) => {
+                if tree {
+                    walk.list_in_trees();
+                }
+                walk.poll_request().map(|asks| (asks.tag, answers))
+            }
             _ => None,
         };
         if trees {
@@ -261,6 +278,13 @@ impl Engine<'_> {
         server.is_some_and(|info| info.has("list-tree@longhaul"))
     }
 
+    /// Whether another one may be, where the source lists trees or will probably be able to, before it has
+    /// said anything.
+    pub(super) fn source_may_list_trees(&self) -> bool {
+        let lists = |side: &super::engine::Side| side.session.lists_trees();
+        self.walks.trees_asked() < TREES && self.source.as_ref().is_some_and(lists)
+    }
+
     /// Lets walks ask what they want to know.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
@@ -268,7 +292,7 @@ impl Engine<'_> {
         // A first contact begins with the stock server, and may have found a longhaul since.
         let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
         let trees = may && self.source_lists_trees();
-        let mut listed: usize = self.walks.walking().map(RemoteWalk::trees_asked).sum();
+        let mut listed = self.walks.trees_asked();
         for (id, remote) in &mut self.walks.remote {
             if let Remote::Walking(walk, _) = remote {
                 if trees {
@@ -361,7 +385,7 @@ impl Engine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use plan::JobKind;
+    use plan::{JobKind, TreeStep};
 
     use super::*;
 
@@ -407,7 +431,7 @@ mod tests {
             let late = answers.split_off(before);
             let mut walks = Walks::default();
             let id = walks.next_id();
-            walks.list_ahead(id);
+            walks.list_ahead(id, false);
             for answer in answers {
                 walks.listed_ahead(id, answer);
             }
@@ -423,10 +447,52 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_that_was_listed_ahead_is_not_listed_again() {
+        let file = |name: &str| TreeStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
+        let answers = |walks: &mut Walks, id| {
+            walks.listed_ahead(id, Answer::Tree(vec![file("a")]));
+            walks.listed_ahead(id, Answer::Restarted);
+            walks.listed_ahead(
+                id,
+                Answer::Tree(vec![file("a"), file("b"), TreeStep::Leave]),
+            );
+            walks.listed_ahead(id, Answer::Done);
+        };
+        for early in [true, false] {
+            let mut walks = Walks::default();
+            let id = walks.next_id();
+            walks.list_ahead(id, true);
+            assert_eq!(walks.trees_asked(), 1);
+            if early {
+                answers(&mut walks, id);
+            }
+            walks.begin_walk(id, walk(), b"to".to_vec(), false);
+            if !early {
+                assert_eq!(walks.trees_asked(), 1, "it is counted once");
+                answers(&mut walks, id);
+            }
+            assert_eq!(asked(&mut walks, id), Vec::<Vec<u8>>::new());
+            // The root, what is in it, and that this was all.
+            assert_eq!(found(&mut walks, id), 4, "{early}");
+            assert!(walks.ahead.is_empty() && walks.trees_asked() == 0);
+        }
+    }
+
+    #[test]
+    fn a_server_that_lists_no_trees_after_all_is_asked_for_the_directory() {
+        let mut walks = Walks::default();
+        let id = walks.next_id();
+        walks.list_ahead(id, true);
+        walks.listed_ahead(id, Answer::Failed(plan::NO_TREES.to_owned()));
+        walks.begin_walk(id, walk(), b"to".to_vec(), false);
+        assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
+    }
+
+    #[test]
     fn what_is_no_directory_was_listed_for_nothing() {
         let mut walks = Walks::default();
         let id = walks.next_id();
-        walks.list_ahead(id);
+        walks.list_ahead(id, false);
         walks.forget_listing(id);
         walks.listed_ahead(id, Answer::Failed("no directory".to_owned()));
         assert!(walks.ahead.is_empty());

@@ -94,7 +94,7 @@ impl Driver {
     fn zstd_decision(&self, all: &Gone) -> Option<Decision> {
         let knows = |info: &ServerInfo| info.has("write-zstd@longhaul");
         let mut lanes = self.lanes.iter().filter_map(|on| on.lane.server_info());
-        if !lanes.any(knows) && !self.far.serves().is_some_and(knows) {
+        if !lanes.any(knows) && !self.far.announced().is_some_and(knows) {
             return None;
         }
         let origin = match self.options.pack {

@@ -44,6 +44,8 @@ enum State {
     Unknown(bool),
     /// It was asked for.
     Asking,
+    /// It was begun with, since the user says that there is one.
+    Hoped,
     /// It answered the last time.
     Expected(ServerInfo),
     /// It has answered.
@@ -101,8 +103,13 @@ impl Default for FarSide {
 }
 
 impl FarSide {
-    /// Whether lanes are to be opened to it, and then what it announced.
-    pub(super) fn serves(&self) -> Option<&ServerInfo> {
+    /// Whether lanes are to be opened to it.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.state, State::Hoped) || self.announced().is_some()
+    }
+
+    /// What it announced, where lanes are to be opened to it.
+    pub(super) fn announced(&self) -> Option<&ServerInfo> {
         match &self.state {
             State::Expected(info) | State::Serves(info) => Some(info),
             _ => None,
@@ -163,7 +170,7 @@ impl FarSide {
             State::Stock(why) => (Depth::Stock, Some(why.as_str())),
             State::New => (Depth::Stock, None),
             State::Unknown(_) => (Depth::Stock, Some(too_little)),
-            State::Asking | State::Expected(_) => (
+            State::Asking | State::Hoped | State::Expected(_) => (
                 Depth::Stock,
                 Some("it was over before a longhaul there could answer"),
             ),
@@ -218,6 +225,11 @@ impl Driver {
             Known::Unknown { insists } => {
                 self.far.less = insists;
                 State::Unknown(insists)
+            }
+            Known::Hoped => {
+                self.far.less = true;
+                self.far.was_asked = true;
+                State::Hoped
             }
             Known::Serves(info) => State::Expected(info),
         };
@@ -421,7 +433,7 @@ impl Driver {
 
     /// The stock server it is from now on.
     fn far_fails(&mut self, why: String, absent: bool) {
-        let expected = matches!(self.far.state, State::Expected(_) | State::Serves(_));
+        let expected = self.far.is_ours();
         info!("the server's own SFTP server is used: {why}");
         self.far.less |= expected;
         self.note_serving(false);
@@ -487,7 +499,7 @@ impl Driver {
             return;
         }
         match (on.served, info) {
-            (true, Some(info)) if matches!(self.far.state, State::Expected(_)) => {
+            (true, Some(info)) if matches!(self.far.state, State::Hoped | State::Expected(_)) => {
                 let info = info.clone();
                 self.far_serves(info);
             }
@@ -529,7 +541,7 @@ impl Driver {
             _ if !greeted && works => return false,
             _ => {}
         }
-        if self.far.serves().is_some() {
+        if self.far.is_ours() {
             let why = match greeted {
                 true => format!("the longhaul there ended ({})", in_words(error)),
                 false => in_words(error),
@@ -569,6 +581,10 @@ impl Driver {
         }
         let late = |on: &LaneOnChannel| self.hurries(on).is_some_and(|at| at <= now);
         if let Some(at) = self.lanes.iter().position(late) {
+            // A shell may be slow: it is asked for once more, beside lanes that work.
+            if matches!(self.far.state, State::Hoped) {
+                self.far.state = State::Unknown(true);
+            }
             let why = "it took too long to answer".to_owned();
             self.lane_ended(now, at, LaneError::Closed(why));
         }

@@ -156,7 +156,7 @@ impl Driver {
         predict: bool,
         listing: bool,
     ) -> Option<LaneId> {
-        let served = self.far.serves().is_some() && !self.goes_straight(connection);
+        let served = self.far.is_ours() && !self.goes_straight(connection);
         let on = self.new_lane(now, connection, predict, listing, served);
         let on = match on {
             None if served => self.new_lane(now, connection, predict, listing, false)?,
@@ -206,7 +206,7 @@ impl Driver {
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
         config.remembered = match served {
-            true => self.far.serves().cloned(),
+            true => self.far.announced().cloned(),
             false => peer.remembered.or(heard),
         };
         config.predict = predict;

@@ -41,6 +41,8 @@ pub enum Known {
         /// The user does.
         insists: bool,
     },
+    /// Nothing, but the user says that there is one: nothing else is begun with.
+    Hoped,
     /// It answered the last time, and this is what it announced.
     Serves(ServerInfo),
 }
@@ -82,6 +84,11 @@ pub trait Link: Send {
 
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
+
+    /// As far as is known, the first channel will lead to a server that lists whole trees.
+    fn expects_trees(&self) -> bool {
+        false
+    }
 
     /// The SFTP server has said what it is; worth remembering for the next visit.
     fn server_seen(&mut self, _: &ServerInfo) {}

@@ -180,6 +180,7 @@ pub struct Session {
     server: Arc<OnceLock<ServerInfo>>,
     far: Arc<FarKnown>,
     reach: Option<Arc<dyn Reach>>,
+    expects_trees: bool,
     thread: Option<JoinHandle<Ended>>,
 }
 
@@ -231,6 +232,7 @@ impl Session {
         };
         let reach = options.reach.clone();
         let mut driver = Driver::new(poll, options, ends)?;
+        let expects_trees = link.expects_trees();
         driver.adopt(link)?;
         let thread = std::thread::Builder::new()
             .name("session".to_owned())
@@ -242,6 +244,7 @@ impl Session {
             server,
             far,
             reach,
+            expects_trees,
             thread: Some(thread),
         })
     }
@@ -347,6 +350,12 @@ impl Session {
     /// one. Does not change once [`Session::is_settled`], unless a longhaul is asked for later.
     pub(crate) fn far_info(&self) -> Option<&ServerInfo> {
         self.far.ours.get().or_else(|| self.server.get())
+    }
+
+    /// Whether the server lists whole trees, or is expected to before it has said anything.
+    pub(crate) fn lists_trees(&self) -> bool {
+        self.far_info()
+            .map_or(self.expects_trees, |info| info.has("list-tree@longhaul"))
     }
 
     /// Whether it is known what serves at the far end; [`SessionEvent::Settled`] tells.

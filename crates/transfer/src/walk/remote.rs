@@ -270,7 +270,13 @@ impl RemoteWalk {
             let path = RemotePath(dir.path.clone());
             self.trees_asked += usize::from(self.trees);
             return Some(match self.trees {
-                true => self.ask(JobKind::ListTree { path }, Asked::Tree(Tree::new(dir))),
+                true => {
+                    let count = dir.parent.is_none();
+                    self.ask(
+                        JobKind::ListTree { path, count },
+                        Asked::Tree(Tree::new(dir)),
+                    )
+                }
                 false => self.ask(JobKind::List { path }, Asked::List(dir, Names::default())),
             });
         }

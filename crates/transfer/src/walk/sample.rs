@@ -7,6 +7,8 @@ pub(super) struct Sample {
     dirs: u64,
     files: u64,
     bytes: u64,
+    /// What the server says that there is.
+    counted: (u64, u64),
 }
 
 impl Sample {
@@ -21,14 +23,21 @@ impl Sample {
         self.bytes = self.bytes.saturating_add(size);
     }
 
-    /// Files and bytes in all, if there is as much in each of the `unseen` directories as there was so far
+    /// The server has counted so many files and bytes.
+    pub(super) fn counted(&mut self, files: u64, bytes: u64) {
+        self.counted.0 = self.counted.0.saturating_add(files);
+        self.counted.1 = self.counted.1.saturating_add(bytes);
+    }
+
+    /// Files and bytes in all: as many as were counted, or more, if there is as much in each of the `unseen` directories as there was so far
     /// in one.
     pub(super) fn of_all(&self, unseen: u64) -> (u64, u64) {
         let all = |seen: u64| {
             let more = u128::from(seen) * u128::from(unseen) / u128::from(self.dirs.max(1));
             seen.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
         };
-        (all(self.files), all(self.bytes))
+        let (files, bytes) = self.counted;
+        (all(self.files).max(files), all(self.bytes).max(bytes))
     }
 }
 
@@ -48,6 +57,8 @@ mod tests {
         }
         assert_eq!(sample.of_all(0), (100, 100 * 4096));
         assert_eq!(sample.of_all(100), (5100, 5100 * 4096));
+        sample.counted(6000, 5100);
+        assert_eq!(sample.of_all(100), (6000, 5100 * 4096));
         sample.file(u64::MAX);
         assert_eq!(sample.of_all(u64::MAX).1, u64::MAX);
     }

@@ -101,6 +101,7 @@ impl RemoteWalk {
         match step {
             TreeStep::Enter(..) if ignored => tree.ignored += 1,
             TreeStep::Leave if ignored => tree.ignored -= 1,
+            TreeStep::Count { files, bytes } => self.sample.counted(files, bytes),
             _ if ignored => {}
             TreeStep::Entry(name, attributes) => {
                 if open.names.is_new(&name) && !self.skipped.contains(&open.dir.id) {

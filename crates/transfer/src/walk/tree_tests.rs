@@ -181,7 +181,7 @@ fn what_was_not_entered_is_listed_by_itself() {
     walk.handle(tag, Answer::Tree(vec![deep, TreeStep::Leave]));
     walk.handle(tag, Answer::Done);
     let asked = walk.poll_request().expect("the deeper one");
-    let JobKind::ListTree { path } = asked.kind else {
+    let JobKind::ListTree { path, .. } = asked.kind else {
         panic!("{:?}", asked.kind);
     };
     assert_eq!(path.0, b"r/deep");

@@ -312,9 +312,9 @@ impl SshLink {
     /// known yet, on a further connection.
     fn serves_first(&self) -> Option<bool> {
         let known = self.known();
-        let remembered = matches!(known, Some(Known::Serves(_)));
+        let begins = matches!(known, Some(Known::Serves(_) | Known::Hoped));
         match &self.config.serving {
-            None => Some(remembered),
+            None => Some(begins),
             Some(serving) => serving.is_ours().or_else(|| match known? {
                 Known::Serves(_) => Some(true),
                 Known::Never(_) => Some(false),
@@ -351,13 +351,13 @@ impl SshLink {
     fn known(&self) -> Option<Known> {
         let ident = self.conn.peer()?;
         let software = ident.software();
+        let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
         Some(match &self.config.far {
             _ if ident.is_longhaul() => Known::Server,
             // A login that a shell answers. Others may end the connection for the question.
             known @ Known::Unknown { insists: true } => known.clone(),
-            _ if !RUNS_COMMANDS.iter().any(|name| software.starts_with(name)) => {
-                Known::Never("this SSH server is not known to run commands")
-            }
+            Known::Hoped if self.step_by_step || !runs_commands => Known::Unknown { insists: true },
+            _ if !runs_commands => Known::Never("this SSH server is not known to run commands"),
             Known::Serves(_) if self.step_by_step => Known::Unknown { insists: false },
             known => known.clone(),
         })

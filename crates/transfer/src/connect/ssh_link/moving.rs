@@ -11,7 +11,9 @@ use tracing::debug;
 use wire::Pool;
 
 use super::{Far, FarProgram, QUEUE, SshLink, broken, engine_error, error};
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow};
+use crate::session::{
+    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow,
+};
 
 /// Sealed bytes waiting for the socket: enough for one large writev, little enough to be in the
 /// cache still when it comes.
@@ -34,6 +36,15 @@ impl Link for SshLink {
         self.readable = true;
         self.writable = true;
         Ok(())
+    }
+
+    fn expects_trees(&self) -> bool {
+        let lists = |info: &ServerInfo| info.has("list-tree@longhaul");
+        match &self.config.far {
+            Known::Hoped => true,
+            Known::Serves(info) => lists(info),
+            _ => false,
+        }
     }
 
     fn is_straight(&self) -> bool {

@@ -1,0 +1,131 @@
+//! What is in a tree, counted quickly: how many connections a client needs it decides before it knows more.
+
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
+
+/// Of so many files one is asked for its length.
+const LOOKED_AT: u64 = 8;
+/// Directories that wait to be counted: their names are held.
+const WAITING: usize = 64 * 1024;
+/// The clock is asked behind so many entries.
+const ENTRIES: u64 = 256;
+
+/// Files and their bytes below `top`: about as many as there are, and where that is not found out until
+/// `until`, as many as there would be if all directories were alike. Nothing where the kernel opens no
+/// directory so that symlinks lead nowhere (openat2(2)).
+pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
+    let mut count = Count::default();
+    let mut waiting = vec![b".".to_vec()];
+    let mut in_time = true;
+    while in_time && let Some(path) = waiting.pop() {
+        in_time = count.directory(top, &path, &mut waiting, until);
+    }
+    count.with(waiting.len() as u64)
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    dirs: u64,
+    files: u64,
+    /// Files whose lengths are known, and their sum.
+    known: (u64, u64),
+    entries: u64,
+}
+
+impl Count {
+    /// Counts what is in a directory; false where there was no time to.
+    fn directory(
+        &mut self,
+        top: BorrowedFd<'_>,
+        path: &[u8],
+        waiting: &mut Vec<Vec<u8>>,
+        until: Instant,
+    ) -> bool {
+        self.dirs += 1;
+        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let opened = openat2(top, path, how, Mode::empty(), resolve);
+        let Ok(mut dir) = opened.and_then(Dir::new) else {
+            return true;
+        };
+        while let Some(Ok(entry)) = dir.read() {
+            self.entries += 1;
+            if self.entries.is_multiple_of(ENTRIES) && Instant::now() >= until {
+                return false;
+            }
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let mut of_type = entry.file_type();
+            let asks = of_type == FileType::RegularFile && self.files.is_multiple_of(LOOKED_AT);
+            if (asks || of_type == FileType::Unknown)
+                && let Ok(fd) = dir.fd()
+                && let Ok(stat) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                of_type = FileType::from_raw_mode(stat.st_mode);
+                if of_type == FileType::RegularFile {
+                    let length = u64::try_from(stat.st_size).unwrap_or(0);
+                    self.known.0 += 1;
+                    self.known.1 = self.known.1.saturating_add(length);
+                }
+            }
+            match of_type {
+                FileType::RegularFile => self.files += 1,
+                FileType::Directory if waiting.len() < WAITING => {
+                    waiting.push([path, b"/", name.to_bytes()].concat());
+                }
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// What there is with `more` directories like those that were counted.
+    fn with(&self, more: u64) -> (u64, u64) {
+        let times = |n: u64, of: u64, each: u64| {
+            let all = u128::from(n) * u128::from(of) / u128::from(each.max(1));
+            u64::try_from(all).unwrap_or(u64::MAX)
+        };
+        let files = times(self.files, self.dirs + more, self.dirs);
+        (files, times(self.known.1, files, self.known.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_is_below_is_counted_and_what_there_was_no_time_for_is_guessed() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        for sub in ["a", "b", "b/c", "d"] {
+            fs::create_dir(dir.path().join(sub))?;
+            for file in 0..600 {
+                fs::write(dir.path().join(format!("{sub}/{file}")), "12345")?;
+            }
+        }
+        std::os::unix::fs::symlink("..", dir.path().join("loop"))?;
+        let top = fs::File::open(dir.path())?;
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(below(top.as_fd(), later), (2400, 12000));
+        let (files, bytes) = below(top.as_fd(), Instant::now());
+        assert!((100..5000).contains(&files), "{files}");
+        assert_eq!(bytes, files * 5);
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_directory_has_nothing() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let top = fs::File::open(dir.path())?;
+        assert_eq!(below(top.as_fd(), Instant::now()), (0, 0));
+        Ok(())
+    }
+}
