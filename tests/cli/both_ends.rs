@@ -104,6 +104,33 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
 }
 
 #[test]
+fn one_that_the_user_says_is_there_is_begun_with() {
+    // A second channel would be refused.
+    let one = |b: testkit::PeerBuilder| b.option("MaxSessions", "1");
+    let Some(ends) = BothEnds::with(one) else {
+        return;
+    };
+    make_tree(&ends);
+    ends.install();
+    let [up, down] = copies(&ends, &["--connections=1", "--far-end=exec"]);
+    assert_depth(&up, "exec");
+    assert_depth(&down, "exec");
+    assert_eq!(ends.started().1, 0, "{}", ends.scene.peer.log());
+}
+
+#[test]
+fn one_that_the_user_says_is_there_and_is_not_is_done_without() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    make_tree(&ends);
+    let [up, down] = copies(&ends, &["--far-end=exec"]);
+    assert_stock(&up, "there is no longhaul at the far end");
+    assert_stock(&down, "there is no longhaul at the far end");
+    assert_eq!(ends.started().0, 2, "{}", ends.scene.peer.log());
+}
+
+#[test]
 fn one_that_has_vanished_is_done_without() {
     let Some(ends) = BothEnds::start() else {
         return;
