@@ -384,7 +384,8 @@ pub(super) const ROWS: &[Flag] = &[
               the SSH server in place of its SFTP server; where there is none, the server's own is \
               used, and it is asked again after a day. stock: the server's own SFTP server, \
               and nothing is asked. exec: as auto, but it is asked however little is copied and \
-              whatever was remembered, and it is said at the end why it was not used. direct: a \
+              whatever was remembered, nothing else is begun with where all paths there are \
+              absolute, and it is said at the end why it was not used. direct: a \
               longhaul there waits at a port of its own for data connections, each of which takes \
               no login, and all data wait until it is known whether it can be reached; where it \
               cannot, it is as with exec. The closing line says when one was used.",
