@@ -7,8 +7,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, st
 
 /// Of so many files one is asked for its length.
 const LOOKED_AT: u64 = 8;
-/// Directories that wait to be counted: their names are held.
-const WAITING: usize = 64 * 1024;
+/// Directories that wait to be counted: their paths are held, of 4 KiB at most each.
+const WAITING: usize = 4096;
 /// The clock is asked behind so many entries.
 const ENTRIES: u64 = 256;
 
@@ -22,12 +22,15 @@ pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
     while in_time && let Some(path) = waiting.pop() {
         in_time = count.directory(top, &path, &mut waiting, until);
     }
-    count.with(waiting.len() as u64)
+    count.left_out += waiting.len() as u64;
+    count.all()
 }
 
 #[derive(Debug, Default)]
 struct Count {
     dirs: u64,
+    /// Directories that were not looked into.
+    left_out: u64,
     files: u64,
     /// Files whose lengths are known, and their sum.
     known: (u64, u64),
@@ -77,19 +80,20 @@ impl Count {
                 FileType::Directory if waiting.len() < WAITING => {
                     waiting.push([path, b"/", name.to_bytes()].concat());
                 }
+                FileType::Directory => self.left_out += 1,
                 _ => {}
             }
         }
         true
     }
 
-    /// What there is with `more` directories like those that were counted.
-    fn with(&self, more: u64) -> (u64, u64) {
+    /// What there is where the directories that were left out are like the others.
+    fn all(&self) -> (u64, u64) {
         let times = |n: u64, of: u64, each: u64| {
             let all = u128::from(n) * u128::from(of) / u128::from(each.max(1));
             u64::try_from(all).unwrap_or(u64::MAX)
         };
-        let files = times(self.files, self.dirs + more, self.dirs);
+        let files = times(self.files, self.dirs + self.left_out, self.dirs);
         (files, times(self.known.1, files, self.known.0))
     }
 }

@@ -70,7 +70,7 @@ impl Session<'_> {
         };
         let mut part = Vec::new();
         walk.fill(self.told, &mut part);
-        if flags.contains(TreeFlags::COUNT) {
+        if flags.contains(TreeFlags::BEGIN | TreeFlags::COUNT) {
             walk.count(&mut part);
         }
         if walk.levels.is_empty() {
