@@ -1,6 +1,6 @@
 //! What jobs came to, told to whom they were for.
 
-use plan::{Attributes, Fault, JobId, LaneEvent, TreeStep};
+use plan::{Attributes, Fault, JobId, LaneEvent};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
@@ -38,16 +38,10 @@ impl Engine<'_> {
                 }
             }
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
-                Some((_, Purpose::Walk(walk, tag))) => {
-                    let (walk, tag) = (*walk, *tag);
+                Some((_, Purpose::Walk(..) | Purpose::Listing(_))) => {
                     self.announce_listed(&entries);
-                    self.walks.handle(walk, tag, Answer::Entries(entries));
+                    self.tell_walk(id, Answer::Entries(entries));
                     self.foresee();
-                }
-                Some((_, Purpose::Listing(walk))) => {
-                    let walk = *walk;
-                    self.announce_listed(&entries);
-                    self.walks.listed_ahead(walk, Answer::Entries(entries));
                 }
                 _ => {
                     if let Some(asked) = self.asks.get_mut(&id) {
@@ -55,7 +49,11 @@ impl Engine<'_> {
                     }
                 }
             },
-            LaneEvent::Tree(id, steps) => self.on_tree(id, steps),
+            LaneEvent::Tree(id, steps) => {
+                self.announce_tree(&steps);
+                self.tell_walk(id, Answer::Tree(steps));
+                self.foresee();
+            }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             // Of parts of files, which are put together below.
@@ -77,21 +75,13 @@ impl Engine<'_> {
         }
     }
 
-    fn on_tree(&mut self, id: JobId, steps: Vec<TreeStep>) {
+    /// What came of a question of a walk, or of a listing that was begun before it.
+    fn tell_walk(&mut self, id: JobId, answer: Answer) {
         match self.jobs.get(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => {
-                let (walk, tag) = (*walk, *tag);
-                self.announce_tree(&steps);
-                self.walks.handle(walk, tag, Answer::Tree(steps));
-            }
-            Some((_, Purpose::Listing(walk))) => {
-                let walk = *walk;
-                self.announce_tree(&steps);
-                self.walks.listed_ahead(walk, Answer::Tree(steps));
-            }
-            _ => return,
+            Some((_, Purpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
+            Some((_, Purpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
+            _ => {}
         }
-        self.foresee();
     }
 
     fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
@@ -230,15 +220,7 @@ impl Engine<'_> {
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.jobs.get(&id) {
             Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
-            Some((_, Purpose::Walk(walk, tag))) => {
-                let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, Answer::Restarted);
-            }
-            Some((_, Purpose::Listing(walk))) => {
-                let walk = *walk;
-                self.walks.listed_ahead(walk, Answer::Restarted);
-            }
-            _ => {}
+            _ => self.tell_walk(id, Answer::Restarted),
         }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)

@@ -107,7 +107,7 @@ impl Engine<'_> {
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
             // What must not be walked into is on the host of a target.
-            let tree = self.target.is_none() && self.source_may_list_trees();
+            let tree = self.target.is_none() && self.source_lists_another();
             let list = match tree {
                 true => JobKind::ListTree { path, count: true },
                 false => JobKind::List { path },

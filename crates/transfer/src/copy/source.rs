@@ -273,16 +273,15 @@ impl Engine<'_> {
         None
     }
 
+    /// Whether the source lists whole trees, or will as far as is known.
     pub(super) fn source_lists_trees(&self) -> bool {
-        let server = self.source.as_ref().and_then(|s| s.session.far_info());
-        server.is_some_and(|info| info.has("list-tree@longhaul"))
+        let source = self.source.as_ref();
+        source.is_some_and(|side| side.session.lists_trees())
     }
 
-    /// Whether another one may be, where the source lists trees or will probably be able to, before it has
-    /// said anything.
-    pub(super) fn source_may_list_trees(&self) -> bool {
-        let lists = |side: &super::engine::Side| side.session.lists_trees();
-        self.walks.trees_asked() < TREES && self.source.as_ref().is_some_and(lists)
+    /// Whether it lists another one beside those that it lists.
+    pub(super) fn source_lists_another(&self) -> bool {
+        self.walks.trees_asked() < TREES && self.source_lists_trees()
     }
 
     /// Lets walks ask what they want to know.
