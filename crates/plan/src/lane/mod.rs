@@ -63,7 +63,8 @@ use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, Remot
 pub struct Lane {
     core: Core,
     waiting: VecDeque<Job>,
-    tasks: BTreeMap<JobId, Task>,
+    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    tasks: BTreeMap<JobId, Box<Task>>,
     /// Requests may leave: VERSION has come, or need not be waited for.
     ready: bool,
     /// VERSION has come.
@@ -507,7 +508,7 @@ impl Lane {
 
     fn begin(&mut self, job: Job) {
         let id = job.id;
-        let mut task = Task::new(job);
+        let mut task = Box::new(Task::new(job));
         if task.start(&mut self.core) == Step::Goes {
             self.tasks.insert(id, task);
         }

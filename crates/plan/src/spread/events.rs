@@ -74,12 +74,12 @@ impl Spread {
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
                     if rebuilds(&queued.job.kind) =>
                 {
-                    self.do_plainly(queued);
+                    self.do_plainly(*queued);
                 }
                 // Too long for a lane that predicts handles.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
                     queued.whole = true;
-                    self.queue(queued, true);
+                    self.queue(*queued, true);
                 }
                 _ => self.tell(event),
             },
@@ -136,7 +136,7 @@ impl Spread {
                 continue;
             };
             match assigned {
-                Assigned::Whole(queued) => self.whole_lost(queued, state.spoke, why),
+                Assigned::Whole(queued) => self.whole_lost(*queued, state.spoke, why),
                 Assigned::Part(file) => self.part_lost(file, *id, why),
                 Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
                 Assigned::Clean(file) => self.clean(file),

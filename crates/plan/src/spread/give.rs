@@ -52,7 +52,12 @@ impl Spread {
                 break;
             };
             if let Some(queued) = self.long_lists.pop_front() {
-                self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+                self.assign(
+                    lane,
+                    queued.job.clone(),
+                    Assigned::Whole(Box::new(queued)),
+                    0,
+                );
             }
         }
         while !self.lists.is_empty() {
@@ -64,7 +69,12 @@ impl Spread {
                 return;
             };
             if let Some(queued) = self.lists.pop_front() {
-                self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+                self.assign(
+                    lane,
+                    queued.job.clone(),
+                    Assigned::Whole(Box::new(queued)),
+                    0,
+                );
             }
         }
     }
@@ -114,7 +124,12 @@ impl Spread {
             if let Some(path) = dirs::target(&queued.job.kind) {
                 self.dirs.begin(path, queued.job.id, lane);
             }
-            self.assign(lane, queued.job.clone(), Assigned::Whole(queued), 0);
+            self.assign(
+                lane,
+                queued.job.clone(),
+                Assigned::Whole(Box::new(queued)),
+                0,
+            );
         }
     }
 
@@ -137,7 +152,12 @@ impl Spread {
                 self.settings.begin(queued.job.id, lane);
             }
             let size = queued.hint.size.unwrap_or(0);
-            self.assign(lane, queued.job.clone(), Assigned::Whole(queued), size);
+            self.assign(
+                lane,
+                queued.job.clone(),
+                Assigned::Whole(Box::new(queued)),
+                size,
+            );
         }
     }
 

@@ -233,7 +233,8 @@ struct Queued {
 #[allow(clippy::large_enum_variant, reason = "most of them are whole jobs")]
 #[derive(Clone, Debug)]
 enum Assigned {
-    Whole(Queued),
+    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    Whole(Box<Queued>),
     /// A part of this file.
     Part(JobId),
     /// The naming of this file.
@@ -506,7 +507,7 @@ impl Spread {
     /// does that, and what holds it back is hashing: further logins would take processors from it.
     pub fn only_rebuilds_one(&self) -> bool {
         let on_lanes = self.assigned.values().map(|(_, assigned)| match assigned {
-            Assigned::Whole(queued) => Some(queued),
+            Assigned::Whole(queued) => Some(&**queued),
             _ => None,
         });
         let queued = self.waiting.iter().chain(&self.large).chain(&self.makes);

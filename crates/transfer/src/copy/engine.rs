@@ -127,7 +127,8 @@ pub(super) struct Engine<'a> {
     next_job: u64,
     pub(super) jobs: BTreeMap<JobId, (End, Purpose)>,
     pub(super) asks: BTreeMap<JobId, Asked>,
-    pub(super) files: BTreeMap<FileId, FileTask>,
+    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    pub(super) files: BTreeMap<FileId, Box<FileTask>>,
     pub(super) next_file: u64,
     /// Where files are on their way to, and those that have to wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,

@@ -195,7 +195,7 @@ impl Engine<'_> {
             target: self.shown(End::Target, &task.target),
             size: task.size,
         };
-        self.files.insert(id, task);
+        self.files.insert(id, Box::new(task));
         self.tell(started);
         self.start_file(id);
     }

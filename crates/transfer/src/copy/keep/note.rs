@@ -39,7 +39,7 @@ impl Engine<'_> {
 
     pub(super) fn file_of(&self, job: JobId) -> Option<&FileTask> {
         match self.jobs.get(&job) {
-            Some((_, Purpose::File(id, _))) => self.files.get(id),
+            Some((_, Purpose::File(id, _))) => self.files.get(id).map(Box::as_ref),
             _ => None,
         }
     }
