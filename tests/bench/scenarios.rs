@@ -333,6 +333,28 @@ const SCENARIOS: &[Scenario] = &[
         ..SERVED
     },
     Scenario {
+        name: "serve-none-inplace",
+        about: "The same over a file that stands there already: what memory costs that nobody has \
+                touched, as much on some guests as all else together, is not in it.",
+        content: Content::Changed {
+            size: 2 << 30,
+            places: 100,
+        },
+        ways: &[Way::Down],
+        held: &[
+            "--connections",
+            "1",
+            "--channels",
+            "1",
+            "--inplace",
+            "--no-delta",
+        ],
+        among: &["longhaul to serve", "longhaul to serve, encrypted"],
+        plain: true,
+        asked: &[Asked::Times(1.15, "longhaul to serve, encrypted")],
+        ..SERVED
+    },
+    Scenario {
         name: "serve-transatlantic",
         about: "1 Gbit/s at 114 ms, tuned TCP buffers, one connection to a server of ours: one \
                 large file.",
