@@ -46,8 +46,8 @@ impl Packer {
         out.clear();
         let worth = block.len() - block.len() / 8;
         out.reserve(worth);
-        // Where it does not fit it does not pay.
         self.look_for(if block.len() < LONG { 0 } else { LEAST_MATCH });
+        // Where it does not fit it does not pay.
         let packed = self.compressor.compress_to_buffer(block, out);
         packed.is_ok_and(|n| n > 0 && n <= worth)
     }

@@ -52,12 +52,7 @@ impl Spread {
                 break;
             };
             if let Some(queued) = self.long_lists.pop_front() {
-                self.assign(
-                    lane,
-                    queued.job.clone(),
-                    Assigned::Whole(Box::new(queued)),
-                    0,
-                );
+                self.assign_whole(lane, queued, 0);
             }
         }
         while !self.lists.is_empty() {
@@ -69,12 +64,7 @@ impl Spread {
                 return;
             };
             if let Some(queued) = self.lists.pop_front() {
-                self.assign(
-                    lane,
-                    queued.job.clone(),
-                    Assigned::Whole(Box::new(queued)),
-                    0,
-                );
+                self.assign_whole(lane, queued, 0);
             }
         }
     }
@@ -124,12 +114,7 @@ impl Spread {
             if let Some(path) = dirs::target(&queued.job.kind) {
                 self.dirs.begin(path, queued.job.id, lane);
             }
-            self.assign(
-                lane,
-                queued.job.clone(),
-                Assigned::Whole(Box::new(queued)),
-                0,
-            );
+            self.assign_whole(lane, queued, 0);
         }
     }
 
@@ -152,12 +137,7 @@ impl Spread {
                 self.settings.begin(queued.job.id, lane);
             }
             let size = queued.hint.size.unwrap_or(0);
-            self.assign(
-                lane,
-                queued.job.clone(),
-                Assigned::Whole(Box::new(queued)),
-                size,
-            );
+            self.assign_whole(lane, queued, size);
         }
     }
 
@@ -250,6 +230,11 @@ impl Spread {
         }
         let job = Job { id: part, kind };
         self.assign(lane, job, Assigned::Part(id), bytes);
+    }
+
+    fn assign_whole(&mut self, lane: LaneId, queued: Queued, bytes: u64) {
+        let job = queued.job.clone();
+        self.assign(lane, job, Assigned::Whole(Box::new(queued)), bytes);
     }
 
     pub(super) fn assign(&mut self, lane: LaneId, job: Job, what: Assigned, bytes: u64) {

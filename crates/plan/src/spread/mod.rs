@@ -230,7 +230,6 @@ struct Queued {
 }
 
 /// What a lane's job is.
-#[allow(clippy::large_enum_variant, reason = "most of them are whole jobs")]
 #[derive(Clone, Debug)]
 enum Assigned {
     /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
