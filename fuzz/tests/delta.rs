@@ -62,7 +62,11 @@ fn fault(u: &mut Unstructured<'_>) -> Result<Inject> {
         3 => Act::OtherHandle,
         4 => Act::OtherId,
         5 => Act::Truncated,
-        _ => Act::Length(u.arbitrary()?),
+        // Too short, or more than is taken: for what lies between a client waits, as it should.
+        _ => match u.arbitrary::<u32>()? {
+            n if n % 2 == 0 => Act::Length(n % 8),
+            n => Act::Length(n | 0x100_0000),
+        },
     };
     let nth = u.int_in_range(0..=7)?;
     Ok(Inject { kind, nth, act })
