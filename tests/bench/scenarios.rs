@@ -14,6 +14,7 @@ use crate::tools::Ask;
 
 const BOTH: &[Way] = &[Way::Up, Way::Down];
 const UP: &[Way] = &[Way::Up];
+const DOWN: &[Way] = &[Way::Down];
 
 /// How a scenario takes part in the quick preset.
 #[derive(Debug, Clone, Copy)]
@@ -340,7 +341,7 @@ const SCENARIOS: &[Scenario] = &[
             size: 2 << 30,
             places: 100,
         },
-        ways: &[Way::Down],
+        ways: DOWN,
         held: &[
             "--connections",
             "1",

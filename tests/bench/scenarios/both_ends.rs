@@ -1,12 +1,10 @@
 //! With a longhaul at either end, behind an sshd that nobody changed.
 
-use measure::{Measure, Way};
+use measure::Measure;
 
-use super::{BBR_PERMITTED, IPERF, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
+use super::{BBR_PERMITTED, DOWN, IPERF, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
 use crate::bars::Asked;
 use crate::content::Content;
-
-const DOWN: &[Way] = &[Way::Down];
 
 const EXEC: &str = "longhaul exec";
 const DIRECT: &str = "longhaul direct";
