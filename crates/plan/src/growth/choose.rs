@@ -257,7 +257,7 @@ impl Growth {
             self.more_channels(evidence, &mut changes);
         }
         let connects = open && !self.figures.queueing() && self.is_steady();
-        if changes.is_empty() && connects && lasts > self.costs() && bound != Limiter::LocalDisk {
+        if changes.is_empty() && connects && bound != Limiter::LocalDisk {
             let have = evidence.connections.len() as u32;
             let room = self.config.most_connections.saturating_sub(have);
             let buffers = matches!(
@@ -275,7 +275,10 @@ impl Growth {
                 true => have / 3,
                 false => (have / 4).max(1),
             };
-            self.add_connections(now, step.min(room), &mut changes);
+            let step = step.min(room);
+            if self.may_pay(lasts, have, step) {
+                self.add_connections(now, step, &mut changes);
+            }
         }
         if changes.is_empty() && channel_pays && self.no_connections {
             self.more_channels(evidence, &mut changes);
@@ -295,6 +298,15 @@ impl Growth {
     /// How long another connection takes to become one of many.
     pub(super) fn costs(&self) -> Duration {
         self.trip().mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300)
+    }
+
+    /// Whether `more` connections beside those that it `has` would save more than they may cost, if
+    /// they brought their share: on a path that is full their slow start is soon over, and what they
+    /// hold then comes late. Of 100,000 files, for the last two seconds of which a sixth connection was
+    /// tried, the end came by 0.4 to 2 s later.
+    fn may_pay(&self, lasts: Duration, has: u32, more: u32) -> bool {
+        let share = f64::from(more) / f64::from((has + more).max(1));
+        lasts.saturating_sub(self.costs()).mul_f64(share) > 2 * self.trip()
     }
 
     /// As many again on each connection.
