@@ -1,4 +1,4 @@
-use plan::{Direction, GrowthConfig, Learned, Limiter};
+use plan::{Change, Direction, GrowthConfig, Learned, Limiter};
 
 use crate::path::{Outcome, Path, Run, transatlantic};
 
@@ -240,4 +240,24 @@ fn numbers_beyond_reason_are_no_hindrance() {
     config.learned = Some((learned, 0));
     let out = Run::new(path, config, 8e6, 5).run();
     assert!(out.connections >= 1);
+}
+
+/// For the last two seconds of 400 MB a sixth connection was tried on a path that five filled, and
+/// what it held came last.
+#[test]
+fn no_connection_is_tried_that_cannot_pay_any_more() {
+    let path = transatlantic(Direction::Up);
+    for megabytes in (150..700).step_by(10) {
+        let mut changes = Vec::new();
+        let run = Run::new(path, config(&path), f64::from(megabytes) * 1e6, 5);
+        let out = run.observed(&mut changes);
+        let added = changes.iter().filter(|(_, c)| *c == Change::AddConnection);
+        // Those that come with the first are planned, and not tried.
+        for (at, _) in added.filter(|(at, _)| *at > 1.0) {
+            let left = out.took - at;
+            // One of six: a sixth of what is left behind its login and slow start, and that is to be more
+            // than two round trips.
+            assert!(left > 3.2, "{megabytes} MB: {left:.2} s before the end");
+        }
+    }
 }
