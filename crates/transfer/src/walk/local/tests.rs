@@ -1,0 +1,166 @@
+use super::*;
+use std::os::unix::fs::symlink;
+
+fn walk(root: &Path, follow: bool) -> Vec<String> {
+    let strip = root.as_os_str().len();
+    let show = |path: &[u8]| String::from_utf8_lossy(&path[strip..]).into_owned();
+    let mut found: Vec<String> = LocalWalk::new(root.to_path_buf(), follow)
+        .filter_map(|found| match found {
+            Found::Directory { at, .. } => Some(format!("d {}", show(&at.path))),
+            Found::File(at) => Some(format!("f {}", show(&at.path))),
+            Found::Symlink(at) => Some(format!("l {}", show(&at.path))),
+            Found::Listed(_) => None,
+            Found::Problem { path, what } => Some(format!("! {} {what}", show(&path))),
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn everything_is_found_and_said_what_it_is() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let root = dir.path();
+    fs::create_dir_all(root.join("a/b"))?;
+    fs::write(root.join("a/b/f"), "x")?;
+    fs::write(root.join(OsStr::from_bytes(b"n\xff")), "x")?;
+    symlink("a", root.join("to_a"))?;
+    symlink("nowhere", root.join("broken"))?;
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket"))?;
+    assert_eq!(
+        walk(root, true),
+        [
+            "! /broken no such file or directory",
+            "! /socket not a regular file",
+            "d ",
+            "d /a",
+            "d /a/b",
+            "d /to_a",
+            "d /to_a/b",
+            "f /a/b/f",
+            "f /n\u{fffd}",
+            "f /to_a/b/f",
+        ]
+    );
+    assert_eq!(
+        walk(root, false),
+        [
+            "! /socket not a regular file",
+            "d ",
+            "d /a",
+            "d /a/b",
+            "f /a/b/f",
+            "f /n\u{fffd}",
+            "l /broken",
+            "l /to_a",
+        ]
+    );
+    Ok(())
+}
+
+#[test]
+fn directories_come_before_what_is_beside_them_and_in_them() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let root = dir.path();
+    for number in 0..100 {
+        fs::create_dir(root.join(format!("d{number}")))?;
+        fs::write(root.join(format!("d{number}/f")), "")?;
+        fs::write(root.join(format!("g{number}")), "")?;
+    }
+    let found: Vec<Found> = LocalWalk::new(root.to_path_buf(), true).collect();
+    let is_dir = |found: &&Found| matches!(found, Found::Directory { .. });
+    // The root, and as many as are told of ahead.
+    let first = found.iter().take_while(is_dir).count();
+    assert_eq!(first, 1 + DIRS_AHEAD);
+    assert_eq!(found.iter().filter(is_dir).count(), 101);
+    let files = found.iter().filter(|f| matches!(f, Found::File(_)));
+    assert_eq!(files.count(), 200);
+    let listed = found.iter().filter(|f| matches!(f, Found::Listed(_)));
+    assert_eq!(listed.count(), 101);
+    // Each is told of once, before what is in it, and over once, behind it.
+    let mut open = std::collections::BTreeSet::new();
+    let mut over = std::collections::BTreeSet::new();
+    for found in &found {
+        match found {
+            Found::Directory { id, .. } => assert!(open.insert(*id)),
+            Found::Listed(id) => assert!(open.remove(id) && over.insert(*id)),
+            Found::File(at) => assert!(open.contains(&at.parent.expect("in a directory"))),
+            other => panic!("{other:?}"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_in_a_skipped_directory_is_left_out() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    for name in ["a", "b", "c"] {
+        fs::create_dir_all(dir.path().join(name).join("below"))?;
+        fs::write(dir.path().join(name).join("f"), "")?;
+    }
+    let mut walk = LocalWalk::new(dir.path().to_path_buf(), true);
+    let mut found = Vec::new();
+    while let Some(next) = walk.next() {
+        if let Found::Directory { id, at } = &next
+            && at.name == b"b"
+        {
+            LocalWalk::skip(&mut walk, *id);
+        }
+        found.push(next);
+    }
+    let path = |f: &Found| match f {
+        Found::File(at) | Found::Directory { at, .. } => Some(at.path.clone()),
+        _ => None,
+    };
+    let inside = |f: &&Found| path(f).is_some_and(|p| p.windows(3).any(|w| w == b"/b/"));
+    assert_eq!(found.iter().filter(inside).count(), 0);
+    assert_eq!(found.iter().filter_map(path).count(), 1 + 3 + 4);
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_has_gone_since_it_was_told_of_is_said_and_over() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    fs::create_dir(dir.path().join("a"))?;
+    let mut walk = LocalWalk::new(dir.path().to_path_buf(), true);
+    assert!(matches!(walk.next(), Some(Found::Directory { .. })));
+    assert!(matches!(walk.next(), Some(Found::Directory { .. })));
+    fs::remove_dir(dir.path().join("a"))?;
+    assert!(matches!(walk.next(), Some(Found::Problem { .. })));
+    assert!(matches!(walk.next(), Some(Found::Listed(DirId(1)))));
+    assert!(matches!(walk.next(), Some(Found::Listed(DirId(0)))));
+    assert!(walk.next().is_none());
+    Ok(())
+}
+
+#[test]
+fn a_symlink_to_a_directory_above_is_not_followed_for_ever() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    fs::create_dir_all(dir.path().join("a/b"))?;
+    symlink("../..", dir.path().join("a/b/up"))?;
+    let found = walk(dir.path(), true);
+    assert_eq!(found.len(), 4);
+    assert!(
+        found[0].starts_with("! /a/b/up a loop of symlinks"),
+        "{found:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_tree_deeper_than_the_descriptors_is_walked() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut path = dir.path().to_path_buf();
+    for _ in 0..1500 {
+        path.push("d");
+    }
+    fs::create_dir_all(&path)?;
+    fs::write(path.join("f"), "")?;
+    for level in path.ancestors().take(1500) {
+        fs::write(level.join("g"), "")?;
+    }
+    let found = walk(dir.path(), true);
+    assert_eq!(found.len(), 1501 + 1501);
+    assert!(!found.iter().any(|f| f.starts_with('!')));
+    Ok(())
+}
