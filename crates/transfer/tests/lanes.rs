@@ -150,13 +150,16 @@ impl Link for Channels {
     fn finish(self: Box<Self>) {}
 }
 
-struct Over(Mutex<Option<Channels>>, SessionOptions);
+struct Over {
+    link: Mutex<Option<Channels>>,
+    options: SessionOptions,
+}
 
 impl Connect for Over {
     fn connect(&self, _: HostId, _: &Cancel) -> std::result::Result<Session, String> {
-        let link = self.0.lock().map_err(|e| e.to_string())?.take();
+        let link = self.link.lock().map_err(|e| e.to_string())?.take();
         let link = link.ok_or("connected twice")?;
-        Session::start(Box::new(link), self.1.clone()).map_err(|e| e.to_string())
+        Session::start(Box::new(link), self.options.clone()).map_err(|e| e.to_string())
     }
 
     fn name(&self, _: HostId) -> String {
@@ -175,10 +178,11 @@ fn over(server: &str, ends_after: &[usize], most: usize) -> (Over, Arc<AtomicU32
         opened: Arc::clone(&opened),
         most,
     };
-    (
-        Over(Mutex::new(Some(channels)), SessionOptions::default()),
-        opened,
-    )
+    let over = Over {
+        link: Mutex::new(Some(channels)),
+        options: SessionOptions::default(),
+    };
+    (over, opened)
 }
 
 fn request(sources: copy::Place, target: copy::Place) -> CopyRequest {
@@ -255,7 +259,7 @@ fn a_long_listing_has_its_own_channel_or_prediction_ends() -> Result {
         let name = format!("down{most}-{names}");
         let (mut connect, opened) = over(world.server(), &[], most);
         // On a busy machine there would be another one for data.
-        connect.1.channels = Some(1);
+        connect.options.channels = Some(1);
         let summary = copy::run(
             request(world.there("source"), world.here(&name)),
             &connect,

@@ -32,8 +32,8 @@ const NAMES_AHEAD: usize = 4096;
 pub struct LocalWalk {
     follow: bool,
     root: Option<PathBuf>,
-    /// The root, once it is known to be a directory.
-    below: Option<Below>,
+    /// The root, once it was told of.
+    below: VecDeque<Below>,
     stack: Vec<Frame>,
     next: u64,
     /// A directory that must not be walked into: where the copy goes, which may not be there
@@ -106,7 +106,7 @@ impl LocalWalk {
         Self {
             follow,
             root: Some(root),
-            below: None,
+            below: VecDeque::new(),
             stack: Vec::new(),
             next: 0,
             avoid: None,
@@ -119,11 +119,16 @@ impl LocalWalk {
         self.avoid = Some(path);
     }
 
-    /// Leaves out what is in directory `id`, if nothing of it was taken yet.
+    /// Leaves out what is in directory `id`, the last that was told of.
     pub fn skip(&mut self, id: DirId) {
-        self.below.take_if(|below| below.id == id);
-        for frame in &mut self.stack {
-            frame.below.retain(|below| below.id != id);
+        self.told_here().retain(|below| below.id != id);
+    }
+
+    /// Where what is told of now waits to be walked into.
+    fn told_here(&mut self) -> &mut VecDeque<Below> {
+        match self.stack.last_mut() {
+            Some(frame) => &mut frame.below,
+            None => &mut self.below,
         }
     }
 
@@ -186,10 +191,7 @@ impl LocalWalk {
             id,
             path: path.to_path_buf(),
         };
-        match self.stack.last_mut() {
-            Some(frame) => frame.below.push_back(below),
-            None => self.below = Some(below),
-        }
+        self.told_here().push_back(below);
         Ok(id)
     }
 
@@ -260,7 +262,7 @@ impl Iterator for LocalWalk {
         }
         loop {
             let below = match self.stack.last_mut() {
-                None => self.below.take()?,
+                None => self.below.pop_front()?,
                 Some(frame) => match frame.ahead.pop_front() {
                     Some(Ok(name)) => {
                         let path = frame.path.join(&name);
