@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,11 @@ fn json(outcome: &Outcome) -> Value {
 fn strings<'a>(rows: &'a Value, member: &str) -> Vec<&'a str> {
     let rows = rows.as_array().expect("an array");
     rows.iter().filter_map(|row| row[member].as_str()).collect()
+}
+
+fn strings_of(list: &Value) -> Vec<&str> {
+    let list = list.as_array().expect("an array");
+    list.iter().filter_map(Value::as_str).collect()
 }
 
 /// Ciphers of rows that have a run.
@@ -364,6 +370,16 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     assert_eq!(errors.lines().count(), 1, "{outcome}");
     let result = json(&outcome);
     assert!(result["partial"].is_string(), "{outcome}");
+    // What may be left there is named, for whoever comes to it again.
+    let warnings = strings_of(&result["warnings"]);
+    let named = warnings
+        .iter()
+        .filter_map(|w| w.split_once(" may be left on "));
+    let removed = named.filter(|(path, _)| {
+        assert!(path.starts_with("/dev/shm/longhaul-bench-"), "{path}");
+        fs::remove_file(path).is_ok()
+    });
+    assert!(removed.count() >= 1, "{outcome}");
 }
 
 #[test]
@@ -416,6 +432,15 @@ fn a_wrong_key_is_one_sentence() {
     outcome.expect_err(&["permission denied"]);
 }
 
+/// Tells threads to stop when it goes out of scope.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_busy_machine_is_noticed_and_two_results_are_compared() {
     let dir = ClientDir::new();
@@ -430,18 +455,18 @@ fn a_busy_machine_is_noticed_and_two_results_are_compared() {
         fs::write(&file, outcome.out()).expect("our file");
         (file, json(&outcome))
     };
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let (first, result) = thread::scope(|scope| {
+        // The scope waits for the threads where the run fails as well.
+        let _stops = Stops(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
         }
-        let ran = run("a.json");
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        ran
+        run("a.json")
     });
     let warnings = result["warnings"].to_string();
     assert!(warnings.contains("busy"), "{warnings}");

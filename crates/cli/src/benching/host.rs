@@ -54,7 +54,10 @@ pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit
         exit
     };
     let mut driver = Driver::connect(args, high, &console, &cancel).map_err(told)?;
-    driver.prepare().map_err(told)?;
+    if let Err(stop) = driver.prepare() {
+        driver.far.clean();
+        return Err(told(stop));
+    }
     let watch = Watch::new(&console, world, args.login.quiet);
     let exit = driver.measure(&watch);
     drop(watch);

@@ -66,7 +66,7 @@ pub struct Bench {
     /// What to use.
     #[serde(default)]
     pub advice: Vec<advice::Advice>,
-    /// What makes the figures worth less.
+    /// What makes the figures worth less, and what may be left at the other end.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Why it ended before its time; None if it did not.

@@ -57,10 +57,10 @@ impl FarEnd {
         read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
-    /// Removes a file there.
-    pub fn remove(&mut self, path: &[u8]) {
+    /// Removes a file there; false if nobody answers.
+    pub fn remove(&mut self, path: &[u8]) -> bool {
         self.asked += 1;
-        self.session.remove(self.asked, path);
+        self.session.remove(self.asked, path)
     }
 }
 

@@ -47,8 +47,8 @@ impl Session {
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Removes a file at the far end, as far as that can be done.
-    pub fn remove(&self, number: u64, path: &[u8]) {
+    /// Removes a file at the far end, as far as that can be done; false if the far end does not answer.
+    pub fn remove(&self, number: u64, path: &[u8]) -> bool {
         let path = RemotePath(path.to_vec());
         let id = JobId(number);
         let kind = JobKind::Remove { path };
@@ -57,8 +57,10 @@ impl Session {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.events().recv_timeout(left) {
-                Ok(SessionEvent::Lane(event)) if event.job() == id && event.is_last() => return,
-                Ok(SessionEvent::Lost(_)) | Err(_) => return,
+                Ok(SessionEvent::Lane(event)) if event.job() == id && event.is_last() => {
+                    return true;
+                }
+                Ok(SessionEvent::Lost(_)) | Err(_) => return false,
                 Ok(_) => {}
             }
         }

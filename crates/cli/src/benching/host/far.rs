@@ -132,12 +132,16 @@ impl Far {
         Some((used - login * f64::from(logins)).max(0.0))
     }
 
-    /// Removes what was put there.
-    pub(super) fn clean(&mut self) {
+    /// Removes what was put there, and names what may be left since nobody answers any more.
+    pub(super) fn clean(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
         for (place, data) in std::mem::take(&mut self.files).into_keys() {
             let path = self.bytes(place, data);
-            self.end.remove(&path);
+            if !self.end.remove(&path) {
+                left.push(String::from_utf8_lossy(&path).into_owned());
+            }
         }
+        left
     }
 
     pub(super) fn memory(&self) -> String {

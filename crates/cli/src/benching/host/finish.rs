@@ -9,8 +9,12 @@ use crate::flags::low::Places;
 impl Driver<'_> {
     /// Cleans up, and says what follows from the figures.
     pub(super) fn finish(mut self) -> (Bench, Result<(), String>) {
-        self.far.clean();
+        let left = self.far.clean();
         let mut bench = self.bench;
+        bench.warnings.extend(left.iter().map(|path| {
+            let host = self.hosts.name(HostId(0));
+            format!("{path} may be left on {host}, which was gone before it could be removed: remove it there")
+        }));
         bench.seconds = self.start.elapsed().as_secs_f64();
         let all = bench.rows.len();
         bench
