@@ -16,6 +16,7 @@ use super::connection::{self, Handed};
 use super::engine::Algorithms;
 use super::keys::{Keys, Question};
 use super::link::{Link, Message, nonsense};
+use super::losses::Losses;
 use super::message::{Answer, Begin, Check, Ended, Over, Tell};
 use super::{Served, Stopping, confine, engine};
 use crate::Moved;
@@ -177,6 +178,8 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
         unread: begin.unread.to_vec(),
     };
     drop(message);
-    let done = connection::serve(&served, stream, handed, &over, &process.stopping);
+    // It has this connection alone.
+    let losses = Losses::default();
+    let done = connection::serve((&served, &losses), stream, handed, &over, &process.stopping);
     done.map_err(io::Error::other)
 }

@@ -18,7 +18,7 @@ use wire::Pool;
 use zeroize::Zeroizing;
 
 use super::engine::Algorithms;
-use super::losses::Losses;
+use super::losses::{Losses, Told};
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
@@ -59,7 +59,7 @@ pub(super) struct Handed<'h> {
 /// # Errors
 /// Why it ended otherwise, which the client is told where it can be.
 pub(super) fn serve(
-    served: &Served,
+    (served, losses): (&Served, &Losses),
     stream: TcpStream,
     handed: Handed<'_>,
     over: &dyn Fn(Moved),
@@ -81,7 +81,9 @@ pub(super) fn serve(
     conn.renounce(served.renounced());
     conn.set_helper(helper());
     match served.open() {
-        Ok(export) => Connection::new((served, &export), stream, conn, unread, over).run(stopping),
+        Ok(export) => {
+            Connection::new((served, &export, losses), stream, conn, unread, over).run(stopping)
+        }
         Err(e) => {
             let (why, mut last) = (ConnectionError::Export(e), SealedQueue::default());
             if let Some((reason, words)) = why.farewell() {
@@ -108,7 +110,9 @@ struct Connection<'s> {
     /// It was said that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
-    losses: Losses,
+    losses: &'s Losses,
+    /// What it has told of them; nothing once they are borne.
+    lost: Option<Told>,
     /// The last time that something was under way.
     busy: Instant,
     /// Its memory was given back since then.
@@ -122,7 +126,7 @@ struct Connection<'s> {
 
 impl<'s> Connection<'s> {
     fn new(
-        (served, export): (&'s Served, &'s Export),
+        (served, export, losses): (&'s Served, &'s Export, &'s Losses),
         stream: TcpStream,
         conn: ssh::Connection,
         unread: Vec<u8>,
@@ -143,7 +147,8 @@ impl<'s> Connection<'s> {
             sessions: BTreeMap::new(),
             told_clear: false,
             rtt_asked: None,
-            losses: Losses::default(),
+            losses,
+            lost: served.bear_losses.then(Told::default),
             busy: Instant::now(),
             trimmed: false,
             moved: Instant::now(),
@@ -427,7 +432,9 @@ impl<'s> Connection<'s> {
             channels.set_rtt(tcp.rtt);
         }
         channels.follow_socket(tcp.rcv_wnd);
-        if self.served.bear_losses && self.losses.tell(now, &tcp) {
+        let lost = self.lost.as_mut();
+        if lost.is_some_and(|lost| self.losses.tell(now, lost, &tcp)) {
+            self.lost = None;
             let borne = sys::set_congestion_control(&self.stream, "bbr");
             debug!(
                 "packets are lost: {}",

@@ -1,3 +1,4 @@
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sys::TcpInfo;
@@ -11,33 +12,53 @@ const SHARE: f64 = 0.0005;
 /// Below this round trip a lost packet costs next to nothing.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Whether packets are lost on the way, and not because this connection fills a queue: CUBIC takes
-/// each for congestion, at 1 % and 100 ms it moves 0.15 MB/s.
+/// Whether packets are lost on the way, and not because the connections of a client fill a queue:
+/// CUBIC takes each for congestion, at 1 % and 100 ms it moves 0.15 MB/s.
+///
+/// One for all connections of a client: each alone has sent too few to say anything while it starts
+/// slowly, and one that comes later need not lose a packet of its own first.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
-    since: Option<(Instant, u32, u32)>,
+pub(super) struct Losses(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    since: Option<Instant>,
+    sent: u32,
+    again: u32,
     told: bool,
 }
 
+/// What one of the connections has told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    sent: u32,
+    again: u32,
+}
+
 impl Losses {
-    /// True once, when it is so.
-    pub(super) fn tell(&mut self, now: Instant, tcp: &TcpInfo) -> bool {
-        if self.told {
-            return false;
+    /// Whether it is so, from the first time on that it was.
+    pub(super) fn tell(&self, now: Instant, before: &mut Told, tcp: &TcpInfo) -> bool {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *counted.since.get_or_insert(now);
+        counted.sent += tcp.data_segs_out.saturating_sub(before.sent);
+        counted.again += tcp.total_retrans.saturating_sub(before.again);
+        *before = Told {
+            sent: tcp.data_segs_out,
+            again: tcp.total_retrans,
+        };
+        let enough = now.saturating_duration_since(since) >= SPAN && counted.sent >= SEGMENTS;
+        if counted.told || !enough {
+            return counted.told;
         }
-        let counts = (now, tcp.data_segs_out, tcp.total_retrans);
-        let (since, sent, again) = *self.since.get_or_insert(counts);
-        let sent = tcp.data_segs_out.saturating_sub(sent);
-        let again = tcp.total_retrans.saturating_sub(again);
-        if now.saturating_duration_since(since) < SPAN || sent < SEGMENTS {
-            return false;
-        }
-        self.since = Some(counts);
         let queue = tcp.rtt.saturating_sub(tcp.min_rtt);
         let queues = queue > (tcp.min_rtt / 4).max(SHORT);
-        let lossy = f64::from(again) > f64::from(sent) * SHARE;
-        self.told = lossy && !queues && tcp.min_rtt >= SHORT;
-        self.told
+        let lossy = f64::from(counted.again) > f64::from(counted.sent) * SHARE;
+        *counted = Counted {
+            since: Some(now),
+            told: lossy && !queues && tcp.min_rtt >= SHORT,
+            ..Counted::default()
+        };
+        counted.told
     }
 }
 
@@ -45,20 +66,20 @@ impl Losses {
 mod tests {
     use super::*;
 
-    fn after(sent: u32, again: u32, rtt: u64, min_rtt: u64) -> bool {
-        let (now, mut losses) = (Instant::now(), Losses::default());
-        let tcp = |sent, again| TcpInfo {
+    fn tcp(sent: u32, again: u32, rtt: u64, min_rtt: u64) -> TcpInfo {
+        TcpInfo {
             data_segs_out: sent,
             total_retrans: again,
             rtt: Duration::from_millis(rtt),
             min_rtt: Duration::from_millis(min_rtt),
             ..TcpInfo::default()
-        };
-        assert!(!losses.tell(now, &tcp(10, 0)));
-        let told = losses.tell(now + SPAN, &tcp(10 + sent, again));
-        // It is told once.
-        assert!(!told || !losses.tell(now + 2 * SPAN, &tcp(10 + 2 * sent, 2 * again)));
-        told
+        }
+    }
+
+    fn after(sent: u32, again: u32, rtt: u64, min_rtt: u64) -> bool {
+        let (now, losses, mut told) = (Instant::now(), Losses::default(), Told::default());
+        assert!(!losses.tell(now, &mut told, &tcp(10, 0, rtt, min_rtt)));
+        losses.tell(now + SPAN, &mut told, &tcp(10 + sent, again, rtt, min_rtt))
     }
 
     #[test]
@@ -71,5 +92,23 @@ mod tests {
         assert!(!after(1000, 10, 150, 100));
         // Next door.
         assert!(!after(1000, 10, 1, 1));
+    }
+
+    #[test]
+    fn what_one_connection_lost_is_known_to_the_next() {
+        let (now, losses) = (Instant::now(), Losses::default());
+        let mut told = [const { Told { sent: 0, again: 0 } }; 4];
+        for told in &mut told {
+            assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));
+        }
+        // None of them alone has sent enough.
+        let later = told.each_mut().map(|told| {
+            let share = SEGMENTS / 4 + 10;
+            losses.tell(now + SPAN, told, &tcp(share, 3, 101, 100))
+        });
+        assert_eq!(later, [false, false, false, true]);
+        // From then on all know, and who comes.
+        assert!(losses.tell(now + SPAN, &mut told[0], &tcp(200, 3, 101, 100)));
+        assert!(losses.tell(now + SPAN, &mut Told::default(), &tcp(0, 0, 0, 0)));
     }
 }

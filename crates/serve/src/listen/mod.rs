@@ -58,6 +58,7 @@ use crate::error::ConnectionError;
 use crowd::{Crowd, Place};
 use figures::{Figures, count};
 use keys::Entrant;
+use losses::Losses;
 use monitor::Monitor;
 use preauth::PreauthTask;
 use ready::{Ready, Taken};
@@ -149,7 +150,15 @@ pub struct Server {
     listener: TcpListener,
     settings: Current,
     crowd: Crowd,
-    figures: Arc<Figures>,
+    shared: Arc<Shared>,
+}
+
+/// What all connections of a server have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    figures: Figures,
+    /// Only where all are one client's.
+    losses: Losses,
 }
 
 /// Ends a [`Server`] when it is dropped: nobody is let in any more, and whoever transfers
@@ -199,7 +208,7 @@ impl Server {
             listener,
             settings: Current(Arc::new(RwLock::new(Arc::new(settings)))),
             crowd: Crowd::default(),
-            figures: Arc::default(),
+            shared: Arc::default(),
         })
     }
 
@@ -210,10 +219,10 @@ impl Server {
 
     /// Tells what it has done so far, for Prometheus.
     pub fn metrics(&self) -> impl Fn() -> String + Send + 'static {
-        let (figures, crowd) = (Arc::clone(&self.figures), self.crowd.clone());
+        let (shared, crowd) = (Arc::clone(&self.shared), self.crowd.clone());
         move || {
             let (connected, strangers) = crowd.counted();
-            figures.text(connected, strangers)
+            shared.figures.text(connected, strangers)
         }
     }
 
@@ -279,13 +288,13 @@ impl Server {
         let place = match entered {
             Ok(place) => place,
             Err(why) => {
-                count(&self.figures.turned_away);
+                count(&self.shared.figures.turned_away);
                 warn!(%peer, "turned away: {why}");
                 turn_away(&stream, why);
                 return;
             }
         };
-        count(&self.figures.connections);
+        count(&self.shared.figures.connections);
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,
             Err(e) => {
@@ -293,11 +302,11 @@ impl Server {
                 return;
             }
         };
-        let (figures, stopping) = (Arc::clone(&self.figures), stopping.clone());
+        let (shared, stopping) = (Arc::clone(&self.shared), stopping.clone());
         let thread = thread::Builder::new().name("connection".to_owned());
         let come_to = Arc::clone(&settings);
         let started = thread.spawn(move || {
-            serve(&come_to, &figures, (stream, peer), place, taken, &stopping);
+            serve(&come_to, &shared, (stream, peer), place, taken, &stopping);
         });
         if let Err(e) = started {
             warn!(%peer, "turned away: no thread can be started: {e}");
@@ -308,7 +317,7 @@ impl Server {
 
 fn serve(
     settings: &Settings,
-    figures: &Figures,
+    shared: &Shared,
     (stream, peer): (TcpStream, SocketAddr),
     place: Place,
     taken: Taken,
@@ -319,7 +328,7 @@ fn serve(
         warn!("ended: the connection broke: {e}");
         return;
     }
-    match Monitor::new(settings, figures, (stream, peer), place).run(taken, stopping) {
+    match Monitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
     }

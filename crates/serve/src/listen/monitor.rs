@@ -19,14 +19,14 @@ use wire::WireError;
 use super::accounts::Judge;
 use super::connection::{self, Handed};
 use super::crowd::Place;
-use super::figures::{Figures, count};
+use super::figures::count;
 use super::keys::{Certified, Entrant};
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
 };
 use super::ready::Taken;
-use super::{Served, Settings, Stopping};
+use super::{Served, Settings, Shared, Stopping};
 use crate::Moved;
 use crate::error::ConnectionError;
 
@@ -47,7 +47,7 @@ pub(super) struct Monitor<'s> {
     settings: &'s Settings,
     peer: SocketAddr,
     client: TcpStream,
-    figures: &'s Figures,
+    shared: &'s Shared,
     place: Place,
     template: Option<Arc<Link>>,
     exchange: Option<Exchange>,
@@ -69,7 +69,7 @@ struct Exchange {
 impl<'s> Monitor<'s> {
     pub(super) fn new(
         settings: &'s Settings,
-        figures: &'s Figures,
+        shared: &'s Shared,
         (client, peer): (TcpStream, SocketAddr),
         place: Place,
     ) -> Self {
@@ -77,7 +77,7 @@ impl<'s> Monitor<'s> {
             settings,
             peer,
             client,
-            figures,
+            shared,
             place,
             template: None,
             exchange: None,
@@ -123,7 +123,7 @@ impl<'s> Monitor<'s> {
             }
         }
         Span::current().record("user", field::display(&user));
-        count(&self.figures.logins);
+        count(&self.shared.figures.logins);
         self.place.known();
         let served = self.settings.served(&entrant, judge.account());
         self.serve(&served, judge, message, stopping)
@@ -270,7 +270,7 @@ impl<'s> Monitor<'s> {
                 Ok(true)
             }
             Err(why) => {
-                count(&self.figures.refusals);
+                count(&self.shared.figures.refusals);
                 let user = String::from_utf8_lossy(user);
                 let user = user.escape_debug();
                 let why = escaped(why.as_bytes());
@@ -295,7 +295,7 @@ impl<'s> Monitor<'s> {
         let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
         let Self {
             settings,
-            figures,
+            shared,
             client,
             // It counts until the connection is gone.
             place: _place,
@@ -307,7 +307,7 @@ impl<'s> Monitor<'s> {
                 sent,
                 received,
             } = moved;
-            figures.over(moved);
+            shared.figures.over(moved);
             info!(opened = files, sent, received, "session over");
         };
         let account = match judge {
@@ -320,6 +320,7 @@ impl<'s> Monitor<'s> {
                     unread: logged_in.unread.to_vec(),
                 };
                 drop(message);
+                let served = (served, &shared.losses);
                 return connection::serve(served, client, handed, &over, stopping);
             }
             Judge::Process(account) => account.process,

@@ -125,9 +125,9 @@ impl Scene {
         let peer = client.local_addr().unwrap();
         let (ours, theirs) = Link::pair().unwrap();
         let (_running, stopping) = stopping().unwrap();
-        let figures = Figures::default();
+        let shared = Shared::default();
         let place = Crowd::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
-        let mut monitor = Monitor::new(&self.settings, &figures, (client, peer), place.unwrap());
+        let mut monitor = Monitor::new(&self.settings, &shared, (client, peer), place.unwrap());
         let preauth = thread::spawn(move || {
             let theirs = Link::from(theirs);
             for (message, answer) in said {
