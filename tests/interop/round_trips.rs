@@ -76,3 +76,28 @@ fn a_longhaul_at_the_far_end_takes_no_more() {
     let (asked_since, stock_since) = ends.started();
     assert_eq!((asked + 6, stock), (asked_since, stock_since));
 }
+
+/// Debian's ssh_config has `SendEnv LANG LC_*`: the session of first contact leaves with
+/// authentication all the same. Of what else is sent nothing leaves before the login is through.
+#[test]
+fn the_locale_that_is_sent_costs_no_round_trip() {
+    let Some(mut ends) = BothEnds::start() else {
+        return;
+    };
+    ends.install();
+    let scene = &mut ends.scene;
+    write_file(&scene.path("file"), &[b'x'; 1024]);
+    let mut trips = |sent: &str| {
+        let set = format!("SetEnv={sent}");
+        measure_with(
+            scene,
+            Before::Nothing,
+            11.5,
+            &["--far-end=exec", "-o", &set],
+        )
+    };
+    let locale = trips("LANG=C.UTF-8 LC_TIME=C");
+    let more = trips("LANG=C.UTF-8 TOKEN=x");
+    eprintln!("the locale sent: {locale:.2} round trips, more: {more:.2}");
+    assert!(locale < more - 0.5, "{locale} and {more}");
+}

@@ -17,6 +17,11 @@ use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 /// 200 ms.
 const LARGE_WINDOW: u32 = 64 << 20;
 
+/// Whether a variable of this name says what language is spoken, and no more (locale(7)).
+fn is_locale(name: &[u8]) -> bool {
+    matches!(name, b"LANG" | b"LANGUAGE") || name.starts_with(b"LC_")
+}
+
 impl SshLink {
     /// Handles what the engine has to tell.
     pub(super) fn pump(
@@ -152,7 +157,10 @@ impl SshLink {
         let opens = self.for_session && self.agents.is_none();
         // Jobs are for those that are let in: a further connection asks for its channel alone.
         let further = self.only_once && self.config.serving.is_some();
-        let likely = credentials.is_likely() && self.config.env.is_empty();
+        // Most systems send the locale (SendEnv LANG LC_*), which is nobody's secret; what else is
+        // sent waits until the login is through.
+        let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
+        let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
             true if credentials.proven && !further => Early::Everything,
             true if opens && (likely || credentials.proven) => {
