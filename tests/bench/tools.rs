@@ -203,6 +203,14 @@ pub(crate) const TOOLS: &[Tool] = &[
         ..LONGHAUL
     },
     Tool {
+        // What it does by itself.
+        name: "longhaul auto",
+        server: ServerKind::BothEnds,
+        quick: false,
+        command: |ask| with_far_end(ask, "auto"),
+        ..LONGHAUL
+    },
+    Tool {
         name: "longhaul direct",
         server: ServerKind::BothEnds,
         quick: false,

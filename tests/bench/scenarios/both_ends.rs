@@ -7,12 +7,13 @@ use crate::bars::Asked;
 use crate::content::Content;
 
 const EXEC: &str = "longhaul exec";
+const AUTO: &str = "longhaul auto";
 const DIRECT: &str = "longhaul direct";
 
 /// What the server of the far end gives with its own means, beside what a longhaul there does.
 const BOTH_ENDS: Scenario = Scenario {
     both_ends: true,
-    among: &["longhaul", EXEC],
+    among: &["longhaul", EXEC, AUTO],
     ours: EXEC,
     ..TRANSATLANTIC
 };
@@ -38,7 +39,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             files: 2_000,
             size: 4096,
         },
-        among: &["longhaul", EXEC, "tar"],
+        among: &["longhaul", EXEC, AUTO, "tar"],
         measure: Measure::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Seconds(1.8), Asked::Times(1.0, "tar")],

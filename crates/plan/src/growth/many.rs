@@ -47,6 +47,12 @@ impl Growth {
         }
     }
 
+    /// Whether what was announced is worth several connections from the beginning on, which the
+    /// server's own logins can be.
+    pub fn begins_with_several(&self) -> bool {
+        self.for_many() > 1
+    }
+
     fn is_long(&self) -> bool {
         self.measure.trip().is_none_or(|rtt| rtt >= LONG)
     }

@@ -85,6 +85,14 @@ impl Growing {
         }
     }
 
+    /// Whether several connections are begun with, or may be once that is looked at.
+    pub(super) fn begins_with_several(&self) -> bool {
+        match &self.growth {
+            Some(growth) => growth.begins_with_several(),
+            None => self.expected.0 > 1,
+        }
+    }
+
     /// Bytes that there probably are in all.
     pub(super) fn foreseen(&self) -> u64 {
         self.foreseen.1
