@@ -47,20 +47,24 @@ impl Growth {
         }
     }
 
-    /// Whether what was announced is worth several connections from the beginning on, which the
-    /// server's own logins can be.
-    pub fn begins_with_several(&self) -> bool {
-        self.for_many() > 1
+    /// Whether what is announced is, or may become, worth several connections from the beginning on,
+    /// and further logins can be had.
+    pub fn may_begin_with_several(&self) -> bool {
+        self.expected > 0 && self.begins_at_once()
     }
 
     fn is_long(&self) -> bool {
         self.measure.trip().is_none_or(|rtt| rtt >= LONG)
     }
 
-    fn for_many(&self) -> u32 {
-        let long = self.is_long();
+    /// Whether connections may be begun before it is known what one brings.
+    fn begins_at_once(&self) -> bool {
         let fixed = self.config.connections.is_some() || self.config.limit.is_some();
-        if self.expected < MANY || !long || fixed || self.no_connections {
+        self.is_long() && !fixed && !self.no_connections
+    }
+
+    fn for_many(&self) -> u32 {
+        if self.expected < MANY || !self.begins_at_once() {
             return 0;
         }
         let worth = match (self.config.buffer, self.measure.trip()) {

@@ -85,10 +85,10 @@ impl Growing {
         }
     }
 
-    /// Whether several connections are begun with, or may be once that is looked at.
-    pub(super) fn begins_with_several(&self) -> bool {
+    /// Whether several connections may be begun with, once that is looked at or more is announced.
+    pub(super) fn may_begin_with_several(&self) -> bool {
         match &self.growth {
-            Some(growth) => growth.begins_with_several(),
+            Some(growth) => growth.may_begin_with_several(),
             None => self.expected.0 > 1,
         }
     }

@@ -179,7 +179,7 @@ impl Driver {
     /// 100,000 files over 114 ms that was 0.4 to 0.9 s of six, and to leave logins for it cost more.
     fn is_worth_straight(&self) -> bool {
         let alone = self.connections.len() == 1 && self.reaching == 0;
-        let many = self.growing.begins_with_several();
+        let many = self.growing.may_begin_with_several();
         alone && !many && self.left().max(self.growing.foreseen()) >= WORTH
     }
 
