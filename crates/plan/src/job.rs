@@ -270,6 +270,19 @@ pub enum JobKind {
     },
 }
 
+impl JobKind {
+    /// Whether its answer is one packet at once, behind which others do not wait.
+    fn is_question(&self) -> bool {
+        matches!(self, Self::Stat { .. } | Self::RealPath { .. })
+    }
+}
+
+/// Where a listing goes among jobs that wait: everything in a tree waits for it, and it for nothing but questions
+/// that were there before. Answers come in order, and the parts of a tree are 20 ms of a slow start.
+pub(crate) fn place_of_listing<'a>(waiting: impl Iterator<Item = &'a Job>) -> usize {
+    waiting.take_while(|job| job.kind.is_question()).count()
+}
+
 /// Bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
@@ -609,5 +622,37 @@ impl LaneEvent {
     /// Whether no event of its job follows.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Failed(..) | Self::Abandoned(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_goes_before_files_and_behind_the_questions_before_them() {
+        let path = || RemotePath(b"p".to_vec());
+        let kinds = [
+            JobKind::RealPath { path: path() },
+            JobKind::Stat {
+                path: path(),
+                follow: true,
+            },
+            JobKind::List { path: path() },
+            JobKind::Stat {
+                path: path(),
+                follow: true,
+            },
+        ];
+        let numbered = kinds.into_iter().enumerate();
+        let jobs: Vec<Job> = numbered
+            .map(|(n, kind)| Job {
+                id: JobId(n as u64),
+                kind,
+            })
+            .collect();
+        assert_eq!(place_of_listing(jobs.iter()), 2);
+        assert_eq!(place_of_listing(jobs[2..].iter()), 0);
+        assert_eq!(place_of_listing([].iter()), 0);
     }
 }

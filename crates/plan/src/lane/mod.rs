@@ -38,6 +38,7 @@ pub use list_tree::NO_TREES;
 use self::config::Server;
 use self::core::{Core, What};
 use self::task::{Step, Surprise, Task};
+use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 /// One SFTP channel with the jobs on it, without I/O.
@@ -98,13 +99,16 @@ impl Lane {
         lane
     }
 
-    /// Takes a job. A `List` goes before what waits: it is what everything in a tree waits for.
+    /// Takes a job. A `List` goes before the files that wait: it is what everything in a tree waits for.
     /// Where handles are predicted it may end with [`LaneEvent::Abandoned`] and nothing told: the
     /// directory is too long for one flight, and a lane that does not predict has to do it.
     pub fn push(&mut self, now: Instant, job: Job) {
         self.core.now = now;
         match job.kind {
-            JobKind::List { .. } | JobKind::ListTree { .. } => self.waiting.push_front(job),
+            JobKind::List { .. } | JobKind::ListTree { .. } => {
+                let at = place_of_listing(self.waiting.iter());
+                self.waiting.insert(at, job);
+            }
             _ => self.waiting.push_back(job),
         }
         self.pump();

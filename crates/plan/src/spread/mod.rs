@@ -25,6 +25,7 @@ use self::lanes::{LaneState, Lanes};
 use self::settings::Settings;
 pub(crate) use self::spans::Spans;
 use self::strays::Strays;
+use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
 /// Names a connection for as long as a run lasts.
@@ -555,12 +556,13 @@ impl Spread {
             _ if split => &mut self.large,
             _ => &mut self.waiting,
         };
-        // Everything in a tree waits for its listing, which holds no handle and suits any lane.
-        let first = again || matches!(queued.job.kind, JobKind::ListTree { .. });
-        match first {
-            true => queue.push_front(queued),
-            false => queue.push_back(queued),
-        }
+        let at = match queued.job.kind {
+            _ if again => 0,
+            // It holds no handle and suits any lane.
+            JobKind::ListTree { .. } => place_of_listing(queue.iter().map(|q| &q.job)),
+            _ => queue.len(),
+        };
+        queue.insert(at, queued);
     }
 
     fn is_split(&self, queued: &Queued) -> bool {

@@ -103,6 +103,12 @@ impl Engine<'_> {
         let real = JobKind::RealPath {
             path: RemotePath(root.path.clone()),
         };
+        let mut asked = 0;
+        for kind in [stat, real] {
+            if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
+                asked += 1;
+            }
+        }
         // What is no directory answers with an error, of which nobody is told.
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
@@ -117,12 +123,6 @@ impl Engine<'_> {
                 .is_some()
             {
                 self.walks.list_ahead(id, tree);
-            }
-        }
-        let mut asked = 0;
-        for kind in [stat, real] {
-            if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
-                asked += 1;
             }
         }
         let looking = Remote::Looking {
