@@ -164,7 +164,8 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
     let incoming = Incoming::new(input.as_fd());
     let mut server = Server::new(export);
     server.session.incoming = Some(&incoming);
-    // Since when answers wait.
+    // Since when answers wait, or are being made: one that took long, as the first part of a tree whose
+    // files are counted, would leave in one packet of sshd's with those behind it.
     let mut since = None;
     loop {
         let mut received = incoming.next().map_err(StreamError::Io)?;
@@ -174,6 +175,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
             return send(&mut server, &mut output).map(|_| ());
         }
         loop {
+            since.get_or_insert_with(Instant::now);
             if let Err(error) = server.handle(&mut received) {
                 // What was answered stands, whether or not it can be told.
                 server.end_set();
@@ -186,7 +188,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
                 server.end_set();
             }
             let few = received.is_empty() && server.answers.len() < FEW;
-            if few && comes_soon(&server, &incoming, &mut since) {
+            if few && comes_soon(&server, &incoming, since) {
                 break;
             }
             since = None;
@@ -198,11 +200,11 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
 }
 
 /// Whether more requests are here before the answers that wait `since` then have waited too long.
-fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: &mut Option<Instant>) -> bool {
+fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: Option<Instant>) -> bool {
     if server.answers.len() == 0 {
         return false;
     }
-    let waited = since.get_or_insert_with(Instant::now).elapsed();
+    let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
     let Some(left) = WAITS.checked_sub(waited) else {
         return false;
     };

@@ -31,9 +31,8 @@ pub const NO_TREES: &str = "the server lists no trees";
 
 /// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
 const AHEAD: usize = 8;
-/// The same before anything has come. The first part is small and tells how much there is; of an sshd, a
-/// second one came in the same packet, and in slow start 20 ms later.
-const FIRST: usize = 1;
+/// The same before anything has come: the first parts are small.
+const FIRST: usize = 2;
 /// No path that a server bears leads deeper.
 const DEEPEST: usize = 4096;
 
