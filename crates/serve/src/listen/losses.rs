@@ -39,6 +39,9 @@ impl Losses {
     /// Whether it is so, from the first time on that it was.
     pub(super) fn tell(&self, now: Instant, before: &mut Told, tcp: &TcpInfo) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.told {
+            return true;
+        }
         let since = *counted.since.get_or_insert(now);
         counted.sent += tcp.data_segs_out.saturating_sub(before.sent);
         counted.again += tcp.total_retrans.saturating_sub(before.again);
@@ -46,9 +49,8 @@ impl Losses {
             sent: tcp.data_segs_out,
             again: tcp.total_retrans,
         };
-        let enough = now.saturating_duration_since(since) >= SPAN && counted.sent >= SEGMENTS;
-        if counted.told || !enough {
-            return counted.told;
+        if now.saturating_duration_since(since) < SPAN || counted.sent < SEGMENTS {
+            return false;
         }
         let queue = tcp.rtt.saturating_sub(tcp.min_rtt);
         let queues = queue > (tcp.min_rtt / 4).max(SHORT);

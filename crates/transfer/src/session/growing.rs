@@ -22,6 +22,9 @@ const JOBS: usize = MOST_JOBS / 4 * 3;
 /// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
 const SLOW: u64 = 150_000_000;
 
+/// Files that are smaller are not what a connection's windows and its congestion control are for.
+const SMALL: u64 = 256 << 10;
+
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
@@ -85,12 +88,19 @@ impl Growing {
         }
     }
 
-    /// Whether several connections may be begun with, once that is looked at or more is announced.
+    /// Whether there are many small files, for which several connections may be begun with once that is
+    /// looked at or more is announced.
     pub(super) fn may_begin_with_several(&self) -> bool {
-        match &self.growth {
-            Some(growth) => growth.may_begin_with_several(),
-            None => self.expected.0 > 1,
-        }
+        let (files, bytes) = self.expected.max(self.foreseen);
+        let small = bytes < files.saturating_mul(SMALL);
+        let several = |growth: &Growth| growth.may_begin_with_several();
+        files > 1 && small && self.growth.as_ref().is_none_or(several)
+    }
+
+    /// Losses hold a download back, whose sender is the far end.
+    pub(super) fn loses_on_the_way_down(&self) -> bool {
+        let loses = |growth: &Growth| growth.limiter() == plan::Limiter::Loss;
+        self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
     }
 
     /// Bytes that there probably are in all.

@@ -174,13 +174,15 @@ impl Driver {
         self.changed = true;
     }
 
-    /// Whether it is worth beginning by itself. Not where a tree is worth several connections at once: further
-    /// logins can begin a round trip sooner than the far end answers, whose answer may wait behind data. Of
-    /// 100,000 files over 114 ms that was 0.4 to 0.9 s of six, and to leave logins for it cost more.
+    /// Whether it is worth beginning by itself. Not where many small files are worth several connections at
+    /// once: further logins can begin a round trip sooner than the far end answers, whose answer may wait
+    /// behind data. Of 100,000 files over 114 ms that was 0.4 to 0.9 s of six, and to leave logins for it cost
+    /// more. But where packets of a download are lost the far end's own server bears that, and no sshd does.
     fn is_worth_straight(&self) -> bool {
         let alone = self.connections.len() == 1 && self.reaching == 0;
-        let many = self.growing.may_begin_with_several();
-        alone && !many && self.left().max(self.growing.foreseen()) >= WORTH
+        let soon = alone && !self.growing.may_begin_with_several();
+        let worth = soon || self.growing.loses_on_the_way_down();
+        worth && self.left().max(self.growing.foreseen()) >= WORTH
     }
 
     /// Whether a further connection will probably be one of these.
