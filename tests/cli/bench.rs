@@ -33,11 +33,6 @@ fn strings<'a>(rows: &'a Value, member: &str) -> Vec<&'a str> {
     rows.iter().filter_map(|row| row[member].as_str()).collect()
 }
 
-fn strings_of(list: &Value) -> Vec<&str> {
-    let list = list.as_array().expect("an array");
-    list.iter().filter_map(Value::as_str).collect()
-}
-
 /// Ciphers of rows that have a run.
 fn measured(result: &Value) -> Vec<&str> {
     let rows = result["rows"].as_array().expect("rows");
@@ -371,10 +366,8 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     let result = json(&outcome);
     assert!(result["partial"].is_string(), "{outcome}");
     // What may be left there is named, for whoever comes to it again.
-    let warnings = strings_of(&result["warnings"]);
-    let named = warnings
-        .iter()
-        .filter_map(|w| w.split_once(" may be left on "));
+    let warnings = result["warnings"].as_array().expect("an array").iter();
+    let named = warnings.filter_map(|w| w.as_str()?.split_once(" may be left on "));
     let removed = named.filter(|(path, _)| {
         assert!(path.starts_with("/dev/shm/longhaul-bench-"), "{path}");
         fs::remove_file(path).is_ok()

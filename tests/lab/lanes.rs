@@ -1,10 +1,11 @@
 //! What a long path teaches one run, and the next one begins with.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use longhaul_tests::longhaul;
-use testkit::Seed;
+use testkit::{Run, Seed};
 
 use crate::{have, lab};
 
@@ -38,99 +39,110 @@ fn a_second_copy_begins_with_the_connections_that_the_first_one_found() {
     assert!(second.contains(known), "{outcome}");
 }
 
+/// Files of 128 KiB in a folder, and a longhaul on the far end's PATH.
+struct BothEnds {
+    temporary: tempfile::TempDir,
+    bin: tempfile::TempDir,
+    content: Vec<u8>,
+    files: usize,
+}
+
+impl BothEnds {
+    /// With so many files in `tree`, and a lab, whose server knows of the PATH; `None`, having said so,
+    /// where there is none.
+    fn start(files: usize) -> Option<(Self, Run)> {
+        let new = || tempfile::tempdir().expect("a folder");
+        let (temporary, bin) = (new(), new());
+        let lab = have(&[("sshd", "openssh-server")]).then(|| lab(temporary.path()))??;
+        symlink(longhaul(), bin.path().join("longhaul")).expect("our folder");
+        let content = Seed::new(3).bytes(128 << 10);
+        fs::create_dir(temporary.path().join("tree")).expect("our folder");
+        for n in 0..files {
+            fs::write(temporary.path().join(format!("tree/{n}")), &content).expect("our file");
+        }
+        let path = format!("SetEnv=PATH={}:/usr/bin:/bin", bin.path().display());
+        let lab = lab
+            .env("XDG_CACHE_HOME", temporary.path().join("cache"))
+            .args(["--sshd", "--sshd-option", &path, "-q"]);
+        let ends = Self {
+            temporary,
+            bin,
+            content,
+            files,
+        };
+        Some((ends, lab))
+    }
+
+    /// A place on this side of the path, or behind `far:`.
+    fn at(&self, end: &str, name: &str) -> String {
+        format!("{end}{}/{name}", self.temporary.path().display())
+    }
+
+    fn cp(&self, from: &str, to: &str) -> String {
+        let program = self.bin.path().join("longhaul");
+        format!("{} cp -v -r {from} {to}", program.display())
+    }
+}
+
+/// What a copy says when they are used.
+const STRAIGHT: &str = "data go over a direct connection";
+
 /// Further logins begin sooner than what starts the other server could answer, and to leave them for it costs
 /// more than it brings. A single file has no use for further logins, and goes straight.
 #[test]
 fn small_files_that_are_worth_several_logins_do_not_wait_for_what_goes_straight() {
-    let temporary = tempfile::tempdir().unwrap();
-    if !have(&[("sshd", "openssh-server")]) {
-        return;
-    }
-    let Some(lab) = lab(temporary.path()) else {
+    let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let bin = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(longhaul(), bin.path().join("longhaul")).unwrap();
-    let content = Seed::new(3).bytes(128 << 10);
-    fs::create_dir(temporary.path().join("tree")).unwrap();
-    for n in 0..320 {
-        fs::write(temporary.path().join(format!("tree/{n}")), &content).unwrap();
-    }
-    fs::write(temporary.path().join("file"), content.repeat(320)).unwrap();
-    let here = temporary.path().display();
-    let cp = |from: &str, to: &str| {
-        let program = longhaul();
-        format!(
-            "{} cp -v -r {from} {to} && echo DONE >&2",
-            program.display()
-        )
-    };
+    let file = ends.temporary.path().join("file");
+    fs::write(file, ends.content.repeat(ends.files)).unwrap();
+    let (near, far) = (|name| ends.at("", name), |name| ends.at("far:", name));
     let all = [
-        cp(&format!("{here}/tree"), &format!("far:{here}/up")),
-        cp(&format!("far:{here}/up"), &format!("{here}/down")),
+        ends.cp(&near("tree"), &far("up")),
+        ends.cp(&far("up"), &near("down")),
         // The longhaul there is known by now.
-        cp(&format!("{here}/tree"), &format!("far:{here}/again")),
-        cp(&format!("{here}/file"), &format!("far:{here}/copy")),
+        ends.cp(&near("tree"), &far("again")),
+        ends.cp(&near("file"), &far("copy")),
     ];
-    let path = format!("SetEnv=PATH={}:/usr/bin:/bin", bin.path().display());
     let outcome = lab
-        .env("XDG_CACHE_HOME", temporary.path().join("cache"))
-        .args(["--rtt", "60ms", "--rate", "1Gbit", "--sshd"])
-        .args(["--sshd-option", &path, "-q", "--"])
-        .args(["sh", "-c", &all.join(" && ")])
+        .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
+        .args(["sh", "-c", &all.join(" && echo DONE >&2 && ")])
         .run()
         .expect_code(0);
     let said = outcome.err();
     let runs: Vec<&str> = said.split("DONE\n").collect();
-    for (n, run) in runs.iter().take(4).enumerate() {
+    assert_eq!(runs.len(), all.len(), "{outcome}");
+    for (n, run) in runs.iter().enumerate() {
         let tree = n < 3;
-        let straight = run.contains("data go over a direct connection");
-        assert_eq!(straight, !tree, "{n}: {outcome}");
-        let ours = run.contains("at the far end");
-        assert!(
-            ours && (!tree || run.contains("adding 3 connections")),
-            "{n}: {outcome}"
-        );
+        assert_eq!(run.contains(STRAIGHT), !tree, "{n}: {outcome}");
+        assert!(run.contains("at the far end"), "{n}: {outcome}");
+        let logins = run.contains("adding 3 connections");
+        assert!(logins || !tree, "{n}: {outcome}");
     }
 }
 
 /// What sends a download is the far end, and no sshd asks for a congestion control that bears losses.
 #[test]
 fn small_files_go_straight_after_all_where_packets_are_lost() {
-    let temporary = tempfile::tempdir().unwrap();
-    if !have(&[("sshd", "openssh-server")]) {
-        return;
-    }
-    let Some(lab) = lab(temporary.path()) else {
+    let Some((ends, lab)) = BothEnds::start(300) else {
         return;
     };
-    let bin = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(longhaul(), bin.path().join("longhaul")).unwrap();
-    let content = Seed::new(3).bytes(128 << 10);
-    fs::create_dir(temporary.path().join("tree")).unwrap();
-    for n in 0..300 {
-        fs::write(temporary.path().join(format!("tree/{n}")), &content).unwrap();
-    }
-    let (here, program) = (temporary.path().display(), longhaul());
-    let copy = format!("{} cp -v -r far:{here}/tree {here}/down", program.display());
-    let path = format!("SetEnv=PATH={}:/usr/bin:/bin", bin.path().display());
-    let permitted = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    let bbr = permitted.is_ok_and(|all| all.contains("bbr"));
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let bbr = available.is_ok_and(|all| all.contains("bbr"));
     let allow: &[&str] = if bbr { &["--allow-cc", "bbr"] } else { &[] };
     let outcome = lab
-        .env("XDG_CACHE_HOME", temporary.path().join("cache"))
         .args(["--rtt", "30ms", "--rate", "1Gbit", "--loss", "1%"])
         .args(["--cc", "cubic"])
         .args(allow)
-        .args(["--sshd", "--sshd-option", &path, "-q", "--"])
-        .args(["sh", "-c", &copy])
+        .args(["--", "sh", "-c"])
+        .arg(ends.cp(&ends.at("far:", "tree"), &ends.at("", "down")))
         // What the lossy logins hold takes 15 s on a machine that is idle.
         .timeout(Duration::from_secs(150))
         .run()
         .expect_code(0);
-    outcome.expect_err(&["data go over a direct connection"]);
-    for n in 0..300 {
-        let copy = fs::read(temporary.path().join(format!("down/{n}"))).unwrap();
-        assert!(copy == content, "{n}");
+    outcome.expect_err(&[STRAIGHT]);
+    for n in 0..ends.files {
+        let copy = fs::read(ends.at("", &format!("down/{n}"))).unwrap();
+        assert!(copy == ends.content, "{n}");
     }
 }

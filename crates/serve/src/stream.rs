@@ -175,7 +175,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
             return send(&mut server, &mut output).map(|_| ());
         }
         loop {
-            since.get_or_insert_with(Instant::now);
+            let waiting = *since.get_or_insert_with(Instant::now);
             if let Err(error) = server.handle(&mut received) {
                 // What was answered stands, whether or not it can be told.
                 server.end_set();
@@ -188,7 +188,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
                 server.end_set();
             }
             let few = received.is_empty() && server.answers.len() < FEW;
-            if few && comes_soon(&server, &incoming, since) {
+            if few && comes_soon(&server, &incoming, waiting) {
                 break;
             }
             since = None;
@@ -200,12 +200,11 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
 }
 
 /// Whether more requests are here before the answers that wait `since` then have waited too long.
-fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: Option<Instant>) -> bool {
+fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: Instant) -> bool {
     if server.answers.len() == 0 {
         return false;
     }
-    let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
-    let Some(left) = WAITS.checked_sub(waited) else {
+    let Some(left) = WAITS.checked_sub(since.elapsed()) else {
         return false;
     };
     comes(server, incoming, left)

@@ -55,7 +55,7 @@ pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit
     };
     let mut driver = Driver::connect(args, high, &console, &cancel).map_err(told)?;
     if let Err(stop) = driver.prepare() {
-        driver.far.clean();
+        driver.clean().iter().for_each(|left| console.warning(left));
         return Err(told(stop));
     }
     let watch = Watch::new(&console, world, args.login.quiet);

@@ -7,14 +7,20 @@ use crate::benching::keep;
 use crate::flags::low::Places;
 
 impl Driver<'_> {
+    /// Removes what was put at the far end, and says what may be left there.
+    pub(super) fn clean(&mut self) -> Vec<String> {
+        let host = self.hosts.name(HostId(0));
+        let left = self.far.clean().into_iter().map(|path| {
+            format!("{path} may be left on {host}, which was gone before it could be removed: remove it there")
+        });
+        left.collect()
+    }
+
     /// Cleans up, and says what follows from the figures.
     pub(super) fn finish(mut self) -> (Bench, Result<(), String>) {
-        let left = self.far.clean();
+        let left = self.clean();
         let mut bench = self.bench;
-        bench.warnings.extend(left.iter().map(|path| {
-            let host = self.hosts.name(HostId(0));
-            format!("{path} may be left on {host}, which was gone before it could be removed: remove it there")
-        }));
+        bench.warnings.extend(left);
         bench.seconds = self.start.elapsed().as_secs_f64();
         let all = bench.rows.len();
         bench
