@@ -18,7 +18,7 @@ use testkit::{ClientDir, PeerBuilder, PeerKind};
 use transfer::cancel::Cancel;
 use transfer::config::{LocalUser, Query};
 use transfer::connect::{self, Surroundings};
-use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
+use transfer::copy::{self, Coming, Connect, CopyOptions, CopyRequest, HostId, Place};
 use transfer::prompt::Batch;
 use transfer::report::{Outcome, Progress};
 use transfer::session::{Session, SessionOptions};
@@ -206,7 +206,7 @@ struct Host {
 }
 
 impl Connect for Host {
-    fn connect(&self, _: HostId, _: &Cancel) -> Result<Session, String> {
+    fn connect(&self, _: HostId, _: Coming, _: &Cancel) -> Result<Session, String> {
         let user = LocalUser::current();
         let query = Query {
             host: self.name.clone(),
@@ -227,6 +227,7 @@ impl Connect for Host {
             direct: false,
             far: connect::FarUse::Stock,
             absolute: true,
+            sends: None,
             beside: None,
             look: None,
             sends_much: false,

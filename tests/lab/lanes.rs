@@ -146,3 +146,49 @@ fn small_files_go_straight_after_all_where_packets_are_lost() {
         assert!(copy == ends.content, "{n}");
     }
 }
+
+/// Says that a connection was begun before the first one had logged in.
+const AHEAD: &str = "a further connection, ahead of its login";
+
+/// What is sent is counted while the first login is under way: the others' key exchanges need not wait for it.
+#[test]
+fn further_connections_of_an_upload_are_begun_beside_the_first() {
+    let Some((ends, lab)) = BothEnds::start(320) else {
+        return;
+    };
+    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let outcome = lab
+        .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
+        .args(["sh", "-c", &copy.replace(" cp -v ", " cp -vv ")])
+        .run()
+        .expect_code(0);
+    let said = outcome.err();
+    let (before, after) = said.split_once("far: authenticated").expect("a login");
+    assert_eq!(before.matches(AHEAD).count(), 3, "{outcome}");
+    assert_eq!(after.matches(AHEAD).count(), 0, "{outcome}");
+    // Nor is anything left that was begun and not used.
+    assert_eq!(after.matches("far: authenticated").count(), 3, "{outcome}");
+    for n in 0..ends.files {
+        let copied = fs::read(ends.at("", &format!("up/{n}"))).unwrap();
+        assert!(copied == ends.content, "{n}");
+    }
+}
+
+/// One refusal is one refusal: what was begun beside it never asks to be let in.
+#[test]
+fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
+    let Some((ends, lab)) = BothEnds::start(320) else {
+        return;
+    };
+    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let outcome = lab
+        .args(["--sshd-option", "AuthorizedKeysFile=none"])
+        .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
+        .args(["sh", "-c", &copy.replace(" cp -v ", " cp -vv ")])
+        .run();
+    let said = outcome.err();
+    assert_eq!(said.matches(AHEAD).count(), 3, "{outcome}");
+    assert_eq!(said.matches("permission denied").count(), 1, "{outcome}");
+    assert!(!said.contains("authenticated"), "{outcome}");
+    assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");
+}

@@ -14,8 +14,8 @@ use plan::{Pack, Told};
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
 use transfer::config::{HostConfig, LocalUser, Query};
-use transfer::connect::{self, Facts, FarUse, Look, SharedPrompt, Surroundings};
-use transfer::copy::{Connect, CopyRequest, HostId, Place};
+use transfer::connect::{self, Facts, FarUse, Look, Sends, SharedPrompt, Surroundings};
+use transfer::copy::{Coming, Connect, CopyRequest, HostId, Place};
 use transfer::memory::Memories;
 use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
@@ -332,6 +332,7 @@ impl Hosts {
             window_poll: !self.flags.no_window_poll,
             far: self.far_use(),
             absolute: self.absolute,
+            sends: None,
             beside: None,
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
@@ -346,8 +347,17 @@ impl Hosts {
     }
 
     /// A session over our own SSH.
-    fn over_ssh(&self, destination: &Destination, cancel: &Cancel) -> Result<Session, String> {
-        let (config, around) = self.prepare(destination)?;
+    fn over_ssh(
+        &self,
+        destination: &Destination,
+        coming: Coming,
+        cancel: &Cancel,
+    ) -> Result<Session, String> {
+        let (config, mut around) = self.prepare(destination)?;
+        around.sends = Some(Sends {
+            coming,
+            options: self.options(),
+        });
         let (link, again) =
             self.until_cancelled(cancel, move || connect::connect(config, &around))?;
         // What is measured is over when its connection is: one that was lost is no figure.
@@ -394,12 +404,12 @@ impl Hosts {
 }
 
 impl Connect for Hosts {
-    fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String> {
+    fn connect(&self, host: HostId, coming: Coming, cancel: &Cancel) -> Result<Session, String> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         self.over_program(destination)
-            .unwrap_or_else(|| self.over_ssh(destination, cancel))
+            .unwrap_or_else(|| self.over_ssh(destination, coming, cancel))
     }
 
     fn ledger(&self) -> Option<Arc<Ledger>> {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use mio::{Registry, Token};
 use sftp::Output;
 use transfer::cancel::Cancel;
-use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId};
+use transfer::copy::{self, Coming, Connect, CopyOptions, CopyRequest, HostId};
 use transfer::report::{Outcome, Progress};
 use transfer::session::{
     ChannelId, Link, LinkError, LinkEvent, Peer, RawLink, Session, SessionOptions,
@@ -156,7 +156,7 @@ struct Over {
 }
 
 impl Connect for Over {
-    fn connect(&self, _: HostId, _: &Cancel) -> std::result::Result<Session, String> {
+    fn connect(&self, _: HostId, _: Coming, _: &Cancel) -> std::result::Result<Session, String> {
         let link = self.link.lock().map_err(|e| e.to_string())?.take();
         let link = link.ok_or("connected twice")?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| e.to_string())

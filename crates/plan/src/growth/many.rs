@@ -1,8 +1,9 @@
 //! Many small files, of which little is under way when a further login has to be begun.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Direction, Growth};
+use super::{Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, TcpSample};
+use crate::ConnectionId;
 
 /// What a file weighs on the path beside its bytes: OPEN, WRITE or READ, CLOSE, rename, answers.
 const FILE: u64 = 600;
@@ -21,6 +22,42 @@ const WINDOW: u64 = 2 << 20;
 const ENOUGH: u64 = 2 * WINDOW;
 /// Where a login takes no time worth saving, its processor time counts.
 const LONG: Duration = Duration::from_millis(20);
+
+/// Connections that there shall be at the first look, with the one that there is then: where so many files with so
+/// many bytes are about to come over a path with the round trip `rtt`. `now` may be any time.
+///
+/// For who makes them before there is anything to look at.
+pub fn begins_with(
+    config: GrowthConfig,
+    (files, bytes): (u64, u64),
+    rtt: Duration,
+    now: Instant,
+) -> u32 {
+    let mut growth = Growth::new(config);
+    growth.expect(files, bytes);
+    let tcp = TcpSample {
+        rtt,
+        min_rtt: rtt,
+        ..TcpSample::default()
+    };
+    let changes = growth.sample(&Evidence {
+        now,
+        remaining: Some(bytes),
+        moved: 0,
+        done: 0,
+        cpu: Duration::ZERO,
+        idle: None,
+        bears_losses: false,
+        connections: vec![ConnectionSample {
+            connection: ConnectionId(0),
+            bytes: 0,
+            tcp: Some(tcp),
+        }],
+        lanes: Vec::new(),
+    });
+    let added = |c: &&Change| matches!(c, Change::AddConnection);
+    1 + changes.iter().filter(added).count() as u32
+}
 
 impl Growth {
     /// So many files with so many bytes are about to come; the next sample is due at once where
@@ -78,9 +115,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Change, ConnectionId, ConnectionSample, Evidence, GrowthConfig, LaneId, LaneSample,
-    };
+    use crate::{LaneId, LaneSample};
 
     fn first_look(config: GrowthConfig, announced: &[(u64, u64)]) -> usize {
         let added = |c: &&Change| matches!(c, Change::AddConnection);
@@ -157,6 +192,33 @@ mod tests {
             0,
             "one file may be cut"
         );
+    }
+
+    #[test]
+    fn as_many_are_begun_ahead_as_at_the_first_look() {
+        let config = GrowthConfig {
+            buffer: Some(4 << 20),
+            ..GrowthConfig::new(Direction::Up)
+        };
+        let long = Duration::from_millis(114);
+        let begins =
+            |config, coming, rtt| begins_with(config, coming, rtt, testkit::sftp_model::epoch());
+        assert_eq!(begins(config, (100_000, 400 << 20), long), 5);
+        assert_eq!(begins(config, (1, 4 << 30), long), 5, "it is cut");
+        assert_eq!(begins(config, (2_000, 8 << 20), long), 1);
+        assert_eq!(begins(config, (0, 0), long), 1);
+        let short = Duration::from_micros(200);
+        assert_eq!(begins(config, (100_000, 400 << 20), short), 1);
+        let one = GrowthConfig {
+            connections: Some(1),
+            ..config
+        };
+        assert_eq!(begins(one, (100_000, 400 << 20), long), 1);
+        let asked = GrowthConfig {
+            interactive: true,
+            ..config
+        };
+        assert_eq!(begins(asked, (100_000, 400 << 20), long), 1);
     }
 
     #[test]

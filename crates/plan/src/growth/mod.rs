@@ -22,6 +22,7 @@ use crate::{ConnectionId, LaneId};
 pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
 pub use learned::Learned;
 pub use limiter::{Limiter, LimiterEvidence};
+pub use many::begins_with;
 pub use trial::Tried;
 pub use verdict::LimiterLog;
 

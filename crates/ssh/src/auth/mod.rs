@@ -115,7 +115,17 @@ impl UserAuth {
     /// A key goes first if there is one: `none` would cost a round trip to learn that keys are
     /// taken, which they are nearly everywhere.
     pub fn start(&mut self) {
-        self.send(ServiceRequest { name: SERVICE }.to_bytes());
+        self.send(Self::service_request());
+        self.start_after_service();
+    }
+
+    /// What asks for the service, for who does that ahead of [`UserAuth::start_after_service`].
+    pub fn service_request() -> Vec<u8> {
+        ServiceRequest { name: SERVICE }.to_bytes()
+    }
+
+    /// As [`UserAuth::start`], where the service was asked for; its answer may be still to come.
+    pub fn start_after_service(&mut self) {
         let key = self.config.methods.first() == Some(&Method::PublicKey) && self.offer_key();
         if !key {
             self.awaits = Awaits::NoneReply;

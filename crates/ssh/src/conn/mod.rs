@@ -93,6 +93,8 @@ pub struct Connection {
     authenticated: bool,
     /// A client that does without a cipher has to ask for it.
     asks_for_none: bool,
+    /// Authentication was asked for, ahead of its start.
+    asked_service: bool,
     early: Early,
     /// Messages of channels that left before authentication had succeeded.
     sent_early: u32,
@@ -142,6 +144,7 @@ impl Connection {
             channels: Channels::new(role, config.channels, pool),
             authenticated: false,
             asks_for_none: false,
+            asked_service: false,
             early: Early::Nothing,
             sent_early: 0,
             alive: Alive::new(config.alive_interval, config.alive_count),
@@ -181,6 +184,7 @@ impl Connection {
             channels: Channels::new(Role::Server, config.channels, pool),
             authenticated: true,
             asks_for_none: false,
+            asked_service: false,
             early: Early::Nothing,
             sent_early: 0,
             alive,
@@ -404,10 +408,24 @@ impl Connection {
         Ok(known && self.transport.ignore(len)?)
     }
 
+    /// Asks for authentication ahead of [`Connection::start_auth`], which may be long in coming; no input may be handled
+    /// in between. The host key must have been accepted.
+    ///
+    /// sshd leaves Nagle's algorithm on (RFC 9293 section 3.7.4): behind an answer to this that is not acknowledged
+    /// yet, that of authentication waits for a round trip.
+    pub fn request_service(&mut self) -> Result<(), Error> {
+        self.asked_service = true;
+        let request = UserAuth::service_request();
+        self.transport.send(wire::PacketBuf::from_payload(&request))
+    }
+
     /// Starts authentication; the host key must have been accepted.
     pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
-        auth.start();
+        match self.asked_service {
+            true => auth.start_after_service(),
+            false => auth.start(),
+        }
         self.auth = Authentication::Ours(auth);
         let compress = self
             .transport

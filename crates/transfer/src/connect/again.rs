@@ -10,9 +10,10 @@ use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::ahead::{self, Ahead};
 use super::direct::{Direct, DirectConfig};
 use super::far::{self, FarUse};
-use super::host::{Beside, Surroundings, connect_to, start};
+use super::host::{Beside, FirstKey, Surroundings, establish, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::{memory_name, remembered};
 use super::proposing::{cipher_order, secured};
@@ -42,7 +43,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
-    let again = Again {
+    let mut again = Again {
         direct: direct(&config, around, &first),
         config: config.clone(),
         around: around.clone(),
@@ -50,6 +51,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
         asked: Arc::clone(&asked),
         asked_again,
         serving: Serving::default(),
+        ahead: None,
     };
     let opened = Arc::clone(&around.opened);
     let around = Surroundings {
@@ -63,7 +65,14 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
         })),
         ..around.clone()
     };
-    Ok((connect_to(config, &around)?, again))
+    let name = config.host.clone();
+    let (mut link, proven) = start(config, &around, 0)?;
+    again.ahead = again.begin_ahead(&link);
+    if around.far != FarUse::Direct {
+        link.set_for_session();
+    }
+    establish(&mut link, &name, proven)?;
+    Ok((link, again))
 }
 
 /// Where the address that the login goes to is known, and so not through other hosts or commands.
@@ -138,6 +147,8 @@ pub struct Again {
     /// Connections that need no login.
     direct: Option<Arc<Direct>>,
     serving: Serving,
+    /// Connections that were begun before the first one had logged in.
+    ahead: Option<Ahead>,
 }
 
 impl Again {
@@ -164,6 +175,23 @@ impl Again {
         }
     }
 
+    /// Begins further connections beside the first one, which `link` has just made.
+    fn begin_ahead(&self, link: &SshLink) -> Option<Ahead> {
+        let tcp = link.stream().tcp_info()?;
+        let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
+        if self.config.proxy != Proxy::Direct {
+            return None;
+        }
+        let first = ahead::First {
+            address: address.ip(),
+            rtt: tcp.rtt,
+            serving: self.serving.clone(),
+            opened: Arc::clone(&self.first),
+        };
+        let around = further(&self.around, Arc::new(Mutex::new(Nobody)));
+        Ahead::begin(self.config.clone(), around, first, self.direct.is_some())
+    }
+
     fn another_of(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
         if self.open().is_none() {
             let why = "another login would need the person again".to_owned();
@@ -181,15 +209,12 @@ impl Again {
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
         let around = Surroundings {
-            prompt,
-            opened: Arc::new(|_| {}),
-            forward_agent: false,
             beside: first.map(|first| Beside {
                 address: address.map(|a| a.ip()),
-                host_key: first.host_key_blob.clone(),
+                host_key: FirstKey::Known(first.host_key_blob.clone()),
                 serving: self.serving.clone(),
             }),
-            ..self.around.clone()
+            ..further(&self.around, prompt)
         };
         connect_authenticated(config, &around)
     }
@@ -229,6 +254,11 @@ impl Reach for Again {
     fn another(&self) -> Result<Box<dyn Link>, NoMore> {
         if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
             return direct.connect();
+        }
+        if let (Some(ahead), Some(first)) = (&self.ahead, self.open())
+            && let Some(link) = ahead.take(&first.host_key_blob)
+        {
+            return link;
         }
         self.another_of(self.config.clone())
     }
@@ -280,9 +310,19 @@ impl Reach for Again {
     }
 }
 
+/// Of a further connection, for which `prompt` is asked.
+fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
+    Surroundings {
+        prompt,
+        opened: Arc::new(|_| {}),
+        forward_agent: false,
+        ..around.clone()
+    }
+}
+
 /// It must not be counted on before the server has let it in: MaxStartups counts those that it
 /// has not.
-fn connect_authenticated(
+pub(super) fn connect_authenticated(
     config: HostConfig,
     around: &Surroundings,
 ) -> Result<Box<dyn Link>, NoMore> {

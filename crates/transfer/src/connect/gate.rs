@@ -24,6 +24,11 @@ pub trait Gate: Send {
     /// Whether to go on with a server that proved to own this key.
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String>;
 
+    /// Whether [`Gate::credentials`] may wait for other things than a person.
+    fn holds(&self) -> bool {
+        false
+    }
+
     /// User name, methods and keys, after the host key was taken.
     fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String>;
 

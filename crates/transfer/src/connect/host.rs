@@ -16,6 +16,7 @@ use ssh::transport::{Renounced, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
+use super::ahead::{Held, Sends};
 use super::far::{self, FarUse};
 use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
@@ -77,6 +78,8 @@ pub struct Surroundings {
     /// As much will be sent ([`crate::sample::is_much`]) as makes TCP's slow start worth beginning
     /// before the login is over; not over hosts that are only passed through.
     pub sends_much: bool,
+    /// What will be sent, for which further connections may be begun before the first one has logged in.
+    pub sends: Option<Sends>,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
 }
@@ -86,25 +89,19 @@ pub struct Surroundings {
 pub struct Beside {
     /// The address, where it was a TCP connection: a name may have several, of several hosts.
     pub address: Option<IpAddr>,
-    /// The host key's blob.
-    pub host_key: Vec<u8>,
+    /// The host key.
+    pub host_key: FirstKey,
     /// What serves there.
     pub serving: Serving,
 }
 
-/// Connects to a host.
-///
-/// Where everything that is needed has been learned on an earlier visit, the link comes back
-/// before the host has answered, so that the first requests can leave in one flight with
-/// authentication; it fails later if it must. Otherwise it comes back authenticated.
-pub(super) fn connect_to(config: HostConfig, around: &Surroundings) -> Result<SshLink, String> {
-    let name = config.host.clone();
-    let (mut link, proven) = start(config, around, 0)?;
-    if around.far != FarUse::Direct {
-        link.set_for_session();
-    }
-    establish(&mut link, &name, proven)?;
-    Ok(link)
+/// The first connection's host key.
+#[derive(Clone, Debug)]
+pub enum FirstKey {
+    /// Its blob.
+    Known(Vec<u8>),
+    /// It is told when it is time to log in.
+    Awaited(Arc<Held>),
 }
 
 pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
@@ -152,7 +149,8 @@ pub(super) fn start(
     let guess = reasons.guess;
     let memory = aged.map(|(memory, _)| memory.clone());
     if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
-        && let Ok(key) = PublicKey::from_blob(&beside.host_key)
+        && let FirstKey::Known(blob) = &beside.host_key
+        && let Ok(key) = PublicKey::from_blob(blob)
     {
         // A host has keys of several types, and the first connection's must come again.
         let plain_type = |name: &String| {

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::far;
 use super::gate::{Binding, Credentials, Gate, Visit};
+use super::host::FirstKey;
 use crate::config::HostConfig;
 use crate::escape;
 use crate::identity::Identities;
@@ -35,7 +36,7 @@ pub(super) struct HostGate {
     distrusted: bool,
     fingerprint: String,
     /// The host key of the connection beside which this one is.
-    beside: Option<Vec<u8>>,
+    beside: Option<FirstKey>,
     /// The person had to do something to log in.
     person: bool,
 }
@@ -71,7 +72,7 @@ impl HostGate {
         prompt: SharedPrompt,
         memories: Option<Memories>,
         memory: Option<HostMemory>,
-        beside: Option<Vec<u8>>,
+        beside: Option<FirstKey>,
     ) -> Self {
         Self {
             config,
@@ -153,8 +154,8 @@ impl HostGate {
 
 impl Gate for HostGate {
     fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
-        if self.beside.as_ref().is_some_and(|first| first != blob) {
-            return Err("another host answers under this name than the first time".to_owned());
+        if let Some(FirstKey::Known(first)) = &self.beside {
+            same_host(first, blob)?;
         }
         let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
         let name = Self::name(&self.config);
@@ -193,7 +194,14 @@ impl Gate for HostGate {
         Ok(())
     }
 
+    fn holds(&self) -> bool {
+        matches!(self.beside, Some(FirstKey::Awaited(_)))
+    }
+
     fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+        if let Some(FirstKey::Awaited(held)) = &self.beside {
+            same_host(&held.wait()?, binding.host_key)?;
+        }
         let mut identities = Identities::gather(&self.config);
         if let Some(agent) = identities.agent() {
             let Binding {
@@ -421,6 +429,13 @@ impl Gate for HostGate {
             let (host, port, user) = memory_name(&self.config);
             memories.forget(host, port, user);
         }
+    }
+}
+
+fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
+    match first == blob {
+        true => Ok(()),
+        false => Err("another host answers under this name than the first time".to_owned()),
     }
 }
 

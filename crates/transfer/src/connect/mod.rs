@@ -2,6 +2,7 @@
 
 mod again;
 mod agent_channels;
+mod ahead;
 mod choices;
 mod command;
 mod direct;
@@ -18,10 +19,11 @@ mod stream;
 mod tcp;
 
 pub use again::{Again, connect};
+pub use ahead::{Held, Sends};
 pub use command::FarCommand;
 pub use far::{FarUse, findings, remember_findings, remember_placed};
 pub use gate::{Binding, Credentials, Gate, Visit};
-pub use host::{Beside, Look, Resolve, Surroundings};
+pub use host::{Beside, FirstKey, Look, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use serving::Serving;

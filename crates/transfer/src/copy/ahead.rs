@@ -19,9 +19,22 @@ const MOST: usize = 256 * 1024;
 
 /// Files and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
-    files: u64,
-    bytes: u64,
+pub struct Count {
+    /// How many files.
+    pub files: u64,
+    /// What they hold together.
+    pub bytes: u64,
+}
+
+/// What is to be sent to a host, as far as it was counted; for who connects to it meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Coming(Arc<Shared>);
+
+impl Coming {
+    /// Of a count that is still going on, or was ended.
+    pub fn so_far(&self) -> Count {
+        self.0.so_far()
+    }
 }
 
 /// What a thread has counted so far; it ends when this is dropped.
@@ -47,11 +60,13 @@ impl Counting {
         counting
     }
 
+    /// The same for others to look at.
+    pub(super) fn coming(&self) -> Coming {
+        Coming(Arc::clone(&self.0))
+    }
+
     fn so_far(&self) -> Count {
-        Count {
-            files: self.0.files.load(Ordering::Relaxed),
-            bytes: self.0.bytes.load(Ordering::Relaxed),
-        }
+        self.0.so_far()
     }
 }
 
@@ -62,6 +77,13 @@ impl Drop for Counting {
 }
 
 impl Shared {
+    fn so_far(&self) -> Count {
+        Count {
+            files: self.files.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+
     fn count(&self, mut paths: Vec<PathBuf>, recursive: bool) {
         let mut looked = 0;
         let goes = |looked| looked < MOST && !self.over.load(Ordering::Relaxed);

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use self::ahead::{Coming, Count};
 use self::engine::Engine;
 use crate::cancel::Cancel;
 use crate::report::{Event, Progress, Summary};
@@ -117,8 +118,9 @@ pub struct CopyRequest {
 /// Opens sessions: over our own engine, or over a program that was given for it.
 pub trait Connect {
     /// A session with `host`, verified and authenticated, or one sentence why there is none.
-    /// Called at most once for each host and side, on the thread of the run.
-    fn connect(&self, host: HostId, cancel: &Cancel) -> Result<Session, String>;
+    /// Called at most once for each host and side, on the thread of the run. `coming` is what is
+    /// to be sent there; nothing of it where files come from there.
+    fn connect(&self, host: HostId, coming: Coming, cancel: &Cancel) -> Result<Session, String>;
 
     /// Where the sessions put the sums of what passes.
     fn ledger(&self) -> Option<Arc<Ledger>> {

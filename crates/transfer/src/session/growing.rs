@@ -13,7 +13,7 @@ use tracing::{debug, info, trace};
 
 use super::connections::Connection;
 use super::driver::Driver;
-use super::{LinkSample, MOST_JOBS, NoMore, SessionEvent, decisions};
+use super::{LinkSample, MOST_JOBS, NoMore, SessionEvent, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
 
 /// So many jobs are under way only where there are more.
@@ -92,9 +92,8 @@ impl Growing {
     /// looked at or more is announced.
     pub(super) fn may_begin_with_several(&self) -> bool {
         let (files, bytes) = self.expected.max(self.foreseen);
-        let small = bytes < files.saturating_mul(SMALL);
         let several = |growth: &Growth| growth.may_begin_with_several();
-        files > 1 && small && self.growth.as_ref().is_none_or(several)
+        are_small(files, bytes) && self.growth.as_ref().is_none_or(several)
     }
 
     /// Losses hold a download back, whose sender is the far end.
@@ -159,6 +158,33 @@ fn buffer(direction: Direction) -> Option<u64> {
     };
     let text = fs::read_to_string(name).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// What growth goes by, of a host of which that much was learned and that takes no more than `most` connections.
+pub(crate) fn growth_config(
+    options: &SessionOptions,
+    direction: Direction,
+    learned: Option<Learned>,
+    most: Option<u32>,
+) -> GrowthConfig {
+    let usual = GrowthConfig::new(direction);
+    GrowthConfig {
+        connections: options.connections,
+        channels: options.channels,
+        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        buffer: buffer(direction),
+        limit: options.limit,
+        background: options.background,
+        most_connections: most.unwrap_or(usual.most_connections),
+        most_lossy: most.unwrap_or(usual.most_lossy),
+        learned: learned.map(|l| (l, seconds())),
+        ..usual
+    }
+}
+
+/// Whether so many files with so many bytes are small ones, on average.
+pub(crate) fn are_small(files: u64, bytes: u64) -> bool {
+    files > 1 && bytes < files.saturating_mul(SMALL)
 }
 
 fn seconds() -> u64 {
@@ -267,20 +293,10 @@ impl Driver {
     fn growth_config(&self, direction: Direction) -> GrowthConfig {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
-        let usual = GrowthConfig::new(direction);
         let most = reach.and_then(|r| r.most());
         GrowthConfig {
-            connections: self.options.connections,
-            channels: self.options.channels,
             interactive: !reach.is_some_and(|r| r.is_open()),
-            processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            buffer: buffer(direction),
-            limit: self.options.limit,
-            background: self.options.background,
-            most_connections: most.unwrap_or(usual.most_connections),
-            most_lossy: most.unwrap_or(usual.most_lossy),
-            learned: learned.map(|l| (l, seconds())),
-            ..usual
+            ..growth_config(&self.options, direction, learned, most)
         }
     }
 

@@ -42,6 +42,7 @@ use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use exec::{ExecEvent, ExecId};
+pub(crate) use growing::{are_small, growth_config};
 pub use link::{
     ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen,
     SendWindow, Straight,

@@ -2,7 +2,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::{RawLink, Session, SessionOptions};
 use crate::cancel::Cancel;
-use crate::copy::{Connect, HostId};
+use crate::copy::{Coming, Connect, HostId};
 
 /// A host that a program connects to.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct RawConnect {
 }
 
 impl Connect for RawConnect {
-    fn connect(&self, host: HostId, _: &Cancel) -> Result<Session, String> {
+    fn connect(&self, host: HostId, _: Coming, _: &Cancel) -> Result<Session, String> {
         let host = self
             .hosts
             .get(host.0)

@@ -153,6 +153,10 @@ impl SshLink {
             session_id: &session_id,
             signature: &signature,
         };
+        if self.gate.holds() {
+            self.conn.request_service().map_err(|e| engine_error(&e))?;
+            self.flush(now)?;
+        }
         let credentials = self.gate.credentials(binding).map_err(LinkError)?;
         let opens = self.for_session && self.agents.is_none();
         // Jobs are for those that are let in: a further connection asks for its channel alone.

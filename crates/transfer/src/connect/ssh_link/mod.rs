@@ -317,7 +317,8 @@ impl SshLink {
             None => Some(begins),
             Some(serving) => serving.is_ours().or_else(|| match known? {
                 Known::Serves(_) => Some(true),
-                Known::Never(_) => Some(false),
+                // As the first connection has begun.
+                Known::Never(_) | Known::Unknown { insists: false } => Some(false),
                 _ => None,
             }),
         }
