@@ -192,3 +192,33 @@ fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
     assert!(!said.contains("authenticated"), "{outcome}");
     assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");
 }
+
+/// sshd's answer to a guessed key exchange was held by Nagle's algorithm until its identification was acknowledged:
+/// 5.8 round trips for a small file to a known host.
+#[test]
+fn a_known_hosts_key_exchange_does_not_wait_for_nagles_algorithm() {
+    let temporary = tempfile::tempdir().unwrap();
+    if !have(&[("sshd", "openssh-server")]) {
+        return;
+    }
+    let Some(lab) = lab(temporary.path()) else {
+        return;
+    };
+    let here = temporary.path().display();
+    fs::write(temporary.path().join("file"), [b'x'; 1024]).unwrap();
+    let copy = format!("{} cp {here}/file far:{here}/copy", longhaul().display());
+    let now = "date +%s%N";
+    let timed = format!("a=$({now}) && {copy} && b=$({now}) && echo $((b - a))");
+    let outcome = lab
+        .env("XDG_CACHE_HOME", temporary.path().join("cache"))
+        // Long beside what a busy machine adds.
+        .args(["--rtt", "1s", "--rate", "1Gbit", "--sshd", "-q", "--"])
+        .args(["sh", "-c", &format!("{copy} && {timed} && {timed}")])
+        .run()
+        .expect_code(0);
+    let out = outcome.out();
+    let times = out.lines().filter_map(|line| line.parse::<u64>().ok());
+    let least = Duration::from_nanos(times.min().expect("two runs"));
+    eprintln!("{:.2} round trips", least.as_secs_f64());
+    assert!(least < Duration::from_millis(5500), "{outcome}");
+}

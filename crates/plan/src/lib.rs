@@ -22,7 +22,7 @@ pub use depth::{Depth, DepthLimits, Stamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
 pub use growth::{
     Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
-    Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried, begins_with,
+    Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried, USUAL_RATE, begins_with,
 };
 pub use job::{
     Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,

@@ -45,6 +45,9 @@ pub struct Tuning {
     pub mptcp: bool,
     /// Listen for data in SYN (RFC 7413).
     pub fastopen: bool,
+    /// The largest segment that the peer is asked to send (TCP_MAXSEG, RFC 9293 section 3.7.1), 88 to 32,767 bytes;
+    /// what we send may be larger once [`Tuning::connecting`] was called.
+    pub mss: Option<u16>,
     /// The address of ours that connections come from.
     pub bind: Option<IpAddr>,
     /// The interface of ours that connections leave by (SO_BINDTODEVICE).
@@ -96,6 +99,10 @@ impl Tuning {
     pub fn socket(&self, to: &SocketAddr) -> io::Result<Socket> {
         let socket = self.marked(*to)?;
         self.tune(&SockRef::from(&socket))?;
+        if let Some(mss) = self.mss {
+            // Without it nothing is wrong.
+            let _ = socket.set_tcp_mss(mss.into());
+        }
         #[cfg(target_os = "linux")]
         if let Some(mark) = self.mark {
             // Whoever may not is told elsewhere.
@@ -105,6 +112,14 @@ impl Tuning {
             socket.bind(&SocketAddr::new(ip, 0).into())?;
         }
         Ok(socket)
+    }
+
+    /// The SYN of a socket of [`Self::socket`] is on its way: what it has told the peer need not hold for us.
+    pub fn connecting(&self, socket: &Socket) {
+        if self.mss.is_some() {
+            // 0 is what the path takes (tcp(7), TCP_MAXSEG).
+            let _ = socket.set_tcp_mss(0);
+        }
     }
 
     /// A TCP socket that listens at `at`, if need be beside others that do (`share`). What is

@@ -54,6 +54,9 @@ pub struct HostMemory {
     pub accepted_key: Option<AcceptedKey>,
     /// The SFTP extensions with their versions, in the server's order.
     pub sftp_extensions: Vec<(String, String)>,
+    /// The round trip of TCP to it, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<u32>,
     /// How many connections and channels paid, at most one record for each direction.
     #[serde(default)]
     pub learned: Vec<Learned>,
@@ -95,6 +98,19 @@ impl FarMemory {
 }
 
 impl HostMemory {
+    /// The round trip of TCP to it.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt_us.map(|us| Duration::from_micros(us.into()))
+    }
+
+    /// Notes it, where another path must have been taken since.
+    pub fn note_rtt(&mut self, rtt: Duration) {
+        let known = self.rtt().unwrap_or_default();
+        if !(known / 2..=known * 2).contains(&rtt) {
+            self.rtt_us = u32::try_from(rtt.as_micros()).ok();
+        }
+    }
+
     /// What was learned of transfers this way.
     pub fn learned(&self, direction: Direction) -> Option<Learned> {
         let this_way = |l: &&Learned| l.direction == direction;

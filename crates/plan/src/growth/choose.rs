@@ -12,7 +12,7 @@ const SLOW_START: f64 = 8.0;
 /// for more connections, in bytes a second: a gigabit. At 114 ms that takes five of them, and more
 /// filled the path's queue until it lost packets. At 600 ms CUBIC leaves slow start at 2 MB/s, with
 /// a window that a file's time is too short to open.
-const USUAL: f64 = 117e6;
+pub const USUAL_RATE: f64 = 117e6;
 /// The far end's buffer may be smaller and grows later: five downloads stood at 61 MB/s after
 /// three seconds, five uploads at 119.
 const FAR: f64 = 1.3;
@@ -94,8 +94,8 @@ impl Growth {
             return 1;
         }
         let fill = match self.config.direction {
-            Direction::Up => USUAL / cap,
-            Direction::Down => FAR * USUAL / cap,
+            Direction::Up => USUAL_RATE / cap,
+            Direction::Down => FAR * USUAL_RATE / cap,
         };
         let fill = fill.round() as u32;
         ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE)

@@ -19,6 +19,7 @@ use self::figures::{Figures, Measure};
 use self::trial::Trial;
 use crate::{ConnectionId, LaneId};
 
+pub use choose::USUAL_RATE;
 pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
 pub use learned::Learned;
 pub use limiter::{Limiter, LimiterEvidence};

@@ -192,18 +192,19 @@ impl Again {
         Ahead::begin(self.config.clone(), around, first, self.direct.is_some())
     }
 
-    fn another_of(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
+    fn another_of(&self, config: HostConfig, brief: bool) -> Result<Box<dyn Link>, NoMore> {
         if self.open().is_none() {
             let why = "another login would need the person again".to_owned();
             return Err(NoMore::Login(why));
         }
-        self.connect_with(config, Arc::new(Mutex::new(Nobody)))
+        self.connect_with(config, Arc::new(Mutex::new(Nobody)), brief)
     }
 
     fn connect_with(
         &self,
         config: HostConfig,
         prompt: SharedPrompt,
+        brief: bool,
     ) -> Result<Box<dyn Link>, NoMore> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
@@ -213,6 +214,7 @@ impl Again {
                 address: address.map(|a| a.ip()),
                 host_key: FirstKey::Known(first.host_key_blob.clone()),
                 serving: self.serving.clone(),
+                rtt: first.rtt.filter(|_| brief),
             }),
             ..further(&self.around, prompt)
         };
@@ -230,7 +232,7 @@ impl Again {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
-        let link = self.connect_with(config, prompt);
+        let link = self.connect_with(config, prompt, false);
         let failed = link.is_err() && asked.load(Ordering::SeqCst);
         self.asked_again.store(failed, Ordering::SeqCst);
         link
@@ -251,7 +253,7 @@ impl Reach for Again {
         (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
     }
 
-    fn another(&self) -> Result<Box<dyn Link>, NoMore> {
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMore> {
         if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
             return direct.connect();
         }
@@ -260,7 +262,7 @@ impl Reach for Again {
         {
             return link;
         }
-        self.another_of(self.config.clone())
+        self.another_of(self.config.clone(), brief)
     }
 
     fn again(&self) -> Result<Box<dyn Link>, NoMore> {
@@ -272,7 +274,7 @@ impl Reach for Again {
         }
         let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
         config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
-        self.another_of(config)
+        self.another_of(config, false)
     }
 
     fn asks(&self) -> bool {

@@ -265,6 +265,8 @@ impl Maker {
                 address: Some(self.first.address),
                 host_key: FirstKey::Awaited(Arc::clone(&held)),
                 serving: self.first.serving.clone(),
+                // What is sent loses nothing by it.
+                rtt: Some(self.first.rtt),
             }),
             ..self.around.clone()
         };

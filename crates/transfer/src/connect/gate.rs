@@ -1,5 +1,7 @@
 //! What a connection asks on its way to being open.
 
+use std::time::Duration;
+
 use sftp::ServerInfo;
 use ssh::auth::{AuthConfig, Identity, Method, Prompt};
 use zeroize::Zeroizing;
@@ -87,6 +89,8 @@ pub struct Visit {
     pub host_key_algorithm: String,
     /// Its host key blob.
     pub host_key: Vec<u8>,
+    /// The round trip of TCP to it, where it was reached by TCP.
+    pub rtt: Option<Duration>,
 }
 
 /// Who the user is.

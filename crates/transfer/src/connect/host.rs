@@ -22,6 +22,7 @@ use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::proposing::{propose, remembered};
+use super::segments;
 use super::serving::Serving;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
@@ -29,7 +30,7 @@ use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
-use crate::memory::Memories;
+use crate::memory::{HostMemory, Memories};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::Known;
@@ -93,6 +94,9 @@ pub struct Beside {
     pub host_key: FirstKey,
     /// What serves there.
     pub serving: Serving,
+    /// The round trip, where one less for a login is worth more than what data lose by it
+    /// (`connect/segments.rs`).
+    pub rtt: Option<Duration>,
 }
 
 /// The first connection's host key.
@@ -160,6 +164,11 @@ pub(super) fn start(
         let other = |name: &String| plain_type(name) != Some(key.key_type());
         proposal.host_key.sort_by_key(other);
     }
+    let rtt = match &around.beside {
+        Some(beside) if hops == 0 => beside.rtt,
+        _ => memory.as_ref().and_then(HostMemory::rtt),
+    };
+    let mss = segments::asked(guess, proposal.kex.first(), proposal.host_key.first(), rtt);
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
     let link = LinkConfig {
         name: escape::name(config.host.as_bytes()).to_string(),
@@ -206,7 +215,7 @@ pub(super) fn start(
         },
         opened: (hops == 0).then(|| reasons.told_to(&around.opened)),
     };
-    let open = opener(&config, around, hops)?;
+    let open = opener(&config, around, hops, mss)?;
     let beside = around.beside.as_ref().filter(|_| hops == 0);
     let gate = HostGate::new(
         config,
@@ -242,7 +251,12 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// How the socket is opened, each time anew.
-fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Opener, String> {
+fn opener(
+    config: &HostConfig,
+    around: &Surroundings,
+    hops: usize,
+    mss: Option<u16>,
+) -> Result<Opener, String> {
     let name = escape::name(config.host.as_bytes()).to_string();
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
@@ -267,6 +281,7 @@ fn opener(config: &HostConfig, around: &Surroundings, hops: usize) -> Result<Ope
                     dscp: around.dscp,
                     keepalive: config.tcp_keep_alive,
                     congestion: around.congestion.clone(),
+                    mss,
                     ..Tuning::default()
                 },
             };

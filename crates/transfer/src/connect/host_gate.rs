@@ -377,7 +377,7 @@ impl Gate for HostGate {
         });
         let same = self.memory.as_ref().filter(|m| m.banner == visit.banner);
         let known = self.same_host();
-        let memory = HostMemory {
+        let mut memory = HostMemory {
             banner: visit.banner.clone(),
             kex: visit.kex.clone(),
             host_key_algorithm: visit.host_key_algorithm.clone(),
@@ -388,6 +388,9 @@ impl Gate for HostGate {
             // updated to.
             ..known.cloned().unwrap_or_default()
         };
+        if let Some(rtt) = visit.rtt {
+            memory.note_rtt(rtt);
+        }
         if self.memory.as_ref() != Some(&memory) {
             self.save(&memory);
             self.memory = Some(memory);

@@ -13,6 +13,7 @@ mod host_gate;
 mod jump;
 mod passing;
 mod proposing;
+mod segments;
 mod serving;
 mod ssh_link;
 mod stream;

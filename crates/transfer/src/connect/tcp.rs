@@ -187,6 +187,7 @@ impl Dial {
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(e) => return Err(e),
         }
+        self.tuning.connecting(&socket);
         Ok(socket)
     }
 }
@@ -285,5 +286,20 @@ mod tests {
         assert!(stream.nodelay().unwrap());
         let control = socket2::SockRef::from(&stream).tcp_congestion().unwrap();
         assert!(control.starts_with(b"reno"), "{control:?}");
+    }
+
+    #[test]
+    fn the_peer_sends_no_larger_segments_than_it_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let largest = |mss| {
+            let mut dial = dial();
+            dial.tuning.mss = mss;
+            let _stream = dial.connect("127.0.0.1", port).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            sys::tcp_info(&accepted).unwrap().snd_mss
+        };
+        assert!(largest(None) > 1340);
+        assert!(largest(Some(1340)) <= 1340);
     }
 }

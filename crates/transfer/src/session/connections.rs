@@ -101,11 +101,12 @@ impl Driver {
             return self.note_joined(now, Err(none));
         };
         self.reaching += 1;
+        let brief = self.is_brief();
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
             // Nobody waits for it any more when the session has ended; the link is dropped then.
-            let _ = orders.send(Command::Joined(reach.another()));
+            let _ = orders.send(Command::Joined(reach.another(brief)));
             bell.ring();
         });
         if let Err(e) = spawned {

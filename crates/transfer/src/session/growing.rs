@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, Learned, LimiterLog, Refusal, SpreadStats, TcpSample,
+    JobKind, LaneSample, Learned, LimiterLog, Refusal, SpreadStats, TcpSample, USUAL_RATE,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, trace};
@@ -310,6 +310,16 @@ impl Driver {
             let young = |l: &Learned| l.age(seconds()).is_some();
             learned.filter(young).is_some_and(|l| l.rate < SLOW)
         })
+    }
+
+    /// Whether a round trip of a further login is worth more than 0.4 % of what comes over it: where nothing does, or
+    /// all that is foreseen is over within 256 of them.
+    pub(super) fn is_brief(&self) -> bool {
+        let samples = self.connections.iter().map(|on| on.link.sample());
+        let rtt = samples.filter_map(|s| s.tcp).map(|tcp| tcp.min_rtt).min();
+        let within = rtt.unwrap_or_default().as_secs_f64() * 256.0;
+        let lasts = self.left().max(self.growing.foreseen()) as f64 / USUAL_RATE;
+        self.growing.direction == Some(Direction::Up) || lasts < within
     }
 
     /// Bytes that are left at least.

@@ -190,8 +190,9 @@ pub trait Reach: Send + Sync {
         None
     }
 
-    /// One more connection, authenticated. Blocks as long as that takes.
-    fn another(&self) -> Result<Box<dyn Link>, NoMore>;
+    /// One more connection, authenticated. Blocks as long as that takes. With `brief` what it is for is over so soon
+    /// that a round trip is worth more than 0.4 % of the rate, or nothing comes that would be slower.
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMore>;
 
     /// Whether [`Reach::again`] asks the person, once.
     fn asks(&self) -> bool {
@@ -201,7 +202,7 @@ pub trait Reach: Send + Sync {
     /// One in place of those that were lost, or silent. Gives up within seconds, to be tried
     /// again.
     fn again(&self) -> Result<Box<dyn Link>, NoMore> {
-        self.another()
+        self.another(false)
     }
 
     /// How connections are made that go beside the server's own logins; [`Reach::another`] makes

@@ -251,6 +251,7 @@ impl SshLink {
             AuthEvent::Banner(text) => self.gate.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
+                self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
                 let key = self.signed.as_ref().filter(|_| !self.other_method);
                 self.gate
                     .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);

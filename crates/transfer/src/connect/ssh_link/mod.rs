@@ -56,6 +56,8 @@ pub struct Facts {
     pub person: bool,
     /// The host key's blob.
     pub host_key_blob: Vec<u8>,
+    /// The round trip of TCP.
+    pub rtt: Option<Duration>,
     /// The person had to do something.
     pub asked: bool,
     /// What the server offers.
@@ -413,6 +415,7 @@ impl SshLink {
                 .binding()
                 .map(|(_, host_key, _)| host_key.to_vec())
                 .unwrap_or_default(),
+            rtt: self.stream.tcp_info().map(|tcp| tcp.min_rtt),
             compressed: chosen.is_some_and(|n| n.c2s.compress && n.s2c.compress),
             decisions: Vec::new(),
         }
