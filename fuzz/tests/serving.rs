@@ -138,7 +138,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         },
         31..=32 => Request::ListTree {
             tree: u.int_in_range(0..=20)?,
-            flags: TreeFlags(u.int_in_range(0..=3)?),
+            flags: TreeFlags(u.int_in_range(0..=15)?),
             path,
         },
         33 => Request::Attributes {

@@ -188,6 +188,10 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
                 b"\x01\0\0\0\x01a\0\0\0\0\x02\0\0\0\x02..\0\0\0\0\x03\x04\0\0\0\x03\0\0\0\x02no\x03",
             ),
         },
+        // The same packed: a frame of zstd's with one block, which is the end of a directory as it is.
+        Response::ExtendedReply {
+            body: Rest(b"\x06\0\0\0\x01\x28\xb5\x2f\xfd\0\0\x09\0\0\x03"),
+        },
     ]
 }
 

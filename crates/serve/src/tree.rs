@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use sftp::packed::LONGEST_UNPACKED;
 use sftp::{StatusCode, Told, TreeFlags, TreeStep};
 use wire::{Field as _, Rest};
 
@@ -37,6 +38,8 @@ pub(crate) struct Walk {
     levels: Vec<Dir>,
     /// Where the next part ends.
     part: usize,
+    /// Answers may be packed.
+    packs: bool,
 }
 
 impl Session<'_> {
@@ -62,8 +65,12 @@ impl Session<'_> {
             let how = OFlags::RDONLY | OFlags::DIRECTORY;
             let top: OwnedFd = self.export.place.open(path, how, Mode::empty())?;
             let levels = vec![Dir::new(top)?];
-            let part = FIRST_PART;
-            self.trees.insert(number, Walk { levels, part });
+            let walk = Walk {
+                levels,
+                part: FIRST_PART,
+                packs: flags.contains(TreeFlags::PACK),
+            };
+            self.trees.insert(number, walk);
         }
         let Some(walk) = self.trees.get_mut(&number) else {
             return Err(Refused::end_of_file());
@@ -73,8 +80,19 @@ impl Session<'_> {
         if flags.contains(TreeFlags::BEGIN | TreeFlags::COUNT) {
             walk.count(&mut part);
         }
+        let packs = walk.packs;
         if walk.levels.is_empty() {
             self.trees.remove(&number);
+        }
+        let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        if packs
+            && len <= LONGEST_UNPACKED
+            && let Some(packed) = self.packing.pack(&part)?
+        {
+            let mut answer = Vec::with_capacity(packed.len() + 5);
+            sftp::pack_steps(len, packed, &mut answer);
+            reply.extended(&Rest(&answer));
+            return Ok(());
         }
         reply.extended(&Rest(&part));
         Ok(())
@@ -152,4 +170,57 @@ impl Walk {
 fn failed(errno: Errno, part: &mut Vec<u8>) {
     let refused = Refused::from(errno);
     TreeStep::Failed(refused.code, refused.words.as_bytes().to_vec()).write(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::Bytes;
+    use sftp::packed::Unpacker;
+    use sftp::{Request, Response, TreeFlags};
+
+    use crate::testing::{answers, bytes_of};
+    use crate::{Access, Export};
+
+    #[test]
+    fn a_tree_whose_answers_may_be_packed_is_told_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        for n in 0..400 {
+            fs::write(folder.path().join(format!("file{n:04}")), b"x").unwrap();
+        }
+        let (export, path) = (Export::everything(Access::Full), bytes_of(folder.path()));
+        let ask = |flags, path| Request::ListTree {
+            tree: 1,
+            flags,
+            path,
+        };
+        let listed = |flags| -> Vec<Vec<u8>> {
+            let mut requests = vec![ask(TreeFlags::BEGIN | flags, path)];
+            requests.extend((0..3).map(|_| ask(TreeFlags::NEXT, b"")));
+            let body = |answer: &Bytes| match Response::decode(answer) {
+                Ok((_, Response::ExtendedReply { body })) => Some(body.0.to_vec()),
+                _ => None,
+            };
+            answers(&export, &requests)
+                .iter()
+                .filter_map(body)
+                .collect()
+        };
+        let (plain, packed) = (listed(TreeFlags::NEXT), listed(TreeFlags::PACK));
+        assert!(plain.len() > 1 && plain.len() == packed.len());
+        for (plain, packed) in plain.iter().zip(&packed) {
+            let (&6, rest) = packed.split_first().unwrap() else {
+                // The end of the directory is too short for it.
+                assert_eq!(plain, packed);
+                continue;
+            };
+            let (len, rest) = rest.split_first_chunk().unwrap();
+            let mut unpacker = Unpacker::new().unwrap();
+            let unpacked = unpacker.unpack(rest, u32::from_be_bytes(*len));
+            assert_eq!(unpacked.as_ref(), Some(plain));
+            assert!(packed.len() < plain.len() / 2);
+        }
+        assert_eq!(packed.first().and_then(|body| body.first()), Some(&6));
+    }
 }

@@ -36,4 +36,4 @@ pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
 pub use splitter::{Piece, Splitter};
 pub use status::{StatusCode, StatusText};
 pub use temp_name::{tagged_name, temp_name};
-pub use tree::{TreeFlags, TreeStep};
+pub use tree::{TreeFlags, TreeStep, pack_steps};

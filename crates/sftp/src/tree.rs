@@ -4,6 +4,7 @@ use std::ops::BitOr;
 
 use wire::{Field, Reader, WireError};
 
+use crate::packed::Unpacker;
 use crate::{Attrs, Name, StatusCode};
 
 /// What list-tree@longhaul is asked for.
@@ -19,6 +20,9 @@ impl TreeFlags {
     pub const END: Self = Self(2);
     /// With the first part: tell what there probably is in all.
     pub const COUNT: Self = Self(4);
+
+    /// With the first part: answers may be packed, all of the tree's.
+    pub const PACK: Self = Self(8);
 
     /// Whether all of `other` is set.
     pub fn contains(self, other: Self) -> bool {
@@ -68,6 +72,8 @@ const ENTER: u8 = 2;
 const LEAVE: u8 = 3;
 const FAILED: u8 = 4;
 const COUNT: u8 = 5;
+/// In the place of all steps of an answer.
+const PACKED: u8 = 6;
 /// Steps of one answer: what is shorter than an entry is rare, and each takes memory here.
 const MOST: usize = 16 * 1024;
 
@@ -132,8 +138,26 @@ fn name(r: &mut Reader<'_>) -> Result<Name, WireError> {
     })
 }
 
+/// The steps of an answer that `packed` has become, which were `len` bytes.
+pub fn pack_steps(len: u32, packed: &[u8], out: &mut Vec<u8>) {
+    out.push(PACKED);
+    len.write(out);
+    out.extend_from_slice(packed);
+}
+
 /// All steps of an answer.
 pub(crate) fn steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
+    let Some((&PACKED, rest)) = bytes.split_first() else {
+        return unpacked_steps(bytes);
+    };
+    let mut r = Reader::new(rest);
+    let len = r.u32()?;
+    let unpacker = Unpacker::new();
+    let unpacked = unpacker.and_then(|mut unpacker| unpacker.unpack(r.rest(), len));
+    unpacked_steps(&unpacked.ok_or(WireError::NotPacked)?)
+}
+
+fn unpacked_steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
     let mut r = Reader::new(bytes);
     let mut steps = Vec::new();
     while r.left() > 0 && steps.len() < MOST {
@@ -173,5 +197,45 @@ mod tests {
         assert!(steps(&[9]).is_err());
         assert!(steps(&vec![LEAVE; MOST + 1]).is_err());
         assert_eq!(steps(&[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn packed_steps_are_those_that_were_packed_and_no_more_than_they_claim() {
+        let entry = TreeStep::Entry(Name {
+            filename: b"name".to_vec(),
+            attrs: Attrs::with_permissions(0o644),
+        });
+        let told = vec![entry; 1000];
+        let mut bytes = Vec::new();
+        told.iter().for_each(|step| step.write(&mut bytes));
+        let mut packed = Vec::new();
+        let packs = |bytes: &[u8], packed: &mut Vec<u8>| {
+            let mut packer = crate::packed::Packer::new().unwrap();
+            assert!(packer.pack(bytes, packed));
+        };
+        packs(&bytes, &mut packed);
+        let answer = |len, packed: &[u8]| {
+            let mut answer = Vec::new();
+            pack_steps(len, packed, &mut answer);
+            answer
+        };
+        let len = bytes.len() as u32;
+        assert!(packed.len() < bytes.len() / 4);
+        assert_eq!(steps(&answer(len, &packed)), Ok(told));
+        for claim in [0, len - 1, len + 1, u32::MAX] {
+            assert!(steps(&answer(claim, &packed)).is_err(), "{claim}");
+        }
+        assert!(steps(&answer(len, b"nothing of zstd's")).is_err());
+        assert!(steps(&[PACKED, 0, 0]).is_err());
+        // A frame that holds its byte as it is.
+        let bare = answer(1, b"\x28\xb5\x2f\xfd\0\0\x09\0\0\x03");
+        assert_eq!(steps(&bare), Ok(vec![TreeStep::Leave]));
+        // Not packed twice, nor more steps than an answer may have.
+        let nested = answer(len, &packed).repeat(100);
+        packs(&nested, &mut packed);
+        assert!(steps(&answer(nested.len() as u32, &packed)).is_err());
+        let many = vec![LEAVE; MOST + 1];
+        packs(&many, &mut packed);
+        assert!(steps(&answer(many.len() as u32, &packed)).is_err());
     }
 }

@@ -26,6 +26,8 @@ pub enum WireError {
         /// The number that came.
         got: u8,
     },
+    /// What was made smaller for the way does not become what it claims.
+    NotPacked,
 }
 
 impl fmt::Display for WireError {
@@ -43,6 +45,7 @@ impl fmt::Display for WireError {
             Self::WrongMessage { expected, got } => {
                 write!(f, "message {got} where {expected} was expected")
             }
+            Self::NotPacked => f.write_str("packed bytes are not what they claim"),
         }
     }
 }

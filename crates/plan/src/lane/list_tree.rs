@@ -1,5 +1,6 @@
 use sftp::{Reply, Request, StatusCode, TreeFlags};
 
+use super::config::Pack;
 use super::core::{Core, What};
 use super::list::is_safe;
 use super::task::{Step, attributes};
@@ -60,10 +61,13 @@ impl ListTree {
         self.number = core.next_tree;
         core.next_tree = core.next_tree.wrapping_add(1);
         let path = std::mem::take(&mut self.path);
-        let flags = match self.count {
-            true => TreeFlags::BEGIN | TreeFlags::COUNT,
-            false => TreeFlags::BEGIN,
-        };
+        let mut flags = TreeFlags::BEGIN;
+        if self.count {
+            flags = flags | TreeFlags::COUNT;
+        }
+        if core.config.pack != Pack::Never {
+            flags = flags | TreeFlags::PACK;
+        }
         self.ask(core, flags, &path);
         self.path = path;
         self.settle(core)

@@ -151,6 +151,10 @@ impl SftpModel {
                 steps.push_front(TreeStep::Count { files, bytes });
             }
             self.trees.insert(tree, steps);
+            self.packed_trees.remove(&tree);
+            if flags.contains(TreeFlags::PACK) {
+                self.packed_trees.insert(tree);
+            }
         }
         let left = self.trees.get_mut(&tree).ok_or(StatusCode::EOF)?;
         let mut body = Vec::new();
@@ -159,6 +163,14 @@ impl SftpModel {
         }
         if left.is_empty() {
             self.trees.remove(&tree);
+        }
+        let mut packed = Vec::new();
+        if self.packed_trees.contains(&tree)
+            && Packer::new().is_some_and(|mut packer| packer.pack(&body, &mut packed))
+        {
+            let len = u32::try_from(body.len()).expect("some steps");
+            body.clear();
+            sftp::pack_steps(len, &packed, &mut body);
         }
         let body = Rest(&body);
         self.say(id, &Response::ExtendedReply { body });

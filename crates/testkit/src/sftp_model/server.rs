@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
@@ -90,6 +90,8 @@ pub struct SftpModel {
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
     pub(super) trees: BTreeMap<u32, VecDeque<TreeStep>>,
+    /// Of them, those whose answers may be packed.
+    pub(super) packed_trees: BTreeSet<u32>,
     /// Bytes that get-file answers more than it was asked for.
     pub excess: u64,
     log: Vec<&'static str>,
@@ -115,6 +117,7 @@ impl SftpModel {
             changes: Vec::new(),
             hostile: Vec::new(),
             trees: BTreeMap::new(),
+            packed_trees: BTreeSet::new(),
             excess: 0,
             log: Vec::new(),
             most_open: 0,
