@@ -107,12 +107,15 @@ impl Growing {
         self.foreseen.1
     }
 
-    /// What is left at least, whose jobs may be still to come: of what was announced, and where
-    /// so many jobs are there that whoever sends them waits, as much again as there was.
+    /// What is left at least, whose jobs may be still to come: of what was announced or foreseen. Once all of that
+    /// was moved, and so many jobs are there that whoever sends them waits, as much again as there was; before, that
+    /// would have been twice what there is near a copy's end, and connections were tried that could not pay.
     fn to_come(&self, stats: &SpreadStats) -> u64 {
-        let announced = self.expected.1.saturating_sub(stats.moved);
-        let more = if stats.jobs >= JOBS { stats.moved } else { 0 };
-        announced.max(more)
+        let known = self.expected.1.max(self.foreseen.1);
+        match known.saturating_sub(stats.moved) {
+            0 if stats.jobs >= JOBS => stats.moved,
+            left => left,
+        }
     }
 
     /// Other connections are there: what is known of the old ones is of no use.
@@ -503,4 +506,29 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
         out_of_order: tcp.rcv_ooopack.into(),
         rcv_space: tcp.rcv_space.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {
+        let mut growing = Growing::default();
+        growing.expect(Direction::Up, 100, 1000);
+        growing.foresee(Direction::Up, 80, 900);
+        let left = |growing: &Growing, moved, jobs| {
+            let stats = SpreadStats {
+                moved,
+                jobs,
+                ..SpreadStats::default()
+            };
+            growing.to_come(&stats)
+        };
+        assert_eq!(left(&growing, 900, MOST_JOBS), 100);
+        assert_eq!(left(&growing, 1000, MOST_JOBS), 1000, "there is more");
+        assert_eq!(left(&growing, 1000, JOBS - 1), 0);
+        growing.foresee(Direction::Up, 400, 4000);
+        assert_eq!(left(&growing, 1000, MOST_JOBS), 3000);
+    }
 }
