@@ -174,6 +174,27 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
     }
 }
 
+/// Where data wait for connections that go straight, no further login is needed, and none is begun that would have to be
+/// closed unused.
+#[test]
+fn nothing_is_begun_beside_a_login_for_what_goes_straight_in_any_case() {
+    let Some((ends, lab)) = BothEnds::start(320) else {
+        return;
+    };
+    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let outcome = lab
+        .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
+        .args(["sh", "-c"])
+        .arg(copy.replace(" cp -v ", " cp -vv --far-end=direct "))
+        .run()
+        .expect_code(0);
+    let said = outcome.err();
+    assert!(
+        said.contains(STRAIGHT) && !said.contains(AHEAD),
+        "{outcome}"
+    );
+}
+
 /// One refusal is one refusal: what was begun beside it never asks to be let in.
 #[test]
 fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {

@@ -15,7 +15,7 @@ use plan::{Direction, begins_with};
 use tracing::debug;
 
 use super::again::connect_authenticated;
-use super::far;
+use super::far::{self, FarUse};
 use super::host::{Beside, FirstKey, Surroundings};
 use super::host_gate::{HostGate, remembered};
 use super::serving::Serving;
@@ -142,6 +142,10 @@ impl Ahead {
         straight: bool,
     ) -> Option<Self> {
         let sends = around.sends.clone()?;
+        // Data wait for what goes straight, and need no further login.
+        if around.far == FarUse::Direct {
+            return None;
+        }
         let memory = remembered(&config, around.memories.as_ref());
         let known = far::known(
             around.far,
