@@ -38,7 +38,8 @@ pub(crate) struct Walk {
     levels: Vec<Dir>,
     /// Where the next part ends.
     part: usize,
-    /// Answers may be packed.
+    /// Answers may be packed. Those that are short yet stay as they are: they open the window of TCP, which is in slow
+    /// start, for the files behind them. With the first ones packed 2,000 files took two round trips more.
     packs: bool,
 }
 
@@ -76,11 +77,11 @@ impl Session<'_> {
             return Err(Refused::end_of_file());
         };
         let mut part = Vec::new();
+        let packs = walk.packs && walk.part == PART;
         walk.fill(self.told, &mut part);
         if flags.contains(TreeFlags::BEGIN | TreeFlags::COUNT) {
             walk.count(&mut part);
         }
-        let packs = walk.packs;
         if walk.levels.is_empty() {
             self.trees.remove(&number);
         }
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn a_tree_whose_answers_may_be_packed_is_told_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        for n in 0..400 {
+        for n in 0..3000 {
             fs::write(folder.path().join(format!("file{n:04}")), b"x").unwrap();
         }
         let (export, path) = (Export::everything(Access::Full), bytes_of(folder.path()));
@@ -197,7 +198,7 @@ mod tests {
         };
         let listed = |flags| -> Vec<Vec<u8>> {
             let mut requests = vec![ask(TreeFlags::BEGIN | flags, path)];
-            requests.extend((0..3).map(|_| ask(TreeFlags::NEXT, b"")));
+            requests.extend((0..7).map(|_| ask(TreeFlags::NEXT, b"")));
             let body = |answer: &Bytes| match Response::decode(answer) {
                 Ok((_, Response::ExtendedReply { body })) => Some(body.0.to_vec()),
                 _ => None,
@@ -208,19 +209,19 @@ mod tests {
                 .collect()
         };
         let (plain, packed) = (listed(TreeFlags::NEXT), listed(TreeFlags::PACK));
-        assert!(plain.len() > 1 && plain.len() == packed.len());
-        for (plain, packed) in plain.iter().zip(&packed) {
+        assert!(plain.len() > 5 && plain.len() == packed.len());
+        for (n, (plain, packed)) in plain.iter().zip(&packed).enumerate() {
             let (&6, rest) = packed.split_first().unwrap() else {
-                // The end of the directory is too short for it.
                 assert_eq!(plain, packed);
                 continue;
             };
+            assert!(n >= 4, "slow start is over then");
             let (len, rest) = rest.split_first_chunk().unwrap();
             let mut unpacker = Unpacker::new().unwrap();
             let unpacked = unpacker.unpack(rest, u32::from_be_bytes(*len));
             assert_eq!(unpacked.as_ref(), Some(plain));
             assert!(packed.len() < plain.len() / 2);
         }
-        assert_eq!(packed.first().and_then(|body| body.first()), Some(&6));
+        assert_eq!(packed.get(4).and_then(|body| body.first()), Some(&6));
     }
 }
