@@ -206,7 +206,7 @@ struct Host {
 }
 
 impl Connect for Host {
-    fn connect(&self, _: HostId, _: Coming, _: &Cancel) -> Result<Session, String> {
+    fn connect(&self, _: HostId, _: Option<Coming>, _: &Cancel) -> Result<Session, String> {
         let user = LocalUser::current();
         let query = Query {
             host: self.name.clone(),

@@ -79,8 +79,12 @@ impl BothEnds {
     }
 
     fn cp(&self, from: &str, to: &str) -> String {
+        self.cp_with("-v", from, to)
+    }
+
+    fn cp_with(&self, flags: &str, from: &str, to: &str) -> String {
         let program = self.bin.path().join("longhaul");
-        format!("{} cp -v -r {from} {to}", program.display())
+        format!("{} cp {flags} -r {from} {to}", program.display())
     }
 }
 
@@ -156,10 +160,10 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let copy = ends.cp_with("-vv", &ends.at("", "tree"), &ends.at("far:", "up"));
     let outcome = lab
         .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
-        .args(["sh", "-c", &copy.replace(" cp -v ", " cp -vv ")])
+        .args(["sh", "-c", &copy])
         .run()
         .expect_code(0);
     let said = outcome.err();
@@ -181,11 +185,15 @@ fn nothing_is_begun_beside_a_login_for_what_goes_straight_in_any_case() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let copy = ends.cp_with(
+        "-vv --far-end=direct",
+        &ends.at("", "tree"),
+        &ends.at("far:", "up"),
+    );
     let outcome = lab
         .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
         .args(["sh", "-c"])
-        .arg(copy.replace(" cp -v ", " cp -vv --far-end=direct "))
+        .arg(copy)
         .run()
         .expect_code(0);
     let said = outcome.err();
@@ -201,11 +209,11 @@ fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let copy = ends.cp(&ends.at("", "tree"), &ends.at("far:", "up"));
+    let copy = ends.cp_with("-vv", &ends.at("", "tree"), &ends.at("far:", "up"));
     let outcome = lab
         .args(["--sshd-option", "AuthorizedKeysFile=none"])
         .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
-        .args(["sh", "-c", &copy.replace(" cp -v ", " cp -vv ")])
+        .args(["sh", "-c", &copy])
         .run();
     let said = outcome.err();
     assert_eq!(said.matches(AHEAD).count(), 3, "{outcome}");

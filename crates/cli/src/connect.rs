@@ -350,11 +350,11 @@ impl Hosts {
     fn over_ssh(
         &self,
         destination: &Destination,
-        coming: Coming,
+        coming: Option<Coming>,
         cancel: &Cancel,
     ) -> Result<Session, String> {
         let (config, mut around) = self.prepare(destination)?;
-        around.sends = Some(Sends {
+        around.sends = coming.map(|coming| Sends {
             coming,
             options: self.options(),
         });
@@ -404,7 +404,12 @@ impl Hosts {
 }
 
 impl Connect for Hosts {
-    fn connect(&self, host: HostId, coming: Coming, cancel: &Cancel) -> Result<Session, String> {
+    fn connect(
+        &self,
+        host: HostId,
+        coming: Option<Coming>,
+        cancel: &Cancel,
+    ) -> Result<Session, String> {
         // Questions and the bar share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;

@@ -156,7 +156,12 @@ struct Over {
 }
 
 impl Connect for Over {
-    fn connect(&self, _: HostId, _: Coming, _: &Cancel) -> std::result::Result<Session, String> {
+    fn connect(
+        &self,
+        _: HostId,
+        _: Option<Coming>,
+        _: &Cancel,
+    ) -> std::result::Result<Session, String> {
         let link = self.link.lock().map_err(|e| e.to_string())?.take();
         let link = link.ok_or("connected twice")?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| e.to_string())

@@ -14,7 +14,7 @@ use measure::{Way, bench};
 use plan::Pack;
 use transfer::cancel::Cancel;
 use transfer::connect::{Facts, FarUse};
-use transfer::copy::{Coming, Connect as _, CopyOptions, CopyRequest, HostId};
+use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
 use transfer::operand::Destination;
 use transfer::report::Depth;
 
@@ -126,9 +126,7 @@ impl<'a> Driver<'a> {
             true => Stop("interrupted".to_owned(), Exit::Interrupted),
             false => Stop(why, Exit::NoConnection),
         };
-        let session = hosts
-            .connect(HostId(0), Coming::default(), cancel)
-            .map_err(lost)?;
+        let session = hosts.connect(HostId(0), None, cancel).map_err(lost)?;
         let (far, room) = Far::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {

@@ -16,14 +16,13 @@ use tracing::debug;
 
 use super::again::connect_authenticated;
 use super::far::{self, FarUse};
-use super::host::{Beside, FirstKey, Surroundings};
+use super::host::{Beside, FirstKey, Surroundings, known_hosts};
 use super::host_gate::{HostGate, remembered};
 use super::serving::Serving;
 use super::ssh_link::Facts;
 use crate::config::HostConfig;
 use crate::copy::Coming;
 use crate::identity::Identities;
-use crate::known_hosts::KnownHosts;
 use crate::session::{self, Known, Link, NoMore, SessionOptions};
 
 /// A server's LoginGraceTime is two minutes, and a person who is asked may take them: what was begun ahead of that is no
@@ -214,12 +213,16 @@ impl Drop for Ahead {
 }
 
 fn begin(shared: &Mutex<Begun>, maker: &Maker, sufficient: Option<bool>, worth: impl Fn() -> u32) {
-    // A passphrase, a touch or a code is asked for once, for the first.
-    if !maker.knows_host() || !sufficient.unwrap_or_else(|| maker.has_key()) {
-        return;
-    }
+    let mut lets_in = false;
     while Instant::now() < maker.until {
         let further = worth().saturating_sub(1);
+        // A passphrase, a touch or a code is asked for once, for the first.
+        if further > 0 && !lets_in {
+            lets_in = maker.knows_host() && sufficient.unwrap_or_else(|| maker.has_key());
+            if !lets_in {
+                return;
+            }
+        }
         let mut begun = lock(shared);
         if begun.over || maker.first.opened.get().is_some() {
             return;
@@ -235,12 +238,7 @@ fn begin(shared: &Mutex<Begun>, maker: &Maker, sufficient: Option<bool>, worth: 
 
 impl Maker {
     fn knows_host(&self) -> bool {
-        let (user, global) = (
-            &self.config.user_known_hosts,
-            &self.config.global_known_hosts,
-        );
-        let known = KnownHosts::load(user.iter().chain(global));
-        known.knows(&HostGate::name(&self.config))
+        known_hosts(&self.config).knows(&HostGate::name(&self.config))
     }
 
     /// Whether there is a key that signs without anybody, as far as can be told.
@@ -249,12 +247,7 @@ impl Maker {
             return false;
         }
         let identities = Identities::gather(&self.config);
-        let mut offers = identities.offers().iter().enumerate();
-        offers.any(|(index, offer)| {
-            let public = offer.public.as_ref();
-            let touch = public.is_none_or(|key| key.key_type().starts_with("sk-"));
-            !touch && identities.is_ready(index)
-        })
+        (0..identities.offers().len()).any(|index| identities.signs_alone(index))
     }
 
     fn make(&self) -> Option<Waiting> {

@@ -132,11 +132,7 @@ pub(super) fn start(
     for note in config.notes.iter().filter(|_| !again) {
         debug!("{note}");
     }
-    let files = config
-        .user_known_hosts
-        .iter()
-        .chain(&config.global_known_hosts);
-    let mut known = KnownHosts::load(files);
+    let mut known = known_hosts(&config);
     if !config.revoked_host_keys.is_empty() {
         known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
     }
@@ -227,6 +223,12 @@ pub(super) fn start(
     );
     let link = SshLink::connect(link, open, Box::new(gate)).map_err(|e| e.0)?;
     Ok((link, proven))
+}
+
+/// All that is said of hosts.
+pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
+    let (user, global) = (&config.user_known_hosts, &config.global_known_hosts);
+    KnownHosts::load(user.iter().chain(global))
 }
 
 fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {

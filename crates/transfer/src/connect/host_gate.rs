@@ -257,8 +257,8 @@ impl Gate for HostGate {
                     && algorithms.contains(&w.algorithm)
             });
             // A hardware key wants a touch, and a touch must not be asked for in vain.
-            let touch = public.key_type().starts_with("sk-");
-            let direct = ready && !touch && (!offer.is_in_agent() || keys.is_empty());
+            let alone = identities.signs_alone(index);
+            let direct = alone && (!offer.is_in_agent() || keys.is_empty());
             let identity = Identity {
                 blob: public.blob().to_vec(),
                 algorithms,

@@ -27,7 +27,7 @@ pub struct Count {
 }
 
 /// What is to be sent to a host, as far as it was counted; for who connects to it meanwhile.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Coming(Arc<Shared>);
 
 impl Coming {

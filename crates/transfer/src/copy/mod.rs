@@ -119,8 +119,13 @@ pub struct CopyRequest {
 pub trait Connect {
     /// A session with `host`, verified and authenticated, or one sentence why there is none.
     /// Called at most once for each host and side, on the thread of the run. `coming` is what is
-    /// to be sent there; nothing of it where files come from there.
-    fn connect(&self, host: HostId, coming: Coming, cancel: &Cancel) -> Result<Session, String>;
+    /// to be sent there, if anything is.
+    fn connect(
+        &self,
+        host: HostId,
+        coming: Option<Coming>,
+        cancel: &Cancel,
+    ) -> Result<Session, String>;
 
     /// Where the sessions put the sums of what passes.
     fn ledger(&self) -> Option<Arc<Ledger>> {

@@ -50,7 +50,7 @@ impl Engine<'_> {
                 let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
                 let recursive = self.options.recursive || self.options.archive;
                 let counting = ahead::Counting::of(&paths, recursive);
-                match self.connect_to(*host, counting.coming()) {
+                match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
                         self.target = Some(side);
                         self.announce(counting);
@@ -75,7 +75,7 @@ impl Engine<'_> {
                 return;
             }
             if let Some(host) = group.host {
-                match self.connect_to(host, ahead::Coming::default()) {
+                match self.connect_to(host, None) {
                     Ok(side) => self.source = Some(side),
                     Err(why) if alone => {
                         self.lost = Some(why);
@@ -105,7 +105,7 @@ impl Engine<'_> {
         }
     }
 
-    fn connect_to(&self, host: HostId, coming: ahead::Coming) -> Result<Side, String> {
+    fn connect_to(&self, host: HostId, coming: Option<ahead::Coming>) -> Result<Side, String> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         Ok(Side::new(session, self.connect.name(host)))
     }

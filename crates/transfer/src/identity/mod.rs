@@ -170,6 +170,13 @@ impl Identities {
         }
     }
 
+    /// Whether it signs without a passphrase or a touch, as far as can be told.
+    pub fn signs_alone(&self, index: usize) -> bool {
+        let public = self.offers.get(index).and_then(|o| o.public.as_ref());
+        let touch = public.is_none_or(|key| key.key_type().starts_with("sk-"));
+        !touch && self.is_ready(index)
+    }
+
     /// The agent, for session-bind and forwarding.
     pub fn agent(&mut self) -> Option<&mut Agent> {
         self.agent.as_mut()

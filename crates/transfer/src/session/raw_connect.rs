@@ -25,7 +25,7 @@ pub struct RawConnect {
 }
 
 impl Connect for RawConnect {
-    fn connect(&self, host: HostId, _: Coming, _: &Cancel) -> Result<Session, String> {
+    fn connect(&self, host: HostId, _: Option<Coming>, _: &Cancel) -> Result<Session, String> {
         let host = self
             .hosts
             .get(host.0)
