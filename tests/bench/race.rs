@@ -17,6 +17,7 @@ use testkit::{PeerKind, Run};
 use crate::content::Content;
 use crate::inside;
 use crate::job::{Job, ServerKind};
+use crate::memory::Kept;
 use crate::report;
 use crate::scenarios::{self, Scenario, cases};
 use crate::servers::Servers;
@@ -66,10 +67,19 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         servers,
         made: None,
     };
+    let chosen: Vec<(&Scenario, Way)> = scenarios::all()
+        .flat_map(|scenario| scenario.ways.iter().map(move |way| (scenario, *way)))
+        .filter(|(scenario, way)| scenario.chosen(settings, *way))
+        .collect();
+    let within = chosen.iter().any(|(scenario, _)| scenario.lab.is_empty());
+    let kept = match within && settings.preset == Preset::Full {
+        true => Kept::where_taken_back().map_err(|error| format!("warming memory: {error}"))?,
+        false => None,
+    };
     let mut race = Race {
         schema: SCHEMA,
         date: report::today(),
-        preset: preset(settings, all),
+        preset: preset(settings, all, kept.as_ref()),
         runs: settings.runs,
         scale: settings.scale,
         machine: report::machine(),
@@ -81,13 +91,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         round_trips,
         cases: cases(),
     };
-    for scenario in scenarios::all() {
-        for way in scenario.ways {
-            if scenario.chosen(settings, *way) {
-                race.scenarios.push(ground.scenario(scenario, *way, &tools));
-                report::keep_unfinished(settings, &race);
-            }
-        }
+    for (scenario, way) in chosen {
+        race.scenarios.push(ground.scenario(scenario, way, &tools));
+        report::keep_unfinished(settings, &race);
     }
     if race.scenarios.is_empty() && race.round_trips.is_empty() {
         return Err("no scenario was chosen; bench --list names them".to_owned());
@@ -145,13 +151,17 @@ fn takes_part(settings: &Settings, tool: &Tool) -> bool {
 }
 
 /// Names the tools that the preset leaves out: none is left out in silence.
-fn preset(settings: &Settings, all: &[Tool]) -> String {
+fn preset(settings: &Settings, all: &[Tool], kept: Option<&Kept>) -> String {
     let out = all.iter().filter(|tool| !takes_part(settings, tool));
     let out: Vec<&str> = out.map(|tool| tool.name).collect();
-    match out.as_slice() {
-        [] => settings.shown(),
-        names => format!("{} (without {})", settings.shown(), names.join("; ")),
+    let mut text = settings.shown();
+    if kept.is_some() {
+        text.push_str(", memory kept warm");
     }
+    if !out.is_empty() {
+        text.push_str(&format!(" (without {})", out.join("; ")));
+    }
+    text
 }
 
 impl Ground<'_> {
