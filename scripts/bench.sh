@@ -14,10 +14,9 @@
 #   BENCH_RUNS        runs of each tool (3); the medians count
 #   BENCH_SCALE       sizes and numbers of files are multiplied by this (1)
 #   BENCH_LIMIT       seconds after which a run is ended, instead of each scenario's own
-#   BENCH_DIR         where the files lie (/dev/shm); as much as twice the largest scenario. On a
-#                     guest whose host takes free memory back, a tmpfs of huge pages, kept at hand
-#                     by the run before, shows the programs rather than the host:
-#                     mount -t tmpfs -o huge=always,size=14g tmpfs DIR
+#   BENCH_DIR         where the files lie (/dev/shm); as much as twice the largest scenario. A tmpfs
+#                     of large pages shows more of the programs and less of what writing to memory
+#                     costs: mount -t tmpfs -o huge=always,size=14g tmpfs DIR
 #   BENCH_RESULTS     where results are kept (results)
 #   LONGHAUL_PEERS    where hpn-ssh and mscp were built: DIR/hpn-ssh and DIR/mscp
 set -euo pipefail

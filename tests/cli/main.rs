@@ -25,6 +25,7 @@ mod listening_memory;
 mod load;
 mod lying_server;
 mod metadata;
+mod old_scp;
 mod operating;
 mod output;
 mod programs;

@@ -133,7 +133,7 @@ fn nothing_else_is_run() {
         ("true `id`", "has a character that is for a shell"),
         ("true > x", "has a character that is for a shell"),
         ("true *", "has a character that is for a shell"),
-        ("true \"a\"", "has a character that is for a shell"),
+        ("true \"$a\"", "has a character that is for a shell"),
         ("true ~", "has a word that is for a shell"),
         ("true 'a", "has quotes that do not end"),
         ("true a\\", "ends in the middle of a word"),

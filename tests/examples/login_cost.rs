@@ -1,19 +1,22 @@
 //! What a login to `longhaul serve --listen` costs: the time of a whole sftp that does nothing, the
-//! memory of connections on which nothing happens and of those before their login, and what is
-//! left behind by many. As root each login is a process of the account's; as anybody else a thread.
+//! memory of connections on which nothing happens, of those before their login and of one that copies
+//! a large file, and what is left behind by many. As root each login is a process of the account's; as anybody else a thread.
 //!
 //!     cargo run --release -p longhaul-tests --example login_cost -- [--runs 40] [--idle 24]
-//!         [--logins 0] [--sshd]
+//!         [--busy 500] [--logins 0] [--sshd]
 //!
 //! Memory is that of all processes of the server which no other has (Private_* of smaps_rollup), with
-//! the connections and without, divided by their number. `--sshd` measures the machine's sshd by
+//! the connections and without, divided by their number; while a file of `--busy` MB is copied, the most
+//! of what is seen every 10 ms. `--sshd` measures the machine's sshd by
 //! the same means.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
@@ -25,6 +28,7 @@ const HOST: &str = "peer";
 struct Asked {
     runs: usize,
     idle: usize,
+    busy: usize,
     logins: usize,
     sshd: bool,
 }
@@ -52,6 +56,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     let mut asked = Asked {
         runs: 40,
         idle: 24,
+        busy: 500,
         logins: 0,
         sshd: false,
     };
@@ -63,6 +68,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
         match flag.as_str() {
             "--runs" => asked.runs = number()?,
             "--idle" => asked.idle = number()?,
+            "--busy" => asked.busy = number()?,
             "--logins" => asked.logins = number()?,
             "--sshd" => asked.sshd = true,
             _ => return Err(format!("{flag} is unknown")),
@@ -88,6 +94,9 @@ fn measure(name: &str, builder: PeerBuilder, asked: &Asked) {
     }
     if asked.idle > 0 {
         idle(name, &client, &peer, asked.idle);
+    }
+    if asked.busy > 0 {
+        busy(name, &client, &peer, asked.busy);
     }
     if asked.logins > 0 {
         settle();
@@ -146,6 +155,45 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
     let before = memory(peer);
     let _strangers = strangers(8);
     tell(name, "before its login", &before, &memory(peer), 8);
+}
+
+/// One connection that puts a file of so many megabytes, or gets it.
+fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [file, there, back] = ["file", "there", "back"].map(|name| folder.path().join(name));
+    fs::write(&file, vec![b'x'; megabytes * 1_000_000]).expect("room for it");
+    let remote = format!("{HOST}:{}", there.display());
+    let ours = longhaul();
+    let one = ["cp", "--connections", "1"];
+    for (program, first) in [("scp".as_ref(), &[][..]), (ours.as_os_str(), &one)] {
+        for (way, from, to) in [
+            ("puts", file.as_os_str(), remote.as_ref()),
+            ("gets", remote.as_ref(), back.as_os_str()),
+        ] {
+            settle();
+            let before: u64 = memory(peer).values().sum();
+            let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        most.fetch_max(memory(peer).values().sum(), Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                });
+                let run = client
+                    .run(program)
+                    .args(first)
+                    .arg("-F")
+                    .arg(client.config());
+                let outcome = run.arg(from).arg(to).run();
+                done.store(true, Ordering::Relaxed);
+                outcome.expect_code(0);
+            });
+            let whose = Path::new(program).file_name().unwrap_or(program).display();
+            let most = most.into_inner().saturating_sub(before);
+            println!("{name}: a connection on which {whose} {way} {megabytes} MB: {most} kB");
+        }
+    }
 }
 
 /// What follows the login is said and heard.

@@ -1,7 +1,7 @@
 //! What is asked of open files.
 
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt as _;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
@@ -87,26 +87,42 @@ impl Session<'_> {
         len: u32,
         reply: &mut Reply<'_>,
     ) -> Answer {
+        let len = len.min(LONGEST_DATA) as usize;
+        let all = |read: usize| match read == 0 && len > 0 {
+            true => Err(Refused::end_of_file()),
+            false => Ok(read),
+        };
+        if len < GATHERED_BELOW {
+            return reply.data(|out| {
+                let append = |file: &File| sys::append_at(file, out, len, offset);
+                all(self.read_with(handle, append)?).map(|_| ())
+            });
+        }
+        reply.long_data(len, |slices| all(self.read_to(handle, offset, slices)?))
+    }
+
+    /// Reads to `slices`, as far as the file goes; how many bytes.
+    pub(crate) fn read_to(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Refused> {
+        self.read_with(handle, |file| Ok(read_at(file, slices, offset)?))
+    }
+
+    fn read_with(
+        &mut self,
+        handle: &[u8],
+        read: impl FnOnce(&File) -> io::Result<usize>,
+    ) -> Result<usize, Refused> {
         let Open::File { file, sent, .. } = self.handles.get_mut(handle)? else {
             return Err(Errno::ISDIR.into());
         };
-        let len = len.min(LONGEST_DATA) as usize;
-        let moved = &mut self.moved;
-        let mut note = |read: usize| {
-            *sent += read as u64;
-            moved.sent += read as u64;
-            match read == 0 && len > 0 {
-                true => Err(Refused::end_of_file()),
-                false => Ok(()),
-            }
-        };
-        if len < GATHERED_BELOW {
-            return reply.data(|out| note(sys::append_at(&*file, out, len, offset)?));
-        }
-        reply.long_data(len, |slices| {
-            let read = read_at(file, slices, offset)?;
-            note(read).map(|()| read)
-        })
+        let read = read(file)?;
+        *sent += read as u64;
+        self.moved.sent += read as u64;
+        Ok(read)
     }
 
     /// The data come in pieces.

@@ -164,7 +164,8 @@ fn serve() -> Command {
              there all, nothing but reading, or nothing but putting new files. Version 3 of SFTP \
              with all extensions of OpenSSH 9.1. The server lets in the user it runs as, and as \
              root every account of the machine, with the keys of authorized_keys; there is no \
-             shell, and no command is run. What a client sends before it is logged in is read by \
+             shell, and no command is run but those of --allow; scp's old protocol (scp -O, and \
+             scp before OpenSSH 9.0) is served without one. What a client sends before it is logged in is read by \
              a confined process, what it sends then, as root, by one of its account. SIGHUP has \
              configuration and host keys read again, for those who come from then on. SIGTERM \
              ends listening, and what is being transferred is served to the end.",

@@ -1,5 +1,5 @@
 //! An SSH server for file transfers: it listens, lets users in with the keys of their
-//! authorized_keys, and serves nothing but the SFTP subsystem, and programs
+//! authorized_keys, and serves nothing but the SFTP subsystem, scp's old protocol, and programs
 //! where they are allowed.
 //!
 //! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
@@ -37,7 +37,6 @@ mod rules;
 mod served;
 mod session;
 mod template;
-mod words;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,7 +76,8 @@ pub use program::{Allowed, Owner};
 pub use rules::Rules;
 pub use served::Served;
 pub use template::Template;
-pub use words::split_command;
+
+pub use crate::words::split_command;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use ssh::channel::{ChannelId, Channels};
 use tracing::info;
 
-use super::words;
+use crate::words;
 
 /// Where programs are looked for, by us and by those that we run, if nobody says otherwise.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -73,6 +73,10 @@ impl Allowed {
         })?;
         let name = name.to_owned();
         Ok(Self { name, path })
+    }
+
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name == name
     }
 }
 

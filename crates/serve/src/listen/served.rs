@@ -68,6 +68,11 @@ impl Served {
         !self.allowed.is_empty() && self.root.is_none() && self.access == Access::Full
     }
 
+    /// Whether that of this name is among them.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.runs_programs() && self.allowed.iter().any(|allowed| allowed.is_called(name))
+    }
+
     /// The same with %h and %u of the root replaced for this account.
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {

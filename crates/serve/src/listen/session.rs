@@ -1,5 +1,5 @@
-//! A channel of a connection: an SFTP server, a program that is allowed, or a sentence about why
-//! there is nothing else.
+//! A channel of a connection: an SFTP server, scp's old protocol, a program that is allowed, or a
+//! sentence about why there is nothing else.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,7 +15,8 @@ use wire::Reader;
 
 use super::Served;
 use super::program::Program;
-use crate::{Answer, Export, Moved, Server};
+use crate::scp::{self, Scp};
+use crate::{Answer, Export, Moved, Server, StreamError};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
@@ -44,10 +45,87 @@ fn handles() -> usize {
     usize::try_from(limit / SHARES).map_or(LEAST, |share| share.max(LEAST))
 }
 
+/// Who serves files on a channel.
+enum Serving<'s> {
+    Sftp(Box<Server<'s>>),
+    Scp(Box<Scp<'s>>),
+}
+
+impl Serving<'_> {
+    fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        match self {
+            Self::Sftp(server) => server.handle(received),
+            Self::Scp(scp) => {
+                scp.handle(received);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it goes on without anything new of the client.
+    fn has_more(&self) -> bool {
+        match self {
+            Self::Sftp(_) => false,
+            Self::Scp(scp) => scp.has_more(),
+        }
+    }
+
+    fn end_set(&mut self) {
+        if let Self::Sftp(server) = self {
+            server.end_set();
+        }
+    }
+
+    /// What it has to say goes to the client.
+    fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
+        let mut say = |answer: Answer<'_>| {
+            match answer {
+                Answer::Bytes(bytes) => channels.write(id, bytes),
+                Answer::Block(block) => channels.write_block(id, block),
+            }
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = match self {
+            Self::Sftp(server) => server.take_answers(&mut say),
+            Self::Scp(scp) => scp.take_answers(&mut say),
+        };
+    }
+
+    /// Its exit status, where it has ended by itself.
+    fn status(&self) -> Option<u32> {
+        match self {
+            Self::Sftp(_) => None,
+            Self::Scp(scp) => scp.status(),
+        }
+    }
+
+    /// Its exit status, now that the client sends no more.
+    fn end(&mut self) -> u32 {
+        match self {
+            Self::Sftp(_) => 0,
+            Self::Scp(scp) => scp.end(),
+        }
+    }
+
+    fn moved(&self) -> Moved {
+        match self {
+            Self::Sftp(server) => server.moved(),
+            Self::Scp(scp) => scp.moved(),
+        }
+    }
+
+    fn has_open(&self) -> bool {
+        match self {
+            Self::Sftp(server) => server.has_open(),
+            Self::Scp(scp) => scp.has_open(),
+        }
+    }
+}
+
 /// A session channel.
 pub(super) struct Session<'s> {
     id: ChannelId,
-    server: Option<Server<'s>>,
+    server: Option<Serving<'s>>,
     program: Option<Program>,
     /// Received and not carried out: as much as the window allows.
     received: VecDeque<Bytes>,
@@ -88,11 +166,27 @@ impl<'s> Session<'s> {
         if want_reply {
             channels.answer(self.id, granted);
         }
+        let command = match granted && name == b"exec" {
+            true => Reader::new(data).string().unwrap_or_default(),
+            false => b"",
+        };
+        let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
         if granted && sftp {
-            let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
-            self.server = Some(Server::answering_in(pool, slot, export, handles()));
+            let server = Server::answering_in(pool, slot, export, handles());
+            self.server = Some(Serving::Sftp(Box::new(server)));
+        } else if let Some(asked) = scp::Command::parse(command).filter(|_| !served.runs("scp")) {
+            match asked {
+                Ok(asked) => {
+                    info!("scp's old protocol");
+                    let scp = Scp::new(pool, slot, export, handles(), asked);
+                    self.server = Some(Serving::Scp(Box::new(scp)));
+                }
+                Err(why) => {
+                    info!("refused to run scp: {why}");
+                    self.end(channels, 1, Some(&format!("{why}\r\n")));
+                }
+            }
         } else if granted && name == b"exec" && served.runs_programs() {
-            let command = Reader::new(data).string().unwrap_or_default();
             match Program::start(&served.allowed, served.owner.as_ref(), command) {
                 Ok(program) => self.program = Some(program),
                 Err(why) => {
@@ -136,7 +230,7 @@ impl<'s> Session<'s> {
     /// Whether a transfer is under way, as far as can be seen: a file or directory is open, or
     /// there is something to be said or to be done.
     pub(super) fn is_busy(&self, channels: &Channels) -> bool {
-        let open = self.server.as_ref().is_some_and(Server::has_open);
+        let open = self.server.as_ref().is_some_and(Serving::has_open);
         let runs = self.program.is_some() && !self.over;
         open || runs || !self.received.is_empty() || channels.queued(self.id) > 0
     }
@@ -150,7 +244,13 @@ impl<'s> Session<'s> {
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
         // A program is waited for, see below.
         let runs = self.program.is_some() && !self.over;
-        !runs && !self.received.is_empty() && channels.queued(self.id) < QUEUE
+        let any = !self.received.is_empty() || self.goes_on();
+        !runs && any && channels.queued(self.id) < QUEUE
+    }
+
+    /// Whether there is something to be done without anything new of the client.
+    fn goes_on(&self) -> bool {
+        !self.over && self.server.as_ref().is_some_and(Serving::has_more)
     }
 
     /// Whether what it has is better carried out before there is more of it: where the disk or this
@@ -197,8 +297,9 @@ impl<'s> Session<'s> {
         while done < TURN
             && begun.elapsed() < TURN_TIME
             && channels.queued(self.id) < QUEUE
-            && let Some(mut bytes) = self.received.pop_front()
+            && (!self.received.is_empty() || self.goes_on())
         {
+            let mut bytes = self.received.pop_front().unwrap_or_default();
             let before = bytes.len();
             let served = match (&mut self.server, self.over) {
                 (Some(server), false) => server.handle(&mut bytes),
@@ -219,21 +320,23 @@ impl<'s> Session<'s> {
                 if self.received.is_empty() || served.is_err() {
                     server.end_set();
                 }
-                let Ok(()) = server.take_answers(|answer| {
-                    match answer {
-                        Answer::Bytes(bytes) => channels.write(self.id, bytes),
-                        Answer::Block(block) => channels.write_block(self.id, block),
-                    }
-                    Ok::<_, Infallible>(())
-                });
+                server.answer(self.id, channels);
+                if let Some(status) = server.status().filter(|_| !self.over) {
+                    self.end(channels, status, None);
+                }
             }
             if let Err(e) = served {
                 warn!("{e}");
                 self.end(channels, 1, Some(&format!("{e}\r\n")));
             }
         }
-        if self.ended && self.received.is_empty() && !self.over {
-            self.end(channels, 0, None);
+        if self.ended && self.received.is_empty() && !self.over && !self.goes_on() {
+            let status = self.server.as_mut().map_or(0, |server| {
+                let status = server.end();
+                server.answer(self.id, channels);
+                status
+            });
+            self.end(channels, status, None);
         }
     }
 

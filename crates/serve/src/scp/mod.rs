@@ -1,0 +1,353 @@
+//! scp's old protocol, which is rcp's: `scp -t` takes files, `scp -f` gives them. scp of OpenSSH spoke
+//! nothing else before 9.0, and libssh, libssh2 and devices still do; what is not written down
+//! anywhere is as OpenSSH's scp.c has it.
+//!
+//! There is no shell and no scp behind it: what is asked for is done with SFTP's requests, of which
+//! [`crate::Access`], roots and drop boxes know what each may do.
+
+mod expand;
+mod incoming;
+mod sink;
+mod source;
+
+use bytes::Bytes;
+use sftp::{Attrs, Request, RequestId, Response, StatusCode};
+use wire::Pool;
+
+use crate::Export;
+use crate::answer::{Moved, Session};
+use crate::answers::{Answer, Answers};
+use crate::error::Refused;
+use crate::words::{self, Word};
+use sink::Sink;
+use source::Source;
+
+/// Nothing more is made while so much waits to be sent.
+const GATHERED: usize = 512 << 10;
+/// A line is a path and some numbers.
+const LONGEST_LINE: usize = 8 << 10;
+
+/// What is asked for: `scp` with the flags of a far end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Files are taken, to the one path; given otherwise.
+    takes: bool,
+    how: How,
+    paths: Vec<Word>,
+}
+
+/// Flags of either side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct How {
+    /// -r
+    trees: bool,
+    /// -p
+    times: bool,
+    /// -d
+    into_directory: bool,
+}
+
+impl Command {
+    /// `None` where another program is called.
+    ///
+    /// # Errors
+    /// It is no far end's, or a shell is needed: a sentence.
+    pub fn parse(command: &[u8]) -> Option<Result<Self, String>> {
+        let name = command
+            .split(|byte| b" \t".contains(byte))
+            .find(|w| !w.is_empty());
+        (name == Some(b"scp")).then(|| Self::of(command))
+    }
+
+    fn of(command: &[u8]) -> Result<Self, String> {
+        let words = words::words(command)
+            .map_err(|why| format!("this server has no shell, and runs no scp that {why}"))?;
+        let mut words = words.into_iter().skip(1).peekable();
+        let (mut how, mut takes) = (How::default(), None);
+        while let Some(flags) = words.next_if(|w| w.text.len() > 1 && w.text[0] == b'-') {
+            if flags.text == b"--" {
+                break;
+            }
+            for flag in &flags.text[1..] {
+                match flag {
+                    b't' => takes = Some(true),
+                    b'f' => takes = Some(false),
+                    b'r' => how.trees = true,
+                    b'p' => how.times = true,
+                    b'd' => how.into_directory = true,
+                    // They are about words on a terminal.
+                    b'v' | b'q' => {}
+                    flag => {
+                        let flag = char::from(*flag).escape_debug();
+                        return Err(format!("this server's scp does not know -{flag}"));
+                    }
+                }
+            }
+        }
+        let takes = takes.ok_or(
+            "this server runs no scp but the far end of one (scp -t, scp -f): it starts no copies \
+             of its own",
+        )?;
+        let paths: Vec<Word> = words.collect();
+        match (takes, paths.len()) {
+            (true, 1) | (false, 1..) => Ok(Self { takes, how, paths }),
+            _ => Err("this server's scp was not told where the files are".to_owned()),
+        }
+    }
+}
+
+/// One that serves a client.
+pub struct Scp<'e> {
+    files: Files<'e>,
+    side: Side,
+}
+
+enum Side {
+    Sink(Sink),
+    Source(Source),
+}
+
+/// How far the client has come.
+enum Heard {
+    /// All is well.
+    Well,
+    /// Something failed there, which it has told its user.
+    Trouble,
+    /// It ends.
+    Over,
+}
+
+impl<'e> Scp<'e> {
+    /// One whose files are read into packets of `pool` with up to `slot` bytes each, and with at most
+    /// so many files and directories open at once.
+    pub fn new(
+        pool: Pool,
+        slot: usize,
+        export: &'e Export,
+        handles: usize,
+        command: Command,
+    ) -> Self {
+        let mut files = Files {
+            session: Session::new(export, handles),
+            asked: Answers::new(pool.clone(), slot),
+            out: Answers::new(pool, slot),
+            failed: false,
+        };
+        let Command { takes, how, paths } = command;
+        let side = match takes {
+            true => Side::Sink(Sink::new(how, &paths, &mut files)),
+            false => Side::Source(Source::new(how, &paths, &mut files)),
+        };
+        Self { files, side }
+    }
+
+    /// Takes what was received, until much waits to be sent: the rest stays in `received`.
+    pub fn handle(&mut self, received: &mut Bytes) {
+        while self.files.out.len() < GATHERED && !self.is_over() {
+            let before = received.len();
+            let more = match &mut self.side {
+                Side::Sink(sink) => sink.turn(received, &mut self.files),
+                Side::Source(source) => source.turn(received, &mut self.files),
+            };
+            if !more && received.len() == before {
+                break;
+            }
+        }
+        if self.is_over() {
+            received.clear();
+        }
+    }
+
+    /// Whether it goes on, or has something to say, without anything new of the client.
+    pub fn has_more(&self) -> bool {
+        let gives = matches!(&self.side, Side::Source(source) if source.has_more());
+        gives || self.files.out.len() > 0 || self.is_over()
+    }
+
+    /// Takes out what is to be sent.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn take_answers<E>(
+        &mut self,
+        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.files.out.take(to)
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.side {
+            Side::Sink(sink) => sink.is_over(),
+            Side::Source(source) => source.is_over(),
+        }
+    }
+
+    /// How it has ended, if it has.
+    pub fn status(&self) -> Option<u32> {
+        self.is_over().then_some(u32::from(self.files.failed))
+    }
+
+    /// The client sends no more; how it has ended. A file whose last byte has come is whole: libssh2
+    /// says nothing behind it.
+    pub fn end(&mut self) -> u32 {
+        let between = match &mut self.side {
+            Side::Sink(sink) => sink.end(&mut self.files),
+            Side::Source(source) => source.is_over(),
+        };
+        u32::from(self.files.failed || !between)
+    }
+
+    /// What was moved so far.
+    pub fn moved(&self) -> Moved {
+        self.files.session.moved
+    }
+
+    /// Whether a file or a directory is open.
+    pub fn has_open(&self) -> bool {
+        self.files.session.handles.has_open()
+    }
+}
+
+impl Drop for Scp<'_> {
+    fn drop(&mut self) {
+        if let Side::Sink(sink) = &mut self.side {
+            sink.abandon(&mut self.files);
+        }
+    }
+}
+
+/// The files, and what is to be said of them.
+struct Files<'e> {
+    session: Session<'e>,
+    /// The answer to one request.
+    asked: Answers,
+    /// What goes to the client.
+    out: Answers,
+    /// Something has failed, which the exit status tells.
+    failed: bool,
+}
+
+/// What a request has brought.
+enum Got {
+    Nothing,
+    Handle(Vec<u8>),
+    Names(Vec<Vec<u8>>),
+    Attrs(Attrs),
+}
+
+impl Files<'_> {
+    /// Has a request carried out. What a WRITE has not in itself is in `data`.
+    fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
+        self.session
+            .answer(RequestId(0), request, data, &mut self.asked);
+        let mut got = Err(Refused::bad_message("there was no answer"));
+        let Ok(()) = self.asked.take(|answer| {
+            if let Answer::Bytes(bytes) = answer {
+                got = read_answer(bytes);
+            }
+            Ok::<_, std::convert::Infallible>(())
+        });
+        got
+    }
+
+    fn done(&mut self, request: Request<'_>) -> Result<(), Refused> {
+        self.ask(request, &[]).map(|_| ())
+    }
+
+    fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refused> {
+        match self.ask(request, &[])? {
+            Got::Handle(handle) => Ok(handle),
+            _ => Err(Refused::bad_message("there was no handle")),
+        }
+    }
+
+    fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, Refused> {
+        match self.ask(request, &[])? {
+            Got::Attrs(attrs) => Ok(attrs),
+            _ => Err(Refused::bad_message("there were no attributes")),
+        }
+    }
+
+    /// Empty at the end of a directory.
+    fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
+        match self.ask(request, &[]) {
+            Ok(Got::Names(names)) => Ok(names),
+            Ok(_) => Err(Refused::bad_message("there were no names")),
+            Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn is_dir(&mut self, path: &[u8]) -> bool {
+        self.attrs(Request::Stat { path })
+            .is_ok_and(|attrs| attrs.is_dir())
+    }
+
+    fn acknowledge(&mut self) {
+        self.out.bytes().push(0);
+    }
+
+    /// Tells the client's user what has failed.
+    fn complain(&mut self, of: &[u8], why: &str) {
+        self.failed = true;
+        let out = self.out.bytes();
+        out.extend_from_slice(b"\x01scp: ");
+        // A line ends with its first newline.
+        out.extend(
+            of.iter()
+                .map(|byte| if *byte == b'\n' { b'?' } else { *byte }),
+        );
+        out.extend_from_slice(format!(": {why}\n").as_bytes());
+    }
+}
+
+fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
+    let body = bytes.get(4..).unwrap_or_default();
+    let (_, response) =
+        Response::decode(body).map_err(|_| Refused::bad_message("an answer makes no sense"))?;
+    match response {
+        Response::Status { code, .. } if code == StatusCode::OK => Ok(Got::Nothing),
+        Response::Status { code, text } => {
+            let words = String::from_utf8_lossy(text.message).into_owned();
+            Err(Refused::new(code, words))
+        }
+        Response::Handle { handle } => Ok(Got::Handle(handle.to_vec())),
+        Response::Name { names } => {
+            let names = names.0.iter().map(|entry| entry.filename.to_vec());
+            Ok(Got::Names(names.collect()))
+        }
+        Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
+        _ => Ok(Got::Nothing),
+    }
+}
+
+/// Takes bytes up to a newline, which is not kept, out of `received` to `line`; whether it was
+/// there.
+///
+/// # Errors
+/// It is longer than a line can be.
+fn take_line(received: &mut Bytes, line: &mut Vec<u8>) -> Result<bool, ()> {
+    let end = received.iter().position(|byte| *byte == b'\n');
+    let taken = received.split_to(end.unwrap_or(received.len()));
+    if line.len() + taken.len() > LONGEST_LINE {
+        return Err(());
+    }
+    line.extend_from_slice(&taken);
+    if end.is_some() {
+        let _ = received.split_to(1);
+    }
+    Ok(end.is_some())
+}
+
+/// `path` and a name in it.
+fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => name.to_vec(),
+        path if path.ends_with(b"/") => [path, name].concat(),
+        path => [path, b"/", name].concat(),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,296 @@
+//! `scp -t`: files are taken.
+
+use bytes::Bytes;
+use sftp::{Attrs, Request};
+
+use super::incoming::{Incoming, PERMISSIONS};
+use super::{Files, How, expand, joined, take_line};
+use crate::words::Word;
+
+/// What a directory needs that is to be written to.
+const OWN: u32 = 0o700;
+
+pub(super) struct Sink {
+    how: How,
+    target: Vec<u8>,
+    /// Files go into the target, and not to its name.
+    into: bool,
+    /// Directories that have been entered, the innermost last.
+    entered: Vec<Entered>,
+    /// Told of what comes next.
+    times: Option<(u32, u32)>,
+    line: Vec<u8>,
+    state: State,
+}
+
+struct Entered {
+    path: Vec<u8>,
+    /// What it gets once all is in it.
+    attrs: Attrs,
+}
+
+enum State {
+    /// A line comes.
+    Line,
+    /// So many bytes of a file come.
+    Data(Incoming, u64),
+    /// Whether the client has found them all.
+    Verdict(Incoming),
+    Over,
+}
+
+impl Sink {
+    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
+        let mut found = paths.iter().flat_map(|word| expand::expand(word, files));
+        let target = found.next().unwrap_or_default();
+        let ambiguous = found.next().is_some();
+        drop(found);
+        let target = match target.is_empty() {
+            true => b".".to_vec(),
+            false => target,
+        };
+        let into = files.is_dir(&target);
+        let mut new = Self {
+            how,
+            target,
+            into,
+            entered: Vec::new(),
+            times: None,
+            line: Vec::new(),
+            state: State::Line,
+        };
+        if ambiguous {
+            new.give_up("ambiguous target", files);
+        } else if how.into_directory && !into {
+            let target = new.target.clone();
+            files.complain(&target, "Not a directory");
+            new.state = State::Over;
+        } else {
+            files.acknowledge();
+        }
+        new
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// The client sends no more; whether nothing is lost by that.
+    pub(super) fn end(&mut self, files: &mut Files<'_>) -> bool {
+        self.state = match std::mem::replace(&mut self.state, State::Line) {
+            State::Verdict(file) => {
+                Self::finish(file, files);
+                State::Line
+            }
+            other => other,
+        };
+        let line = matches!(self.state, State::Line) && self.line.is_empty();
+        self.is_over() || (line && self.entered.is_empty())
+    }
+
+    fn finish(file: Incoming, files: &mut Files<'_>) {
+        match file.finish(files) {
+            Ok(()) => files.acknowledge(),
+            Err((path, why)) => files.complain(&path, &why.words),
+        }
+    }
+
+    /// Takes some of what was received; false where more is needed.
+    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
+        match std::mem::replace(&mut self.state, State::Line) {
+            State::Line => {
+                match take_line(received, &mut self.line) {
+                    Ok(false) => return false,
+                    Ok(true) => {
+                        let line = std::mem::take(&mut self.line);
+                        self.heard(&line, files);
+                    }
+                    Err(()) => self.give_up("a line is too long", files),
+                }
+                true
+            }
+            State::Data(mut file, left) => {
+                let most = usize::try_from(left).unwrap_or(usize::MAX);
+                let data = received.split_to(received.len().min(most));
+                let left = left - data.len() as u64;
+                let came = !data.is_empty();
+                file.write(data, files);
+                self.state = match left {
+                    0 => State::Verdict(file),
+                    left => State::Data(file, left),
+                };
+                came || left == 0
+            }
+            State::Verdict(file) => {
+                let Some(verdict) = received.first().copied() else {
+                    self.state = State::Verdict(file);
+                    return false;
+                };
+                if verdict == 0 {
+                    let _ = received.split_to(1);
+                    Self::finish(file, files);
+                } else {
+                    // Its words are a line.
+                    file.abandon(files);
+                    files.failed = true;
+                    files.acknowledge();
+                }
+                true
+            }
+            State::Over => {
+                self.state = State::Over;
+                false
+            }
+        }
+    }
+
+    /// What nobody who speaks the protocol says ends it.
+    fn give_up(&mut self, why: &str, files: &mut Files<'_>) {
+        files.complain(b"protocol error", why);
+        self.state = State::Over;
+    }
+
+    fn heard(&mut self, line: &[u8], files: &mut Files<'_>) {
+        let (kind, rest) = line.split_first().unwrap_or((&b'\n', &[]));
+        match kind {
+            // It has told its user, and goes on, ...
+            1 => files.failed = true,
+            // ... or does not.
+            2 => {
+                files.failed = true;
+                self.state = State::Over;
+            }
+            b'T' => match times(rest) {
+                Some(times) => {
+                    self.times = Some(times);
+                    files.acknowledge();
+                }
+                None => self.give_up("times that make no sense", files),
+            },
+            b'E' if rest.is_empty() => self.leave(files),
+            b'C' | b'D' => match entry(rest) {
+                Ok((mode, size, name)) if *kind == b'C' => self.file(mode, size, name, files),
+                Ok((mode, _, name)) => self.enter(mode, name, files),
+                Err(why) => self.give_up(why, files),
+            },
+            _ => self.give_up("a line that is none of its", files),
+        }
+    }
+
+    /// Where what has this name goes.
+    fn place(&self, name: &[u8]) -> Vec<u8> {
+        match self.entered.last() {
+            Some(entered) => joined(&entered.path, name),
+            None if self.into => joined(&self.target, name),
+            None => self.target.clone(),
+        }
+    }
+
+    /// A directory comes, with all that is in it.
+    fn enter(&mut self, mode: u32, name: &[u8], files: &mut Files<'_>) {
+        if !self.how.trees {
+            return self.give_up("a directory without -r", files);
+        }
+        let path = self.place(name);
+        let times = self.times.take();
+        let mut attrs = Attrs {
+            times: times.map(|(modified, accessed)| (accessed, modified)),
+            permissions: self.how.times.then_some(mode),
+            ..Attrs::default()
+        };
+        match files.attrs(Request::Stat { path: &path }) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return files.complain(&path, "Not a directory"),
+            Err(_) => {
+                let made = Request::Mkdir {
+                    path: &path,
+                    attrs: Attrs::with_permissions(mode & PERMISSIONS | OWN),
+                };
+                if let Err(refused) = files.done(made) {
+                    return files.complain(&path, &refused.words);
+                }
+                if mode & OWN != OWN && attrs.permissions.is_none() {
+                    attrs.permissions = Some(mode & PERMISSIONS);
+                }
+            }
+        }
+        self.entered.push(Entered { path, attrs });
+        files.acknowledge();
+    }
+
+    fn leave(&mut self, files: &mut Files<'_>) {
+        let Some(Entered { path, attrs }) = self.entered.pop() else {
+            files.acknowledge();
+            self.state = State::Over;
+            return;
+        };
+        let set = match attrs.is_empty() {
+            true => Ok(()),
+            false => files.done(Request::Setstat { path: &path, attrs }),
+        };
+        match set {
+            Ok(()) => files.acknowledge(),
+            Err(refused) => files.complain(&path, &refused.words),
+        }
+    }
+
+    fn file(&mut self, mode: u32, size: u64, name: &[u8], files: &mut Files<'_>) {
+        let path = self.place(name);
+        let times = self.times.take();
+        match Incoming::begin(path, mode, self.how.times, files) {
+            Ok(mut file) => {
+                file.set_times(times);
+                self.state = State::Data(file, size);
+                files.acknowledge();
+            }
+            Err((path, refused)) => files.complain(&path, &refused.words),
+        }
+    }
+
+    /// What has not come whole goes.
+    pub(super) fn abandon(&mut self, files: &mut Files<'_>) {
+        if let State::Data(file, _) | State::Verdict(file) =
+            std::mem::replace(&mut self.state, State::Over)
+        {
+            file.abandon(files);
+        }
+    }
+}
+
+/// `MTIME USEC ATIME USEC`: when it was modified and accessed, in seconds.
+fn times(text: &[u8]) -> Option<(u32, u32)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let numbers: Option<Vec<u64>> = text.split(' ').map(|n| n.parse().ok()).collect();
+    match numbers?.as_slice() {
+        // Later ones than SFTP has room for stay at its last.
+        [modified, _, accessed, _] => {
+            let second = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+            Some((second(*modified), second(*accessed)))
+        }
+        _ => None,
+    }
+}
+
+/// `MODE SIZE NAME`.
+fn entry(text: &[u8]) -> Result<(u32, u64, &[u8]), &'static str> {
+    let mut words = text.splitn(3, |byte| *byte == b' ');
+    let mut next = || words.next().unwrap_or_default();
+    let (mode, size, name) = (next(), next(), next());
+    let number = |digits: &[u8], radix| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        u64::from_str_radix(digits, radix)
+            .ok()
+            .filter(|_| !digits.starts_with('+'))
+    };
+    let mode = number(mode, 8)
+        .filter(|mode| *mode <= 0o7777)
+        .ok_or("a mode that is none")?;
+    let size = number(size, 10)
+        .filter(|size| i64::try_from(*size).is_ok())
+        .ok_or("a size that is none")?;
+    let odd = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/');
+    match odd || name.contains(&0) {
+        true => Err("a name that is none"),
+        false => Ok((u32::try_from(mode).unwrap_or_default(), size, name)),
+    }
+}

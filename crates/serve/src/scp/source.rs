@@ -1,0 +1,321 @@
+//! `scp -f`: files are given.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+
+use bytes::Bytes;
+use sftp::{Attrs, OpenFlags, Request};
+
+use super::{Files, Heard, How, expand, joined, take_line};
+use crate::answer::LONGEST_DATA;
+use crate::error::Refused;
+use crate::words::Word;
+
+/// A tree is walked to paths of this length.
+const LONGEST_PATH: usize = 4096;
+
+pub(super) struct Source {
+    how: How,
+    /// What is still to be given, the next one last.
+    steps: Vec<Step>,
+    line: Vec<u8>,
+    state: State,
+}
+
+enum Step {
+    Path(Vec<u8>),
+    Directory {
+        path: Vec<u8>,
+        handle: Vec<u8>,
+        names: VecDeque<Vec<u8>>,
+    },
+}
+
+enum State {
+    /// The next step is taken.
+    Next,
+    /// The client is to say how far it has come.
+    Listening(Then),
+    Data(Outgoing),
+    Over,
+}
+
+/// What follows when the client is ready for it.
+enum Then {
+    /// Nothing that it belongs to.
+    Next,
+    /// The line of what it has heard the times of.
+    Entry(Item),
+    /// What is in it.
+    Content(Item),
+}
+
+/// What is given next.
+struct Item {
+    path: Vec<u8>,
+    handle: Vec<u8>,
+    attrs: Attrs,
+}
+
+struct Outgoing {
+    item: Item,
+    at: u64,
+    size: u64,
+    trouble: Option<String>,
+}
+
+impl Source {
+    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
+        let paths = paths.iter().flat_map(|word| expand::expand(word, files));
+        let mut steps: Vec<Step> = paths.map(Step::Path).collect();
+        steps.reverse();
+        Self {
+            how,
+            steps,
+            line: Vec::new(),
+            state: State::Listening(Then::Next),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Whether it goes on without the client.
+    pub(super) fn has_more(&self) -> bool {
+        matches!(self.state, State::Next | State::Data(_))
+    }
+
+    /// Does one thing; false where the client has to say something first.
+    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
+        self.state = match std::mem::replace(&mut self.state, State::Next) {
+            State::Next => self.step(files),
+            State::Data(outgoing) => outgoing.give(files),
+            State::Listening(then) => match self.hear(received) {
+                None => {
+                    self.state = State::Listening(then);
+                    return false;
+                }
+                Some(Heard::Well) => self.go_on(then, files),
+                Some(Heard::Trouble) => {
+                    files.failed = true;
+                    match then {
+                        Then::Next => {}
+                        Then::Entry(item) | Then::Content(item) => item.close(files),
+                    }
+                    State::Next
+                }
+                Some(Heard::Over) => {
+                    files.failed = true;
+                    State::Over
+                }
+            },
+            State::Over => State::Over,
+        };
+        true
+    }
+
+    /// A byte, or a line of trouble.
+    fn hear(&mut self, received: &mut Bytes) -> Option<Heard> {
+        if self.line.is_empty() {
+            match received.first()? {
+                0 => {
+                    let _ = received.split_to(1);
+                    return Some(Heard::Well);
+                }
+                2 => return Some(Heard::Over),
+                _ => {}
+            }
+        }
+        match take_line(received, &mut self.line) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.line.clear();
+                Some(Heard::Trouble)
+            }
+            Err(()) => Some(Heard::Over),
+        }
+    }
+
+    fn go_on(&mut self, then: Then, files: &mut Files<'_>) -> State {
+        match then {
+            Then::Next => State::Next,
+            Then::Entry(item) => item.announce(files),
+            Then::Content(item) if item.attrs.is_dir() => {
+                let Item { path, handle, .. } = item;
+                let names = VecDeque::new();
+                self.steps.push(Step::Directory {
+                    path,
+                    handle,
+                    names,
+                });
+                State::Next
+            }
+            Then::Content(item) => State::Data(Outgoing {
+                size: item.size(),
+                item,
+                at: 0,
+                trouble: None,
+            }),
+        }
+    }
+
+    fn step(&mut self, files: &mut Files<'_>) -> State {
+        let path = match self.steps.pop() {
+            None => return State::Over,
+            Some(Step::Path(path)) => path,
+            Some(Step::Directory {
+                path,
+                handle,
+                mut names,
+            }) => {
+                if names.is_empty() {
+                    match files.names(Request::Readdir { handle: &handle }) {
+                        Ok(more) => names = more.into(),
+                        Err(refused) => files.complain(&path, &refused.words),
+                    }
+                    if names.is_empty() {
+                        // It was only read.
+                        let _ = files.done(Request::Close { handle: &handle });
+                        files.out.bytes().extend_from_slice(b"E\n");
+                        return State::Listening(Then::Next);
+                    }
+                }
+                let name = names.pop_front().unwrap_or_default();
+                let next = joined(&path, &name);
+                self.steps.push(Step::Directory {
+                    path,
+                    handle,
+                    names,
+                });
+                if name == b"." || name == b".." {
+                    return State::Next;
+                }
+                next
+            }
+        };
+        match self.begin(&path, files) {
+            Ok(state) => state,
+            Err(refused) => {
+                files.complain(&path, &refused.words);
+                State::Next
+            }
+        }
+    }
+
+    /// Opens it and says what it is.
+    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, Refused> {
+        if path.len() > LONGEST_PATH {
+            return Err(Refused::bad_message("the path is too long"));
+        }
+        if path.contains(&b'\n') {
+            return Err(Refused::bad_message(
+                "scp's old protocol has no way to say a name with a newline",
+            ));
+        }
+        let attrs = files.attrs(Request::Stat { path })?;
+        let kind = attrs.permissions.unwrap_or_default() & 0o170_000;
+        let open = match kind {
+            0o100_000 => Request::Open {
+                path,
+                flags: OpenFlags::READ,
+                attrs: Attrs::default(),
+            },
+            0o040_000 if self.how.trees => Request::Opendir { path },
+            _ => return Err(Refused::bad_message("not a regular file")),
+        };
+        let handle = files.handle(open)?;
+        // Of what was opened, which another may have taken the name of.
+        let attrs = match kind {
+            0o100_000 => files.attrs(Request::Fstat { handle: &handle }),
+            _ => Ok(attrs),
+        };
+        let item = Item {
+            path: path.to_vec(),
+            handle,
+            attrs: attrs?,
+        };
+        if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
+            let line = format!("T{modified} 0 {accessed} 0\n");
+            files.out.bytes().extend_from_slice(line.as_bytes());
+            return Ok(State::Listening(Then::Entry(item)));
+        }
+        Ok(item.announce(files))
+    }
+}
+
+impl Item {
+    fn size(&self) -> u64 {
+        match self.attrs.is_dir() {
+            true => 0,
+            false => self.attrs.size.unwrap_or_default(),
+        }
+    }
+
+    /// Its line: what it is, its mode, its size and its name.
+    fn announce(self, files: &mut Files<'_>) -> State {
+        let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
+        let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
+        let line = format!("{kind}{mode:04o} {} ", self.size());
+        let out = files.out.bytes();
+        out.extend_from_slice(line.as_bytes());
+        let name = self
+            .path
+            .rsplit(|b| *b == b'/')
+            .find(|name| !name.is_empty());
+        out.extend_from_slice(name.unwrap_or(b"."));
+        out.push(b'\n');
+        State::Listening(Then::Content(self))
+    }
+
+    fn close(self, files: &mut Files<'_>) {
+        // It was only read.
+        let _ = files.done(Request::Close {
+            handle: &self.handle,
+        });
+    }
+}
+
+impl Outgoing {
+    /// The next piece, or whether all of them were what they should be.
+    fn give(mut self, files: &mut Files<'_>) -> State {
+        let left = self.size - self.at;
+        if left == 0 {
+            match &self.trouble {
+                None => files.out.bytes().push(0),
+                Some(why) => files.complain(&self.item.path, why),
+            }
+            self.item.close(files);
+            return State::Listening(Then::Next);
+        }
+        let most = LONGEST_DATA as usize;
+        let len = usize::try_from(left).map_or(most, |left| left.min(most));
+        let mut block = files.out.block(len);
+        let slices = block.grow(len).into_iter();
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+        let read = match self.trouble {
+            None => files
+                .session
+                .read_to(&self.item.handle, self.at, &mut slices),
+            Some(_) => Ok(0),
+        };
+        let mut sent = len;
+        match read {
+            Ok(n) if n > 0 => sent = n,
+            // As many as were announced have to come.
+            done => {
+                slices.iter_mut().for_each(|slice| slice.fill(0));
+                let why = match done {
+                    Ok(_) => "the file became shorter while it was read".to_owned(),
+                    Err(refused) => refused.words.into_owned(),
+                };
+                self.trouble.get_or_insert(why);
+            }
+        }
+        drop(slices);
+        block.truncate(sent);
+        files.out.push(block);
+        self.at += sent as u64;
+        State::Data(self)
+    }
+}
