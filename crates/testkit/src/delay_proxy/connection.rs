@@ -5,12 +5,26 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Fate, Shared, Way, locked};
 
+/// One that waits for its way to the server.
+struct Accepted {
+    client: TcpStream,
+    at: Instant,
+    fate: Option<Fate>,
+}
+
 pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
+    // No connection overtakes another: a server that lets one in at a time (MaxStartups) would turn
+    // away the one that came first, which no path does.
+    let (arrives, arriving) = mpsc::channel();
+    std::thread::spawn({
+        let shared = Arc::clone(shared);
+        move || connect_in_order(&arriving, server, &shared)
+    });
     while let Ok((client, _)) = listener.accept() {
         if shared.ended.load(Ordering::Relaxed) {
             return;
@@ -20,26 +34,31 @@ pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Sh
         if fate == Some(Fate::Refused) {
             continue;
         }
+        let at = Instant::now();
+        locked(&shared.first_accept).get_or_insert(at);
+        let _ = arrives.send(Accepted { client, at, fate });
+    }
+}
+
+/// Each is half a round trip on its way.
+fn connect_in_order(
+    arriving: &mpsc::Receiver<Accepted>,
+    server: SocketAddr,
+    shared: &Arc<Shared>,
+) {
+    while let Ok(Accepted { client, at, fate }) = arriving.recv() {
+        std::thread::sleep((at + shared.rtt / 2).saturating_duration_since(Instant::now()));
+        let Ok(server) = TcpStream::connect(server) else {
+            let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+            continue;
+        };
         let shared = Arc::clone(shared);
-        let accepted = Instant::now();
-        locked(&shared.first_accept).get_or_insert(accepted);
-        std::thread::spawn(move || carry(client, server, accepted, fate, &shared));
+        std::thread::spawn(move || carry(client, server, fate, &shared));
     }
 }
 
 /// One connection, until both ways have ended or one is cut.
-fn carry(
-    client: TcpStream,
-    server: SocketAddr,
-    accepted: Instant,
-    fate: Option<Fate>,
-    shared: &Arc<Shared>,
-) {
-    std::thread::sleep((accepted + shared.rtt / 2).saturating_duration_since(Instant::now()));
-    let Ok(server) = TcpStream::connect(server) else {
-        let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
-        return;
-    };
+fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<Shared>) {
     for socket in [&client, &server] {
         let _ = socket.set_nodelay(true);
         // So that a write to an end that does not read notices a reset of the other.

@@ -91,3 +91,30 @@ fn nothing_passes_in_a_blackout() {
     socket.read_exact(&mut [0]).expect("reads");
     assert!(begun.elapsed() >= Duration::from_millis(150));
 }
+
+/// A login behind a proxy was turned away by a server that lets in one at a time, since a later
+/// connection had reached it first.
+#[test]
+fn connections_arrive_in_the_order_in_which_they_were_made() {
+    const COUNT: u8 = 64;
+    let listener = TcpListener::bind(port::loopback(0)).expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    let proxy = DelayProxy::to(addr).rtt(Duration::from_millis(20)).start();
+    let clients: Vec<TcpStream> = (0..COUNT)
+        .map(|nth| {
+            let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
+            socket.write_all(&[nth]).expect("writes");
+            socket
+        })
+        .collect();
+    let arrived: Vec<u8> = (0..COUNT)
+        .map(|_| {
+            let (mut socket, _) = listener.accept().expect("a connection");
+            let mut nth = [0];
+            socket.read_exact(&mut nth).expect("reads");
+            nth[0]
+        })
+        .collect();
+    assert_eq!(arrived, (0..COUNT).collect::<Vec<_>>());
+    drop(clients);
+}
