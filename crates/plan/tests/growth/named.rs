@@ -163,3 +163,26 @@ fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
     }
     assert_ne!(growth.limiter(), Limiter::Loss);
 }
+
+/// With both ends on two processors a second connection was tried in each copy, and took a third off
+/// the rate while it was there.
+#[test]
+fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
+    let asked = |processors, used: f64, idle| {
+        let mut config = GrowthConfig::new(Direction::Up);
+        config.processors = processors;
+        let mut growth = Growth::new(config);
+        (1..8)
+            .map(|look| {
+                let mut evidence = near(look, idle);
+                evidence.lanes[0].latency = Duration::ZERO;
+                evidence.cpu = Duration::from_millis(LOOK * look).mul_f64(used);
+                logins(&growth.sample(&evidence))
+            })
+            .sum::<usize>()
+    };
+    assert_eq!(asked(2, 1.0, 0.16), 0);
+    assert!(asked(2, 1.0, 0.5) > 0, "the far end is another machine");
+    assert!(asked(16, 1.0, 0.8) > 0);
+    assert!(asked(2, 0.2, 0.16) > 0, "it takes little");
+}
