@@ -211,6 +211,52 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     Ok(())
 }
 
+/// A thread for it takes the caches of another processor, where there is one that has nothing else to
+/// do; a disk may make whoever writes wait.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_goes_to_memory_is_written_at_once_where_no_processor_is_free() -> io::Result<()> {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        eprintln!("there is no /dev/shm");
+        return Ok(());
+    }
+    for (spare, at_once) in [(false, true), (true, false)] {
+        let dir = tempfile::tempdir_in(memory)?;
+        let (mut pool, told) = pool();
+        pool.spare = match spare {
+            true => || true,
+            false => || false,
+        };
+        let job = JobId(1);
+        let target = dir.path().join("f");
+        let write = |offset, byte| DiskRequest::Write {
+            job,
+            offset,
+            pieces: vec![Bytes::from(vec![byte; 1000])],
+        };
+        assert!(pool.at_once(write(0, 1)).is_err(), "it is not open");
+        pool.submit(create(job, &target));
+        wait(&pool, &told);
+        for (offset, byte) in [(1000, 2), (0, 1)] {
+            match pool.at_once(write(offset, byte)) {
+                Ok(reply) => assert!(matches!(reply, DiskReply::Written { len: 1000, .. })),
+                Err(request) => {
+                    assert!(!at_once);
+                    pool.submit(request);
+                    pool.flush();
+                    wait(&pool, &told);
+                }
+            }
+        }
+        pool.submit(finish(job, 2000));
+        wait(&pool, &told);
+        let content = fs::read(&target)?;
+        assert_eq!(content, [[1; 1000], [2; 1000]].concat());
+    }
+    Ok(())
+}
+
 #[test]
 fn a_pool_that_is_dropped_removes_its_temporaries() -> io::Result<()> {
     let dir = tempfile::tempdir()?;

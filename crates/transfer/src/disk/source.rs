@@ -217,12 +217,12 @@ fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64, _: bool) -> Option
 }
 
 #[cfg(target_os = "linux")]
-fn is_in_memory(file: &File) -> bool {
+pub(super) fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == TMPFS))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_in_memory(_: &File) -> bool {
+pub(super) fn is_in_memory(_: &File) -> bool {
     false
 }
 

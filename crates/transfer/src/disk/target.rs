@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use plan::{Attributes, Beyond, Keep};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::metadata::{self, NotKept};
 use super::older::Older;
-use super::source::IOV_MAX;
+use super::source::{IOV_MAX, is_in_memory};
 use super::{holes, temp_name};
 use crate::sums::FileSums;
 
@@ -43,6 +43,8 @@ pub(crate) struct Target {
     pub(super) older: Option<Older>,
     /// What is not written of it reads as zeros.
     fresh: bool,
+    /// It is on a file system that is memory, once somebody has asked.
+    in_memory: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -256,6 +258,7 @@ impl Target {
             sparse: false,
             older: None,
             fresh,
+            in_memory: OnceLock::new(),
         }
     }
 
@@ -307,6 +310,12 @@ impl Target {
     /// Whether writes may come in any order.
     pub(crate) fn is_seekable(&self) -> bool {
         !matches!(self.form, Form::Stream(_))
+    }
+
+    /// Whether a write is a copy within memory and nothing else: it waits for no disk.
+    pub(super) fn takes_at_once(&self) -> bool {
+        let plain = self.sums.is_none() && !self.sparse && self.is_seekable();
+        plain && *self.in_memory.get_or_init(|| is_in_memory(&self.file))
     }
 
     /// Writes a copy of `bytes` at `offset`, the next bytes in order.
