@@ -10,6 +10,7 @@ use sftp::{Limits, Request, RequestId, StatusCode, Told};
 use crate::Export;
 use crate::accounts::Accounts;
 use crate::answers::Answers;
+use crate::aside::Aside;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::handles::Handles;
@@ -17,7 +18,7 @@ use crate::hashes::Asked;
 use crate::incoming::Incoming;
 use crate::leaving::Leaving;
 use crate::packed::Packing;
-use crate::reply::Reply;
+use crate::reply::{Reply, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
 use crate::tree::Trees;
@@ -51,6 +52,8 @@ pub(crate) struct Session<'e> {
     pub(crate) told: Told,
     /// Where more of the client is to be read from while a request takes long.
     pub(crate) incoming: Option<&'e Incoming<'e>>,
+    /// What waits for a disk, where it need not keep others waiting.
+    pub(crate) aside: Option<Aside>,
 }
 
 /// What a client has moved so far.
@@ -80,6 +83,29 @@ impl<'e> Session<'e> {
             packing: Packing::default(),
             told: Told::default(),
             incoming: None,
+            aside: None,
+        }
+    }
+
+    /// Whether this one may be carried out now.
+    pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
+        self.aside.as_ref().is_none_or(|aside| aside.lets(request))
+    }
+
+    /// Whether something is carried out aside.
+    pub(crate) fn awaits(&self) -> bool {
+        self.aside.as_ref().is_some_and(|aside| !aside.is_free())
+    }
+
+    /// Answers to what was carried out aside are put in their places.
+    pub(crate) fn hear(&mut self, out: &mut Answers) {
+        if let Some(aside) = &mut self.aside {
+            aside.hear();
+        }
+        while let Some(arrived) = self.aside.as_mut().and_then(Aside::next) {
+            if let Some((handle, read)) = settle(out, arrived) {
+                self.has_sent(&handle, read);
+            }
         }
     }
 
@@ -159,7 +185,7 @@ impl<'e> Session<'e> {
                 Ok(())
             }
             R::Fsetstat { handle, attrs } => Ok(set_open(self.handles.file(handle)?, &attrs)?),
-            R::Fsync { handle } => Ok(fs::fsync(self.handles.file(handle)?)?),
+            R::Fsync { handle } => self.fsync(handle, reply),
             R::Fstatvfs { handle } => self.space(self.handles.get(handle)?.fd(), reply),
             R::CopyData {
                 from,

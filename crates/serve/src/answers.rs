@@ -1,6 +1,9 @@
 use std::collections::VecDeque;
 
+use sftp::RequestId;
 use wire::{Block, Pool};
+
+use crate::aside::Ticket;
 
 /// Length, number, id and length of the data: what stands in front of what a READ answers.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;
@@ -18,12 +21,30 @@ pub enum Answer<'a> {
 pub(crate) struct Answers {
     gathered: Vec<u8>,
     /// Each with how much of `gathered` goes before it.
-    blocks: VecDeque<(usize, Block)>,
-    /// Bytes in `blocks`.
-    in_blocks: usize,
+    apart: VecDeque<(usize, Apart)>,
+    /// Bytes in `apart`.
+    in_apart: usize,
     pool: Pool,
     /// Payload bytes of a packet.
     slot: usize,
+}
+
+/// An answer that is not among the gathered ones.
+enum Apart {
+    Block(Block),
+    Bytes(Vec<u8>),
+    /// It comes later, and is taken for so many bytes until then.
+    Awaited(Ticket, RequestId, usize),
+}
+
+impl Apart {
+    fn len(&self) -> usize {
+        match self {
+            Self::Block(block) => block.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Awaited(.., len) => *len,
+        }
+    }
 }
 
 impl Answers {
@@ -31,15 +52,15 @@ impl Answers {
         Self {
             slot,
             gathered: Vec::new(),
-            blocks: VecDeque::new(),
-            in_blocks: 0,
+            apart: VecDeque::new(),
+            in_apart: 0,
             pool,
         }
     }
 
     /// Bytes of all of them.
     pub(crate) fn len(&self) -> usize {
-        self.gathered.len() + self.in_blocks
+        self.gathered.len() + self.in_apart
     }
 
     /// Where small ones are appended.
@@ -54,28 +75,73 @@ impl Answers {
 
     /// Appends one.
     pub(crate) fn push(&mut self, block: Block) {
-        self.in_blocks += block.len();
-        self.blocks.push_back((self.gathered.len(), block));
+        self.push_apart(Apart::Block(block));
     }
 
-    /// Takes all of them out; the first error ends it.
+    /// The next one is of the request with this number, and comes later; it has about so many bytes.
+    pub(crate) fn await_one(&mut self, ticket: Ticket, id: RequestId, len: usize) {
+        self.push_apart(Apart::Awaited(ticket, id, len));
+    }
+
+    fn push_apart(&mut self, apart: Apart) {
+        self.in_apart += apart.len();
+        self.apart.push_back((self.gathered.len(), apart));
+    }
+
+    /// Puts the one that was awaited in its place, as `make` has it: a block, or what stands in the
+    /// vector.
+    pub(crate) fn settle(
+        &mut self,
+        ticket: Ticket,
+        make: impl FnOnce(RequestId, &mut Vec<u8>) -> Option<Block>,
+    ) {
+        let mut all = self.apart.iter_mut().map(|(_, apart)| apart);
+        let found = all.find_map(|apart| match apart {
+            Apart::Awaited(awaited, id, _) if *awaited == ticket => Some((*id, apart)),
+            _ => None,
+        });
+        let Some((id, apart)) = found else { return };
+        let mut bytes = Vec::new();
+        let settled = match make(id, &mut bytes) {
+            Some(block) => Apart::Block(block),
+            None => Apart::Bytes(bytes),
+        };
+        self.in_apart = self.in_apart + settled.len() - apart.len();
+        *apart = settled;
+    }
+
+    /// Takes all of them out, up to one that is awaited; the first error ends it.
     pub(crate) fn take<E>(
         &mut self,
         mut to: impl FnMut(Answer<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut from = 0;
-        while let Some((upto, block)) = self.blocks.pop_front() {
+        let upto = loop {
+            let Some((upto, apart)) = self.apart.pop_front() else {
+                break self.gathered.len();
+            };
+            if let apart @ Apart::Awaited(..) = apart {
+                self.apart.push_front((upto, apart));
+                break upto;
+            }
             if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {
                 to(Answer::Bytes(bytes))?;
             }
             from = upto;
-            self.in_blocks -= block.len();
-            to(Answer::Block(block))?;
-        }
-        if let Some(bytes) = self.gathered.get(from..).filter(|b| !b.is_empty()) {
+            self.in_apart -= apart.len();
+            match apart {
+                Apart::Block(block) => to(Answer::Block(block))?,
+                Apart::Bytes(bytes) => to(Answer::Bytes(&bytes))?,
+                Apart::Awaited(..) => {}
+            }
+        };
+        if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {
             to(Answer::Bytes(bytes))?;
         }
-        self.gathered.clear();
+        self.gathered.drain(..upto);
+        for (before, _) in &mut self.apart {
+            *before -= upto;
+        }
         Ok(())
     }
 }

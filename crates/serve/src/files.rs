@@ -3,15 +3,18 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
-use sftp::{Attrs, OpenFlags, StatusCode};
+use sftp::{Attrs, OpenFlags, Request, StatusCode};
 use tracing::debug;
+use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
+use crate::aside::{Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
@@ -30,6 +33,8 @@ const MOST_IN_KERNEL: usize = 1 << 30;
 const LONG: Duration = Duration::from_millis(5);
 /// What less is asked for than this shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
+/// Bytes of a STATUS, about.
+const STATUS: usize = 32;
 /// Slices that one pwritev takes (of Linux and the BSDs).
 const IOV_MAX: usize = 1024;
 
@@ -55,7 +60,7 @@ impl Session<'_> {
             self.has_put(&fs::fstat(&file)?);
         }
         let handle = self.handles.insert(Open::File {
-            file,
+            file: Arc::new(file),
             append: flags.contains(OpenFlags::APPEND),
             sent: 0,
             received: 0,
@@ -98,7 +103,50 @@ impl Session<'_> {
                 all(self.read_with(handle, append)?).map(|_| ())
             });
         }
-        reply.long_data(len, |slices| all(self.read_to(handle, offset, slices)?))
+        let mut block = reply.block(len);
+        let slices = block.grow(len).into_iter();
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+        let found = match &mut self.aside {
+            Some(aside) => aside.try_read(self.handles.open_file(handle)?, &mut slices, offset)?,
+            None => {
+                let file = self.handles.open_file(handle)?;
+                Found::Here(read_at(file, &mut slices, offset)?)
+            }
+        };
+        drop(slices);
+        match (found, &mut self.aside) {
+            (Found::Here(read), _) => {
+                reply.long_data(block, all(read)?);
+                self.has_sent(handle, read);
+            }
+            (Found::Elsewhere, Some(aside)) => {
+                let file = Arc::clone(self.handles.open_file(handle)?);
+                let handle = handle.to_vec();
+                let ticket = aside.begin(move || read_aside(&file, handle, (offset, len), block));
+                reply.awaits(ticket, len);
+            }
+            (Found::Elsewhere, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Makes a file durable. Others of the client's have their turn meanwhile.
+    pub(crate) fn fsync(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let file = Arc::clone(self.handles.file(handle)?);
+        let Some(aside) = &mut self.aside else {
+            return Ok(fs::fsync(&*file)?);
+        };
+        let ticket = aside.begin(move || Outcome::Done(fs::fsync(&*file).map_err(Into::into)));
+        reply.awaits(ticket, STATUS);
+        Ok(())
+    }
+
+    /// Notes what has left of a file.
+    pub(crate) fn has_sent(&mut self, handle: &[u8], bytes: usize) {
+        if let Ok(Open::File { sent, .. }) = self.handles.get_mut(handle) {
+            *sent += bytes as u64;
+        }
+        self.moved.sent += bytes as u64;
     }
 
     /// Reads to `slices`, as far as the file goes; how many bytes.
@@ -116,12 +164,8 @@ impl Session<'_> {
         handle: &[u8],
         read: impl FnOnce(&File) -> io::Result<usize>,
     ) -> Result<usize, Refused> {
-        let Open::File { file, sent, .. } = self.handles.get_mut(handle)? else {
-            return Err(Errno::ISDIR.into());
-        };
-        let read = read(file)?;
-        *sent += read as u64;
-        self.moved.sent += read as u64;
+        let read = read(self.handles.open_file(handle)?)?;
+        self.has_sent(handle, read);
         Ok(read)
     }
 
@@ -155,7 +199,7 @@ impl Session<'_> {
         len: u64,
         (to, to_offset): (&[u8], u64),
     ) -> Answer {
-        let (from, to) = (self.handles.file(from)?, self.handles.file(to)?);
+        let (from, to) = (&**self.handles.file(from)?, &**self.handles.file(to)?);
         let whole = match len {
             0 => u64::MAX,
             len => len,
@@ -230,6 +274,40 @@ fn copy_in_kernel(
 #[cfg(not(target_os = "linux"))]
 fn copy_in_kernel(_: (&File, u64), _: u64, _: (&File, u64), _: &impl Fn()) -> u64 {
     0
+}
+
+/// Whether nothing that was asked before could answer otherwise once this was carried out.
+pub(crate) fn changes_nothing(request: &Request<'_>) -> bool {
+    use Request as R;
+    match request {
+        R::Open { flags, .. } => *flags == OpenFlags::READ,
+        R::Read { .. }
+        | R::Fstat { .. }
+        | R::Stat { .. }
+        | R::Lstat { .. }
+        | R::Opendir { .. }
+        | R::Readdir { .. }
+        | R::Readlink { .. }
+        | R::Realpath { .. } => true,
+        _ => false,
+    }
+}
+
+fn read_aside(
+    file: &File,
+    handle: Vec<u8>,
+    (offset, len): (u64, usize),
+    mut block: Block,
+) -> Outcome {
+    block.clear();
+    let slices = block.grow(len).into_iter();
+    let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+    let read = read_at(file, &mut slices, offset);
+    drop(slices);
+    match read {
+        Ok(read) => Outcome::Read(handle, block, read),
+        Err(e) => Outcome::Done(Err(e.into())),
+    }
 }
 
 /// Fills `slices` as far as the file goes. A short read says nothing to clients: what follows they

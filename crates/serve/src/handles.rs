@@ -1,7 +1,9 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::Dir;
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use sftp::StatusCode;
 
@@ -12,7 +14,7 @@ use crate::error::Refused;
 pub(crate) enum Open {
     /// A file.
     File {
-        file: File,
+        file: Arc<File>,
         /// Writes go to its end, wherever the client says.
         append: bool,
         /// Bytes sent to the client.
@@ -102,10 +104,18 @@ impl Handles {
         open.ok_or_else(unknown)
     }
 
-    pub(crate) fn file(&self, handle: &[u8]) -> Result<&File, Refused> {
+    pub(crate) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
         match self.get(handle)? {
             Open::File { file, .. } => Ok(file),
             Open::Dir { .. } => Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
+        }
+    }
+
+    /// The same for who reads or writes, to whom a directory is one.
+    pub(crate) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
+        match self.get(handle)? {
+            Open::File { file, .. } => Ok(file),
+            Open::Dir { .. } => Err(Errno::ISDIR.into()),
         }
     }
 

@@ -9,6 +9,7 @@ mod access;
 mod accounts;
 mod answer;
 mod answers;
+mod aside;
 mod attributes;
 mod beneath;
 mod count;

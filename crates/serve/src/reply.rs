@@ -1,10 +1,9 @@
-use std::io::IoSliceMut;
-
 use rustix::fs::Stat;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
-use wire::{Field, Rest};
+use wire::{Block, Field, Rest};
 
 use crate::answers::{Answers, DATA_HEADER};
+use crate::aside::{Arrived, Outcome, Ticket};
 use crate::attributes::attributes;
 use crate::error::Refused;
 
@@ -38,16 +37,17 @@ impl<'o> Reply<'o> {
 
     /// Ends the answer as the request has ended.
     pub(crate) fn end(self, done: Result<(), Refused>) {
-        let (code, words) = match &done {
-            Ok(()) if self.later || self.out.len() > self.start => return,
-            Ok(()) => (StatusCode::OK, "Success"),
-            Err(refused) => (refused.code, &*refused.words),
-        };
+        if done.is_ok() && (self.later || self.out.len() > self.start) {
+            return;
+        }
         let before = self.start - (self.out.len() - self.out.bytes().len());
         self.out.bytes().truncate(before);
-        let message = words.as_bytes();
-        let text = StatusText { message };
-        Response::Status { code, text }.encode(self.id, self.out.bytes());
+        encode_status(self.id, &done, self.out.bytes());
+    }
+
+    /// It comes later, as what came of the request with this number; it has about `len` bytes.
+    pub(crate) fn awaits(&mut self, ticket: Ticket, len: usize) {
+        self.out.await_one(ticket, self.id, len);
     }
 
     /// HANDLE.
@@ -63,24 +63,15 @@ impl<'o> Reply<'o> {
         Response::encode_data(self.id, self.out.bytes(), read)
     }
 
-    /// DATA of up to `len` bytes, which `read` reads to where they leave from; it tells how many
-    /// there are.
-    pub(crate) fn long_data<E>(
-        &mut self,
-        len: usize,
-        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
-    ) -> Result<(), E> {
-        let mut block = self.out.block(len);
-        let slices = block.grow(len).into_iter();
-        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
-        let n = read(&mut slices)?;
-        drop(slices);
-        block.truncate(n);
-        let mut header = Vec::with_capacity(DATA_HEADER);
-        Response::encode_data_header(self.id, n, &mut header);
-        block.prepend(&header);
+    /// Where DATA of up to `len` bytes leave from.
+    pub(crate) fn block(&self, len: usize) -> Block {
+        self.out.block(len)
+    }
+
+    /// DATA, of which `read` bytes were read to `block`.
+    pub(crate) fn long_data(&mut self, mut block: Block, read: usize) {
+        head(self.id, &mut block, read);
         self.out.push(block);
-        Ok(())
     }
 
     /// STATUS of a success that has something to say.
@@ -129,4 +120,41 @@ impl<'o> Reply<'o> {
         let body = Rest(&bytes);
         Response::ExtendedReply { body }.encode(self.id, self.out.bytes());
     }
+}
+
+/// Settles the answer to what was carried out aside; returns how much was read of which file.
+pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<(Vec<u8>, usize)> {
+    let mut of_file = None;
+    out.settle(arrived.ticket, |id, bytes| {
+        let done = match arrived.outcome {
+            Outcome::Read(handle, mut block, read) if read > 0 => {
+                head(id, &mut block, read);
+                of_file = Some((handle, read));
+                return Some(block);
+            }
+            Outcome::Read(..) => Err(Refused::end_of_file()),
+            Outcome::Done(done) => done,
+        };
+        encode_status(id, &done, bytes);
+        None
+    });
+    of_file
+}
+
+/// Puts the header of DATA before what was read.
+fn head(id: RequestId, block: &mut Block, read: usize) {
+    block.truncate(read);
+    let mut header = Vec::with_capacity(DATA_HEADER);
+    Response::encode_data_header(id, read, &mut header);
+    block.prepend(&header);
+}
+
+fn encode_status(id: RequestId, done: &Result<(), Refused>, out: &mut Vec<u8>) {
+    let (code, words) = match done {
+        Ok(()) => (StatusCode::OK, "Success"),
+        Err(refused) => (refused.code, &*refused.words),
+    };
+    let message = words.as_bytes();
+    let text = StatusText { message };
+    Response::Status { code, text }.encode(id, out);
 }

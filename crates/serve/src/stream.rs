@@ -1,5 +1,5 @@
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use wire::{Field, Pool, Rest};
 use crate::Export;
 use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
 use crate::answers::{Answer, Answers, DATA_HEADER};
+use crate::aside::Aside;
 use crate::error::StreamError;
 use crate::incoming::Incoming;
 
@@ -36,6 +37,8 @@ pub struct Server<'e> {
     splitter: Splitter,
     greeted: bool,
     answers: Answers,
+    /// A request that waits for those before it, with what a WRITE has not in itself.
+    held: Option<(Bytes, Vec<Bytes>)>,
 }
 
 impl<'e> Server<'e> {
@@ -54,7 +57,36 @@ impl<'e> Server<'e> {
             splitter: Splitter::streaming_writes(LONGEST),
             greeted: false,
             answers: Answers::new(pool, slot),
+            held: None,
         }
+    }
+
+    /// Requests that wait for a disk are carried out beside others. With `told`, [`Server::bell`] says when
+    /// that has ended, and [`Server::handle`] is to be called then; otherwise it waits for them.
+    pub fn several_at_once(&mut self, told: bool) {
+        self.session.aside = Some(Aside::new(told));
+    }
+
+    /// What becomes readable when a request that was carried out aside has ended.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.session.aside.as_ref()?.bell()
+    }
+
+    /// Whether requests are carried out aside, or wait for those.
+    pub fn awaits(&self) -> bool {
+        self.session.awaits() || self.held.is_some()
+    }
+
+    /// Whether [`Server::handle`] has something to do without anything new of the client.
+    pub fn goes_on(&self) -> bool {
+        let news = self.session.aside.as_ref().is_some_and(Aside::has_news);
+        news || (self.held.is_some() && !self.session.awaits())
+    }
+
+    /// Whether nothing goes on before one of them has ended.
+    pub fn is_stuck(&self) -> bool {
+        let full = self.answers.len() >= GATHERED;
+        self.session.awaits() && !self.goes_on() && (full || self.held.is_some())
     }
 
     /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent, or
@@ -65,17 +97,23 @@ impl<'e> Server<'e> {
     /// The client does not speak SFTP. What was answered stands.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         self.session.parent = None;
+        self.session.hear(&mut self.answers);
+        if let Some((message, data)) = self.held.take() {
+            self.answer(message, data)?;
+        }
         let begun = Instant::now();
         let waits = |answers: &Answers| match answers.len() {
             0 => false,
             len => len >= GATHERED || begun.elapsed() >= TURN,
         };
-        while !waits(&self.answers) {
+        while self.held.is_none() && !waits(&self.answers) {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {
-                Some(Piece::Message(message)) if self.greeted => self.answer(&message, &[])?,
+                Some(Piece::Message(message)) if self.greeted => {
+                    self.answer(message, Vec::new())?
+                }
                 Some(Piece::Message(message)) => self.greet(&message)?,
-                Some(Piece::Write { head, data }) if self.greeted => self.answer(&head, &data)?,
+                Some(Piece::Write { head, data }) if self.greeted => self.answer(head, data)?,
                 Some(Piece::Write { .. }) => return Err(StreamError::NoInit),
                 // It comes from splitters that stream data.
                 Some(Piece::Data { .. }) => {}
@@ -138,9 +176,13 @@ impl<'e> Server<'e> {
         Ok(())
     }
 
-    fn answer(&mut self, message: &Bytes, data: &[Bytes]) -> Result<(), StreamError> {
-        let (id, request) = Request::decode(message).map_err(StreamError::Message)?;
-        self.session.answer(id, request, data, &mut self.answers);
+    fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), StreamError> {
+        let (id, request) = Request::decode(&message).map_err(StreamError::Message)?;
+        if self.session.lets(&request) {
+            self.session.answer(id, request, &data, &mut self.answers);
+        } else {
+            self.held = Some((message, data));
+        }
         Ok(())
     }
 }
@@ -164,6 +206,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
     let incoming = Incoming::new(input.as_fd());
     let mut server = Server::new(export);
     server.session.incoming = Some(&incoming);
+    server.several_at_once(false);
     // Since when answers wait, or are being made: one that took long, as the first part of a tree whose
     // files are counted, would leave in one packet of sshd's with those behind it.
     let mut since = None;
@@ -171,6 +214,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
         let mut received = incoming.next().map_err(StreamError::Io)?;
         if received.is_empty() {
             // What waits belongs to requests that came whole.
+            server.handle(&mut received)?;
             server.end_set();
             return send(&mut server, &mut output).map(|_| ());
         }
@@ -222,6 +266,7 @@ fn comes(server: &Server<'_>, incoming: &Incoming<'_>, patience: Duration) -> bo
 
 /// Sends the answers that there are; false where there are none.
 fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
+    server.session.hear(&mut server.answers);
     let mut any = false;
     let written = server.take_answers(|answer| {
         any = true;

@@ -17,6 +17,7 @@ mod receive;
 mod segments;
 mod tcp_info;
 mod terminal;
+mod threads;
 #[cfg(target_os = "linux")]
 mod tun;
 mod tune;
@@ -41,6 +42,7 @@ pub use receive::{append_at, read_spare};
 pub use segments::Segments;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
+pub use threads::{Threads, Work};
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{

@@ -1,18 +1,14 @@
 //! Threads that help others with what they have to do, where processors have nothing else to do.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Something to do.
-type Work = Box<dyn FnOnce() + Send>;
+use crate::threads::Threads;
 
-/// A thread that has had nothing to do for so long ends.
-const IDLE: Duration = Duration::from_secs(2);
 /// How often it is looked at what else runs on this machine.
 const LOOK: Duration = Duration::from_millis(20);
 /// What one look counts for.
@@ -22,60 +18,9 @@ const WEIGHT: f64 = 0.25;
 /// nothing to do.
 #[derive(Debug)]
 pub struct Workers {
-    shared: Arc<Shared>,
+    threads: Threads,
     load: Mutex<Load>,
     processors: usize,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    wake: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Work>,
-    threads: usize,
-    sleeping: usize,
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
-            .field("waiting", &self.waiting.len())
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A helper's life.
-    fn serve(&self) {
-        let mut state = self.lock();
-        loop {
-            if let Some(work) = state.waiting.pop_front() {
-                drop(state);
-                // What fails is the owner's to notice; its thread goes on helping others.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                state = self.lock();
-                continue;
-            }
-            state.sleeping += 1;
-            let waited = self.wake.wait_timeout(state, IDLE);
-            let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            state.sleeping -= 1;
-            if timeout.timed_out() && state.waiting.is_empty() {
-                state.threads -= 1;
-                return;
-            }
-        }
-    }
 }
 
 impl Workers {
@@ -90,7 +35,7 @@ impl Workers {
 
     fn with(processors: usize, load: Load) -> Self {
         Self {
-            shared: Arc::default(),
+            threads: Threads::new("helper", processors.saturating_sub(1)),
             load: Mutex::new(load),
             processors,
         }
@@ -106,11 +51,8 @@ impl Workers {
         if self.most() == 0 {
             return false;
         }
-        let state = self.shared.lock();
-        let helping = state.threads - state.sleeping;
-        let full = state.waiting.len() >= self.most();
-        drop(state);
-        if full {
+        let (helping, waiting) = self.threads.busy();
+        if waiting >= self.most() {
             return false;
         }
         // Somebody else is looking.
@@ -124,23 +66,8 @@ impl Workers {
 
     /// Has `work` done by somebody, soon; never where all have enough to do.
     pub fn help(&self, work: impl FnOnce() + Send + 'static) {
-        let mut state = self.shared.lock();
-        if state.waiting.len() >= 2 * self.most() {
-            return;
-        }
-        state.waiting.push_back(Box::new(work));
-        if state.sleeping >= state.waiting.len() {
-            self.shared.wake.notify_one();
-        } else if state.threads < self.most() {
-            let shared = Arc::clone(&self.shared);
-            let named = thread::Builder::new().name("helper".to_owned());
-            if named.spawn(move || shared.serve()).is_ok() {
-                state.threads += 1;
-            } else if state.threads == 0 {
-                // Nobody will come.
-                state.waiting.clear();
-            }
-        }
+        // What nobody takes the owner does itself.
+        let _ = self.threads.give(Box::new(work), 2 * self.most());
     }
 }
 
@@ -185,6 +112,8 @@ fn running(file: &File) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::threads::IDLE;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
 
@@ -217,8 +146,8 @@ mod tests {
             // No more than four wait.
             let _ = done.recv_timeout(Duration::from_millis(if n == 0 { 50 } else { 5000 }));
         }
-        let state = workers.shared.lock();
-        assert!((1..=2).contains(&state.threads), "{state:?}");
+        let threads = &workers.threads;
+        assert!((1..=2).contains(&threads.count()), "{threads:?}");
     }
 
     #[test]
@@ -236,10 +165,10 @@ mod tests {
         }
         drop(hold);
         let deadline = Instant::now() + 5 * IDLE;
-        while workers.shared.lock().threads > 0 && Instant::now() < deadline {
+        while workers.threads.count() > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(workers.shared.lock().threads, 0);
+        assert_eq!(workers.threads.count(), 0);
         assert!((1..=3).contains(&count.load(Ordering::Relaxed)));
     }
 

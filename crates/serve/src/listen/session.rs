@@ -65,8 +65,26 @@ impl Serving<'_> {
     /// Whether it goes on without anything new of the client.
     fn has_more(&self) -> bool {
         match self {
-            Self::Sftp(_) => false,
+            Self::Sftp(server) => server.goes_on(),
             Self::Scp(scp) => scp.has_more(),
+        }
+    }
+
+    /// Whether nothing goes on before what it has others do has ended.
+    fn is_stuck(&self) -> bool {
+        matches!(self, Self::Sftp(server) if server.is_stuck())
+    }
+
+    /// Whether it has others do something.
+    fn awaits(&self) -> bool {
+        matches!(self, Self::Sftp(server) if server.awaits())
+    }
+
+    /// What tells that this has ended.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Sftp(server) => server.bell(),
+            Self::Scp(_) => None,
         }
     }
 
@@ -172,7 +190,8 @@ impl<'s> Session<'s> {
         };
         let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
         if granted && sftp {
-            let server = Server::answering_in(pool, slot, export, handles());
+            let mut server = Server::answering_in(pool, slot, export, handles());
+            server.several_at_once(true);
             self.server = Some(Serving::Sftp(Box::new(server)));
         } else if let Some(asked) = scp::Command::parse(command).filter(|_| !served.runs("scp")) {
             match asked {
@@ -245,7 +264,17 @@ impl<'s> Session<'s> {
         // A program is waited for, see below.
         let runs = self.program.is_some() && !self.over;
         let any = !self.received.is_empty() || self.goes_on();
-        !runs && any && channels.queued(self.id) < QUEUE
+        !runs && any && !self.is_stuck() && channels.queued(self.id) < QUEUE
+    }
+
+    /// Whether all that there is to do waits for what others do.
+    fn is_stuck(&self) -> bool {
+        self.server.as_ref().is_some_and(Serving::is_stuck)
+    }
+
+    /// Whether something is still to be answered.
+    fn awaits(&self) -> bool {
+        self.server.as_ref().is_some_and(Serving::awaits)
     }
 
     /// Whether there is something to be done without anything new of the client.
@@ -265,8 +294,10 @@ impl<'s> Session<'s> {
         channels: &Channels,
     ) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let runs = self.program.as_ref().filter(|_| !self.over);
+        let bell = self.server.as_ref().and_then(Serving::bell);
         runs.into_iter()
             .flat_map(|program| program.watch(self.id, channels, &self.received))
+            .chain(bell.map(|bell| (bell, PollFlags::IN)))
     }
 
     /// When there is something to be done though nothing of that happens.
@@ -297,6 +328,7 @@ impl<'s> Session<'s> {
         while done < TURN
             && begun.elapsed() < TURN_TIME
             && channels.queued(self.id) < QUEUE
+            && !self.is_stuck()
             && (!self.received.is_empty() || self.goes_on())
         {
             let mut bytes = self.received.pop_front().unwrap_or_default();
@@ -330,7 +362,8 @@ impl<'s> Session<'s> {
                 self.end(channels, 1, Some(&format!("{e}\r\n")));
             }
         }
-        if self.ended && self.received.is_empty() && !self.over && !self.goes_on() {
+        let done = self.received.is_empty() && !self.goes_on() && !self.awaits();
+        if self.ended && !self.over && done {
             let status = self.server.as_mut().map_or(0, |server| {
                 let status = server.end();
                 server.answer(self.id, channels);

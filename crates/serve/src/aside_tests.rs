@@ -1,0 +1,216 @@
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Advice, fadvise};
+use sftp::{Attrs, OpenFlags, Piece, Request, RequestId, Response, Splitter, StatusCode};
+use testkit::Seed;
+
+use crate::testing::input;
+use crate::{Access, Answer, Export, Server};
+
+const LEN: usize = 1 << 20;
+
+/// A folder with files that are not in memory, where the file system bears that.
+fn folder(files: usize) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for n in 0..files {
+        let path = folder.path().join(n.to_string());
+        fs::write(&path, Seed::new(n as u64).bytes(LEN)).expect("ours");
+        forget(&path);
+    }
+    folder
+}
+
+/// Its pages leave memory.
+fn forget(path: &Path) {
+    let file = File::open(path).expect("ours");
+    file.sync_all().expect("ours");
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+}
+
+/// All answers to these, and how often it was waited for what was carried out aside.
+fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
+    let (mut output, mut waited) = (Vec::new(), 0);
+    loop {
+        server.handle(&mut received).expect("sound requests");
+        let taken = server.take_answers(|answer| {
+            match answer {
+                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
+                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        if !server.goes_on() && (server.is_stuck() || (received.is_empty() && server.awaits())) {
+            let Some(bell) = server.bell() else { continue };
+            waited += 1;
+            let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+            let limit = Timespec::try_from(Duration::from_secs(20)).expect("short");
+            let woken = poll(&mut fds, Some(&limit)).expect("a descriptor");
+            assert_eq!(woken, 1, "nobody has rung");
+        } else if received.is_empty() && !server.goes_on() && !server.awaits() {
+            break;
+        }
+    }
+    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
+    let mut found = Vec::new();
+    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
+        found.push(message);
+    }
+    (found, waited)
+}
+
+fn open<'a>(path: &'a [u8], flags: OpenFlags) -> Request<'a> {
+    let attrs = Attrs::default();
+    Request::Open { path, flags, attrs }
+}
+
+fn read(handle: &[u8], offset: u64, len: u32) -> Request<'_> {
+    Request::Read {
+        handle,
+        offset,
+        len,
+    }
+}
+
+/// Whoever is told of it and whoever waits for it get the answers in the order of the requests, and a
+/// read what was there before the write behind it.
+#[test]
+fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
+    for told in [true, false] {
+        let folder = folder(1);
+        let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+        let mut server = Server::new(&export);
+        server.several_at_once(told);
+        let handle = 0_u32.to_be_bytes();
+        let both = OpenFlags::READ | OpenFlags::WRITE;
+        let write = Request::Write {
+            handle: &handle,
+            offset: 700_000,
+            data: b"something else",
+        };
+        let asked = [
+            open(b"/0", both),
+            read(&handle, 700_000, 32_768),
+            read(&handle, 100_000, 32_768),
+            read(&handle, LEN as u64 - 9, 32_768),
+            read(&handle, LEN as u64, 32_768),
+            write,
+            read(&handle, 700_000, 16_384),
+            Request::Fsync { handle: &handle },
+            Request::Close { handle: &handle },
+            read(&handle, 0, 32_768),
+        ];
+        let (answers, _) = served(&mut server, input(&asked, true));
+        let content = Seed::new(0).bytes(LEN);
+        let mut data = Vec::new();
+        for (n, answer) in answers[1..].iter().enumerate() {
+            let (id, response) = Response::decode(answer).expect("sound");
+            assert_eq!(id, RequestId(n as u32), "told: {told}");
+            match response {
+                Response::Data { data: bytes } => data.push(bytes.to_vec()),
+                Response::Status { code, .. } => {
+                    let wanted = match n {
+                        4 => StatusCode::EOF,
+                        9 => StatusCode::NO_SUCH_FILE,
+                        _ => StatusCode::OK,
+                    };
+                    assert_eq!(code, wanted, "{n}");
+                }
+                _ => assert_eq!(n, 0),
+            }
+        }
+        assert_eq!(answers.len(), asked.len() + 1);
+        assert_eq!(data[0], content[700_000..732_768]);
+        assert_eq!(data[1], content[100_000..132_768]);
+        assert_eq!(data[2], content[LEN - 9..]);
+        assert_eq!(&data[3][..14], b"something else");
+        assert_eq!(server.moved().sent, 32_768 * 2 + 9 + 16_384);
+        assert!(!server.has_open() && !server.awaits());
+    }
+}
+
+/// The file is made durable by another thread: what comes meanwhile is heard, and what is no change
+/// carried out.
+#[test]
+fn what_makes_a_file_durable_keeps_nobody_waiting() {
+    let folder = folder(1);
+    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let mut server = Server::new(&export);
+    server.several_at_once(true);
+    let handle = 0_u32.to_be_bytes();
+    let asked = [
+        open(b"/0", OpenFlags::READ | OpenFlags::WRITE),
+        Request::Fsync { handle: &handle },
+        Request::Stat { path: b"/0" },
+        Request::Mkdir {
+            path: b"/made",
+            attrs: Attrs::default(),
+        },
+    ];
+    let mut received = input(&asked, true);
+    server.handle(&mut received).expect("sound requests");
+    assert!(received.is_empty(), "all was looked at");
+    assert!(server.awaits());
+    assert!(
+        !folder.path().join("made").exists(),
+        "it waits for the sync"
+    );
+    let (answers, waited) = served(&mut server, received);
+    assert_eq!(answers.len(), 5);
+    assert!(waited <= 1, "{waited}");
+    assert!(folder.path().join("made").exists());
+}
+
+/// Random requests of files that are not in memory, beside a server that does one after the other.
+#[test]
+fn it_makes_no_difference_to_the_client() {
+    for round in 0..40 {
+        let mut seed = Seed::new(round);
+        let mut below = |most: u64| seed.below(most);
+        let handles: Vec<[u8; 4]> = (0..3_u32).map(u32::to_be_bytes).collect();
+        let both = OpenFlags::READ | OpenFlags::WRITE;
+        let data = Seed::new(99).bytes(5000);
+        let paths = [b"/0", b"/1", b"/2"];
+        let mut asked: Vec<Request<'_>> = paths.iter().map(|path| open(*path, both)).collect();
+        for _ in 0..60 {
+            let handle: &[u8] = &handles[below(3) as usize];
+            let offset = below(LEN as u64 + 10_000);
+            asked.push(match below(10) {
+                0 => Request::Write {
+                    handle,
+                    offset,
+                    data: &data,
+                },
+                1 => Request::Fsync { handle },
+                2 => Request::Fsetstat {
+                    handle,
+                    attrs: Attrs {
+                        size: Some(offset),
+                        ..Attrs::default()
+                    },
+                },
+                3 => open(paths[below(3) as usize], OpenFlags::READ),
+                4 => Request::Close { handle },
+                _ => read(handle, offset, 1000 * below(200) as u32),
+            });
+        }
+        let all = |told: Option<bool>| {
+            let folder = folder(3);
+            let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+            let mut server = Server::new(&export);
+            if let Some(told) = told {
+                server.several_at_once(told);
+            }
+            let answers = served(&mut server, input(&asked, true)).0;
+            let files = (0..3).map(|n| fs::read(folder.path().join(n.to_string())).expect("ours"));
+            (answers, files.collect::<Vec<_>>(), server.moved())
+        };
+        let plain = all(None);
+        assert!(plain == all(Some(true)), "round {round}");
+        assert!(plain == all(Some(false)), "round {round}");
+    }
+}
