@@ -175,6 +175,11 @@ impl<'e> Scp<'e> {
         self.files.out.take(to)
     }
 
+    /// Whether it takes files.
+    pub fn takes(&self) -> bool {
+        matches!(self.side, Side::Sink(_))
+    }
+
     fn is_over(&self) -> bool {
         match &self.side {
             Side::Sink(sink) => sink.is_over(),
