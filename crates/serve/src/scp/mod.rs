@@ -6,19 +6,19 @@
 //! [`crate::Access`], roots and drop boxes know what each may do.
 
 mod expand;
+mod files;
 mod incoming;
 mod sink;
 mod source;
 
 use bytes::Bytes;
-use sftp::{Attrs, Request, RequestId, Response, StatusCode};
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::{Moved, Session};
-use crate::answers::{Answer, Answers};
-use crate::error::Refused;
+use crate::answer::Moved;
+use crate::answers::Answer;
 use crate::words::{self, Word};
+use files::Files;
 use sink::Sink;
 use source::Source;
 
@@ -127,12 +127,7 @@ impl<'e> Scp<'e> {
         handles: usize,
         command: Command,
     ) -> Self {
-        let mut files = Files {
-            session: Session::new(export, handles),
-            asked: Answers::new(pool.clone(), slot),
-            out: Answers::new(pool, slot),
-            failed: false,
-        };
+        let mut files = Files::new(pool, slot, export, handles);
         let Command { takes, how, paths } = command;
         let side = match takes {
             true => Side::Sink(Sink::new(how, &paths, &mut files)),
@@ -218,111 +213,6 @@ impl Drop for Scp<'_> {
         if let Side::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
-    }
-}
-
-/// The files, and what is to be said of them.
-struct Files<'e> {
-    session: Session<'e>,
-    /// The answer to one request.
-    asked: Answers,
-    /// What goes to the client.
-    out: Answers,
-    /// Something has failed, which the exit status tells.
-    failed: bool,
-}
-
-/// What a request has brought.
-enum Got {
-    Nothing,
-    Handle(Vec<u8>),
-    Names(Vec<Vec<u8>>),
-    Attrs(Attrs),
-}
-
-impl Files<'_> {
-    /// Has a request carried out. What a WRITE has not in itself is in `data`.
-    fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
-        self.session
-            .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(Refused::bad_message("there was no answer"));
-        let Ok(()) = self.asked.take(|answer| {
-            if let Answer::Bytes(bytes) = answer {
-                got = read_answer(bytes);
-            }
-            Ok::<_, std::convert::Infallible>(())
-        });
-        got
-    }
-
-    fn done(&mut self, request: Request<'_>) -> Result<(), Refused> {
-        self.ask(request, &[]).map(|_| ())
-    }
-
-    fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refused> {
-        match self.ask(request, &[])? {
-            Got::Handle(handle) => Ok(handle),
-            _ => Err(Refused::bad_message("there was no handle")),
-        }
-    }
-
-    fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, Refused> {
-        match self.ask(request, &[])? {
-            Got::Attrs(attrs) => Ok(attrs),
-            _ => Err(Refused::bad_message("there were no attributes")),
-        }
-    }
-
-    /// Empty at the end of a directory.
-    fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
-        match self.ask(request, &[]) {
-            Ok(Got::Names(names)) => Ok(names),
-            Ok(_) => Err(Refused::bad_message("there were no names")),
-            Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
-            Err(refused) => Err(refused),
-        }
-    }
-
-    fn is_dir(&mut self, path: &[u8]) -> bool {
-        self.attrs(Request::Stat { path })
-            .is_ok_and(|attrs| attrs.is_dir())
-    }
-
-    fn acknowledge(&mut self) {
-        self.out.bytes().push(0);
-    }
-
-    /// Tells the client's user what has failed.
-    fn complain(&mut self, of: &[u8], why: &str) {
-        self.failed = true;
-        let out = self.out.bytes();
-        out.extend_from_slice(b"\x01scp: ");
-        // A line ends with its first newline.
-        out.extend(
-            of.iter()
-                .map(|byte| if *byte == b'\n' { b'?' } else { *byte }),
-        );
-        out.extend_from_slice(format!(": {why}\n").as_bytes());
-    }
-}
-
-fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
-    let body = bytes.get(4..).unwrap_or_default();
-    let (_, response) =
-        Response::decode(body).map_err(|_| Refused::bad_message("an answer makes no sense"))?;
-    match response {
-        Response::Status { code, .. } if code == StatusCode::OK => Ok(Got::Nothing),
-        Response::Status { code, text } => {
-            let words = String::from_utf8_lossy(text.message).into_owned();
-            Err(Refused::new(code, words))
-        }
-        Response::Handle { handle } => Ok(Got::Handle(handle.to_vec())),
-        Response::Name { names } => {
-            let names = names.0.iter().map(|entry| entry.filename.to_vec());
-            Ok(Got::Names(names.collect()))
-        }
-        Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
-        _ => Ok(Got::Nothing),
     }
 }
 
