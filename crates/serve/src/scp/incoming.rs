@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request, StatusCode, temp_name};
 
-use super::Files;
+use super::files::Files;
 use crate::error::Refused;
 
 /// What a file may get of a mode without -p.

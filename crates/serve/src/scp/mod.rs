@@ -8,8 +8,11 @@
 mod expand;
 mod files;
 mod incoming;
+mod pattern;
 mod sink;
 mod source;
+
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wire::Pool;
@@ -18,12 +21,15 @@ use crate::Export;
 use crate::answer::Moved;
 use crate::answers::Answer;
 use crate::words::{self, Word};
+use expand::Expansion;
 use files::Files;
 use sink::Sink;
 use source::Source;
 
 /// Nothing more is made while so much waits to be sent.
 const GATHERED: usize = 512 << 10;
+/// Nor for longer than this: other channels have their turn, and what there is leaves.
+const TURN: Duration = Duration::from_millis(5);
 /// A line is a path and some numbers.
 const LONGEST_LINE: usize = 8 << 10;
 
@@ -99,10 +105,16 @@ impl Command {
 /// One that serves a client.
 pub struct Scp<'e> {
     files: Files<'e>,
+    takes: bool,
+    how: How,
     side: Side,
 }
 
 enum Side {
+    /// The paths are looked for.
+    Starting(Box<Expansion>),
+    /// They were not found.
+    Failed,
     Sink(Sink),
     Source(Source),
 }
@@ -127,22 +139,25 @@ impl<'e> Scp<'e> {
         handles: usize,
         command: Command,
     ) -> Self {
-        let mut files = Files::new(pool, slot, export, handles);
         let Command { takes, how, paths } = command;
-        let side = match takes {
-            true => Side::Sink(Sink::new(how, &paths, &mut files)),
-            false => Side::Source(Source::new(how, &paths, &mut files)),
-        };
-        Self { files, side }
+        Self {
+            files: Files::new(pool, slot, export, handles),
+            takes,
+            how,
+            side: Side::Starting(Box::new(Expansion::new(paths))),
+        }
     }
 
     /// Takes what was received, until much waits to be sent: the rest stays in `received`.
     pub fn handle(&mut self, received: &mut Bytes) {
-        while self.files.out.len() < GATHERED && !self.is_over() {
+        let until = Instant::now() + TURN;
+        while self.files.out.len() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
+                Side::Starting(_) => self.start(),
                 Side::Sink(sink) => sink.turn(received, &mut self.files),
                 Side::Source(source) => source.turn(received, &mut self.files),
+                Side::Failed => false,
             };
             if !more && received.len() == before {
                 break;
@@ -153,10 +168,35 @@ impl<'e> Scp<'e> {
         }
     }
 
+    /// Goes on looking for the paths.
+    fn start(&mut self) -> bool {
+        let Side::Starting(expansion) = &mut self.side else {
+            return false;
+        };
+        match expansion.step(&mut self.files) {
+            Ok(None) => {}
+            Ok(Some(paths)) => {
+                self.side = match self.takes {
+                    true => Side::Sink(Sink::new(self.how, paths, &mut self.files)),
+                    false => Side::Source(Source::new(self.how, paths)),
+                }
+            }
+            Err((path, refused)) => {
+                self.files.complain(&path, &refused.words);
+                self.side = Side::Failed;
+            }
+        }
+        true
+    }
+
     /// Whether it goes on, or has something to say, without anything new of the client.
     pub fn has_more(&self) -> bool {
-        let gives = matches!(&self.side, Side::Source(source) if source.has_more());
-        gives || self.files.out.len() > 0 || self.is_over()
+        let goes_on = match &self.side {
+            Side::Starting(_) => true,
+            Side::Source(source) => source.has_more(),
+            Side::Sink(_) | Side::Failed => false,
+        };
+        goes_on || self.files.out.len() > 0 || self.is_over()
     }
 
     /// Takes out what is to be sent.
@@ -172,11 +212,13 @@ impl<'e> Scp<'e> {
 
     /// Whether it takes files.
     pub fn takes(&self) -> bool {
-        matches!(self.side, Side::Sink(_))
+        self.takes
     }
 
     fn is_over(&self) -> bool {
         match &self.side {
+            Side::Starting(_) => false,
+            Side::Failed => true,
             Side::Sink(sink) => sink.is_over(),
             Side::Source(source) => source.is_over(),
         }
@@ -193,6 +235,7 @@ impl<'e> Scp<'e> {
         let between = match &mut self.side {
             Side::Sink(sink) => sink.end(&mut self.files),
             Side::Source(source) => source.is_over(),
+            Side::Starting(_) | Side::Failed => false,
         };
         u32::from(self.files.failed || !between)
     }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use sftp::{Attrs, Request};
 
+use super::files::Files;
 use super::incoming::{Incoming, PERMISSIONS};
-use super::{Files, How, expand, joined, take_line};
-use crate::words::Word;
+use super::{How, joined, take_line};
 
 /// What a directory needs that is to be written to.
 const OWN: u32 = 0o700;
@@ -40,15 +40,10 @@ enum State {
 }
 
 impl Sink {
-    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
-        let mut found = paths.iter().flat_map(|word| expand::expand(word, files));
-        let target = found.next().unwrap_or_default();
-        let ambiguous = found.next().is_some();
-        drop(found);
-        let target = match target.is_empty() {
-            true => b".".to_vec(),
-            false => target,
-        };
+    pub(super) fn new(how: How, mut paths: Vec<Vec<u8>>, files: &mut Files<'_>) -> Self {
+        let ambiguous = paths.len() > 1;
+        let target = paths.pop().filter(|path| !path.is_empty());
+        let target = target.unwrap_or_else(|| b".".to_vec());
         let into = files.is_dir(&target);
         let mut new = Self {
             how,

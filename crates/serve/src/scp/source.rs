@@ -6,10 +6,10 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
-use super::{Files, Heard, How, expand, joined, take_line};
+use super::files::Files;
+use super::{Heard, How, joined, take_line};
 use crate::answer::LONGEST_DATA;
 use crate::error::Refused;
-use crate::words::Word;
 
 /// A tree is walked to paths of this length.
 const LONGEST_PATH: usize = 4096;
@@ -65,10 +65,15 @@ struct Outgoing {
 }
 
 impl Source {
-    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
-        let paths = paths.iter().flat_map(|word| expand::expand(word, files));
-        let mut steps: Vec<Step> = paths.map(Step::Path).collect();
-        steps.reverse();
+    pub(super) fn new(how: How, paths: Vec<Vec<u8>>) -> Self {
+        let steps = paths.into_iter().rev().map(|mut path| {
+            // What ends with slashes is a file as well, as OpenSSH has it.
+            while path.len() > 1 && path.ends_with(b"/") {
+                path.pop();
+            }
+            Step::Path(path)
+        });
+        let steps = steps.collect();
         Self {
             how,
             steps,
