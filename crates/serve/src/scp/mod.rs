@@ -62,6 +62,8 @@ impl Command {
         let name = command
             .split(|byte| b" \t".contains(byte))
             .find(|w| !w.is_empty());
+        // Programs name it with where it is at home.
+        let name = name.and_then(|name| name.rsplit(|byte| *byte == b'/').next());
         (name == Some(b"scp")).then(|| Self::of(command))
     }
 

@@ -70,6 +70,8 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         ("scp -qrpt -- -x", true, true, true, 1),
         ("scp -v -r -p -d -t 'a b'", true, true, true, 1),
         ("  scp -f a b", false, false, false, 2),
+        ("/usr/bin/scp -qrt DIR", true, true, false, 1),
+        ("bin/scp -f x", false, false, false, 1),
     ] {
         let found = Command::parse(command.as_bytes())
             .expect("scp")
@@ -84,7 +86,7 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         "",
         "rsync --server",
         "scpx -t x",
-        "/usr/bin/scp -t x",
+        "/usr/bin/scp/ -t x",
         "/scp/x -t x",
     ] {
         assert_eq!(Command::parse(command.as_bytes()), None, "{command}");
