@@ -1,7 +1,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::super::tests::{shown, talk};
+use sftp::Request;
+
+use super::super::tests::{shown, started, talk};
 use crate::testing::{at, both};
 use crate::{Access, Export};
 
@@ -112,12 +114,25 @@ fn other_channels_have_their_turn_while_names_are_looked_for() {
             symlink(".", folder.join(format!("s{n}"))).expect("ours");
         }
         let command = format!("scp -f {}", shown(&at(before, "*/*/x*")));
-        let mut scp = super::super::tests::started(export, &command);
+        let mut scp = started(export, &command);
         let mut turns = 0;
         while scp.has_more() && scp.status().is_none() {
             scp.handle(&mut bytes::Bytes::new());
             turns += 1;
         }
         assert!(turns > 1, "it was done in one turn");
+    });
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_to_its_end_is_an_error() {
+    both(Access::Full, |export, before, folder| {
+        fs::write(folder.join("file"), "").expect("ours");
+        for command in ["scp -f", "scp -t"] {
+            let mut scp = started(export, &format!("{command} {}", shown(&at(before, "f*"))));
+            scp.files.fails = Some(|request| matches!(request, Request::Readdir { .. }));
+            scp.handle(&mut bytes::Bytes::new());
+            assert_eq!(scp.status(), Some(1), "{command}");
+        }
     });
 }

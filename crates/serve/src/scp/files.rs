@@ -1,7 +1,7 @@
 //! What the old protocol has done with files, and what it has to say of them.
 
 use bytes::Bytes;
-use sftp::{Attrs, Request, RequestId, Response, StatusCode};
+use sftp::{Attrs, Request, RequestId, Response, StatusCode, Told};
 use wire::Pool;
 
 use crate::Export;
@@ -18,6 +18,9 @@ pub(super) struct Files<'e> {
     pub(super) out: Answers,
     /// Something has failed, which the exit status tells.
     pub(super) failed: bool,
+    /// What fails as on file systems that no test has.
+    #[cfg(test)]
+    pub(super) fails: Option<fn(&Request<'_>) -> bool>,
 }
 
 /// What a request has brought.
@@ -30,16 +33,25 @@ pub(super) enum Got {
 
 impl<'e> Files<'e> {
     pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
+        let mut session = Session::new(export, handles);
+        // Which files have several names.
+        session.told = Told::LINKS;
         Self {
-            session: Session::new(export, handles),
+            session,
             asked: Answers::new(pool.clone(), slot),
             out: Answers::new(pool, slot),
             failed: false,
+            #[cfg(test)]
+            fails: None,
         }
     }
 
     /// Has a request carried out. What a WRITE has not in itself is in `data`.
     pub(super) fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
+        #[cfg(test)]
+        if self.fails.is_some_and(|fails| fails(&request)) {
+            return Err(Refused::new(StatusCode::FAILURE, "It fails"));
+        }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);
         let mut got = Err(Refused::bad_message("there was no answer"));
