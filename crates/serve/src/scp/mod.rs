@@ -115,8 +115,8 @@ pub struct Scp<'e> {
 enum Side {
     /// The paths are looked for.
     Starting(Box<Expansion>),
-    /// They were not found.
-    Failed,
+    /// They were not found, or the client sends no more.
+    Over,
     Sink(Sink),
     Source(Source),
 }
@@ -159,7 +159,7 @@ impl<'e> Scp<'e> {
                 Side::Starting(_) => self.start(),
                 Side::Sink(sink) => sink.turn(received, &mut self.files),
                 Side::Source(source) => source.turn(received, &mut self.files),
-                Side::Failed => false,
+                Side::Over => false,
             };
             if !more && received.len() == before {
                 break;
@@ -167,7 +167,16 @@ impl<'e> Scp<'e> {
         }
         if self.is_over() {
             received.clear();
+            self.let_go();
         }
+    }
+
+    /// Nothing is open, and nothing half there, once it is over: the client may keep the channel.
+    fn let_go(&mut self) {
+        if let Side::Sink(sink) = &mut self.side {
+            sink.abandon(&mut self.files);
+        }
+        self.files.session.handles.clear();
     }
 
     /// Goes on looking for the paths.
@@ -185,7 +194,7 @@ impl<'e> Scp<'e> {
             }
             Err((path, refused)) => {
                 self.files.complain(&path, &refused.words);
-                self.side = Side::Failed;
+                self.side = Side::Over;
             }
         }
         true
@@ -196,7 +205,7 @@ impl<'e> Scp<'e> {
         let goes_on = match &self.side {
             Side::Starting(_) => true,
             Side::Source(source) => source.has_more(),
-            Side::Sink(_) | Side::Failed => false,
+            Side::Sink(_) | Side::Over => false,
         };
         goes_on || self.files.out.len() > 0 || self.is_over()
     }
@@ -220,7 +229,7 @@ impl<'e> Scp<'e> {
     fn is_over(&self) -> bool {
         match &self.side {
             Side::Starting(_) => false,
-            Side::Failed => true,
+            Side::Over => true,
             Side::Sink(sink) => sink.is_over(),
             Side::Source(source) => source.is_over(),
         }
@@ -237,9 +246,13 @@ impl<'e> Scp<'e> {
         let between = match &mut self.side {
             Side::Sink(sink) => sink.end(&mut self.files),
             Side::Source(source) => source.is_over(),
-            Side::Starting(_) | Side::Failed => false,
+            Side::Starting(_) => false,
+            Side::Over => true,
         };
-        u32::from(self.files.failed || !between)
+        self.files.failed |= !between;
+        self.let_go();
+        self.side = Side::Over;
+        u32::from(self.files.failed)
     }
 
     /// What was moved so far.
@@ -255,9 +268,7 @@ impl<'e> Scp<'e> {
 
 impl Drop for Scp<'_> {
     fn drop(&mut self) {
-        if let Side::Sink(sink) = &mut self.side {
-            sink.abandon(&mut self.files);
-        }
+        self.let_go();
     }
 }
 
