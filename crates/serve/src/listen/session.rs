@@ -369,7 +369,8 @@ impl<'s> Session<'s> {
         for mut bytes in std::mem::take(&mut self.received) {
             while !bytes.is_empty() && Instant::now() < until {
                 if let Err(e) = server.finish(&mut bytes) {
-                    return warn!("{e}");
+                    warn!("{e}");
+                    return server.end_set();
                 }
             }
             if !bytes.is_empty() {
