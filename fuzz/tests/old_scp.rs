@@ -12,7 +12,7 @@ use wire::Pool;
 
 /// Packets as channels have them.
 const SLOT: usize = 32 << 10;
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 13] = [
     "scp -t /",
     "scp -rt /",
     "scp -rpt /dir",
@@ -23,6 +23,10 @@ const COMMANDS: [&str; 10] = [
     "scp -f * ../file */*",
     "scp -pf theirs '' out",
     "scp -rf [d-t]* ~/dir",
+    "/usr/bin/scp -rf */ [[:alpha:]]*/[ ~*/x ~[ dir/",
+    "scp -t loop*/../dangling",
+    // More than is looked through.
+    "scp -f loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/*/",
 ];
 const NAMES: [&str; 7] = ["theirs", "dir", "new", "..", "out", "../file", "a\u{7f}b"];
 const CONTENT: &[u8] = b"theirs, and not to be half of it";
@@ -74,7 +78,14 @@ fn nothing_is_harmed() {
         fs::create_dir_all(root.join("dir")).expect("ours");
         fs::write(root.join("theirs"), CONTENT).expect("ours");
         fs::write(folder.path().join("file"), "outside").expect("ours");
-        std::os::unix::fs::symlink("..", root.join("out")).expect("ours");
+        for (says, name) in [
+            ("..", "out"),
+            ("../file2", "dangling"),
+            (".", "loop1"),
+            (".", "loop2"),
+        ] {
+            std::os::unix::fs::symlink(says, root.join(name)).expect("ours");
+        }
         let access = *u.choose(&[Access::Full, Access::ReadOnly, Access::WriteOnly])?;
         let export = Export::beneath(&root, access).expect("openat2");
         let command = u.choose(&COMMANDS)?;
@@ -105,10 +116,17 @@ fn nothing_is_harmed() {
             }
         }
         assert!(heard < 1 << 20, "no more than there is");
-        drop(scp);
+        if u.arbitrary()? {
+            // EOF, right behind what it has said.
+            scp.end();
+            assert!(!scp.has_open(), "something is open though it is over");
+        } else {
+            drop(scp);
+        }
         assert!(!left_over(&root), "a temporary is left");
         let outside = fs::read(folder.path().join("file")).expect("it is there");
         assert_eq!(outside, b"outside");
+        assert!(!folder.path().join("file2").exists(), "made outside");
         // A mode that came may keep us from reading it.
         if let Ok(theirs) = fs::read(root.join("theirs")) {
             let replaced = access == Access::Full && !theirs.starts_with(&CONTENT[..1]);

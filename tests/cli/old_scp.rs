@@ -207,3 +207,31 @@ fn curl_puts_and_gets_with_its_library() {
     run().arg("-o").arg(&back).arg(&url).run().expect_code(0);
     assert!(fs::read(&back).expect("it") == content);
 }
+
+#[test]
+fn what_comes_with_the_end_of_its_channel_is_kept() {
+    let scene = listening(&[]);
+    let python = missing::built_peers().join("venv/bin/python");
+    if !python.is_file() {
+        missing::skip("paramiko", "run scripts/setup-tests.sh");
+        return;
+    }
+    let script = missing::checkout().join("tests/peers/hasty_client.py");
+    let content = "all of it".repeat(1000);
+    for how in ["scp", "sftp"] {
+        for leave in ["stay", "leave"] {
+            let there = scene.path(&format!("{how}-{leave}"));
+            let run = Run::new(&python).arg(&script);
+            let run = run
+                .arg(scene.peer.port().to_string())
+                .arg(scene.peer.user());
+            let run = run.arg(&scene.client.dir.key().private).arg(how);
+            run.arg(&there).arg(leave).run().expect_code(0);
+            let until = std::time::Instant::now() + Duration::from_secs(10);
+            while fs::read(&there).ok().as_deref() != Some(content.as_bytes()) {
+                assert!(std::time::Instant::now() < until, "{how}, {leave}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request, StatusCode};
 use tracing::debug;
@@ -55,10 +55,18 @@ impl Session<'_> {
             how |= OFlags::EXCL;
         }
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
-        let file = File::from(self.export.place.open(path, how, mode)?);
-        if self.is_drop_box() {
-            self.has_put(&fs::fstat(&file)?);
+        // Whoever opens a FIFO does not wait for its other end: the client has other requests. A file
+        // of which somebody else has to give up a lease is waited for.
+        let opened = match self.export.place.open(path, how | OFlags::NONBLOCK, mode) {
+            Err(Errno::AGAIN) => self.export.place.open(path, how, mode),
+            opened => opened,
+        };
+        let file = File::from(opened?);
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+            fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
+        self.has_put(&stat);
         let handle = self.handles.insert(Open::File {
             file: Arc::new(file),
             append: flags.contains(OpenFlags::APPEND),

@@ -78,6 +78,11 @@ impl Handles {
         self.open.iter().any(Option::is_some)
     }
 
+    /// Closes all of them.
+    pub(crate) fn clear(&mut self) {
+        self.open.clear();
+    }
+
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());

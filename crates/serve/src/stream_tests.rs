@@ -197,3 +197,22 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
         assert_eq!(&incoming.next().expect("it was read")[..], b"what follows");
     }
 }
+
+#[test]
+fn a_fifo_is_opened_without_its_other_end() {
+    let (folder, export) = export();
+    let path = folder.path().join("fifo");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("ours");
+    let open = |flags| Request::Open {
+        path: b"fifo",
+        flags,
+        attrs: Attrs::default(),
+    };
+    // It was waited for, with all other requests of the connection behind it.
+    let code = |flags| crate::testing::code(&export, open(flags));
+    assert_eq!(code(OpenFlags::WRITE), sftp::StatusCode::FAILURE);
+    let answers = crate::testing::answers(&export, &[open(OpenFlags::READ)]);
+    let answer = sftp::Response::decode(&answers[0]).map(|(_, answer)| answer);
+    assert!(matches!(answer, Ok(sftp::Response::Handle { .. })));
+}

@@ -165,8 +165,13 @@ impl<'s> Connection<'s> {
     /// Why it ended otherwise, which the client is told where it can be.
     fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
+        let farewell = done.as_ref().err().map(ConnectionError::farewell);
+        if farewell == Some(None) {
+            // The client has left.
+            self.sessions.values_mut().for_each(|s| s.finish(false));
+        }
         self.sessions.values().for_each(|s| s.tell(self.over));
-        if let Some((reason, words)) = done.as_ref().err().and_then(ConnectionError::farewell)
+        if let Some((reason, words)) = farewell.flatten()
             && self.conn.disconnect(reason, &words).is_ok()
         {
             // The client need not be there any more.
@@ -386,7 +391,8 @@ impl<'s> Connection<'s> {
                 }
             }
             ChannelEvent::Closed(id) => {
-                if let Some(session) = self.sessions.remove(&id) {
+                if let Some(mut session) = self.sessions.remove(&id) {
+                    session.finish(true);
                     session.tell(self.over);
                 }
             }

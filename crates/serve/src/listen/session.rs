@@ -36,6 +36,9 @@ const SMALL: usize = 2 << 10;
 const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
+/// What a client that has left has sent is carried out for so long at most.
+const LAST: Duration = Duration::from_secs(10);
+
 /// Handles of a session: a share of the descriptors there are, so that none takes those of others
 /// and of whoever wants to come.
 fn handles() -> usize {
@@ -96,17 +99,32 @@ impl Serving<'_> {
 
     /// What it has to say goes to the client.
     fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
-        let mut say = |answer: Answer<'_>| {
+        let say = |answer: Answer<'_>| {
             match answer {
                 Answer::Bytes(bytes) => channels.write(id, bytes),
                 Answer::Block(block) => channels.write_block(id, block),
             }
             Ok::<_, Infallible>(())
         };
-        let Ok(()) = match self {
-            Self::Sftp(server) => server.take_answers(&mut say),
-            Self::Scp(scp) => scp.take_answers(&mut say),
-        };
+        let Ok(()) = self.take_answers(say);
+    }
+
+    fn take_answers<E>(&mut self, to: impl FnMut(Answer<'_>) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Self::Sftp(server) => server.take_answers(to),
+            Self::Scp(scp) => scp.take_answers(to),
+        }
+    }
+
+    /// Carries out what came before the client left, which hears no answers, and takes no files.
+    fn finish(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        if matches!(self, Self::Scp(scp) if !scp.takes()) {
+            received.clear();
+            return Ok(());
+        }
+        let handled = self.handle(received);
+        let Ok(()) = self.take_answers(|_| Ok::<_, Infallible>(()));
+        handled
     }
 
     /// Its exit status, where it has ended by itself.
@@ -249,7 +267,7 @@ impl<'s> Session<'s> {
     /// Whether a transfer is under way, as far as can be seen: a file or directory is open, or
     /// there is something to be said or to be done.
     pub(super) fn is_busy(&self, channels: &Channels) -> bool {
-        let open = self.server.as_ref().is_some_and(Serving::has_open);
+        let open = !self.over && self.server.as_ref().is_some_and(Serving::has_open);
         let runs = self.program.is_some() && !self.over;
         open || runs || !self.received.is_empty() || channels.queued(self.id) > 0
     }
@@ -373,6 +391,32 @@ impl<'s> Session<'s> {
         }
     }
 
+    /// The client has closed the channel, or is gone: what came whole before that is carried out, as
+    /// sshd does (nchan.c). libssh2 sends a file's last byte, EOF and CLOSE at once.
+    pub(super) fn finish(&mut self, closed: bool) {
+        let Some(server) = self.server.as_mut().filter(|_| !self.over) else {
+            return;
+        };
+        self.over = true;
+        let until = Instant::now() + LAST;
+        for mut bytes in std::mem::take(&mut self.received) {
+            while !bytes.is_empty() && Instant::now() < until {
+                if let Err(e) = server.finish(&mut bytes) {
+                    warn!("{e}");
+                    return server.end_set();
+                }
+            }
+            if !bytes.is_empty() {
+                return warn!("the client has left more than is carried out behind it");
+            }
+        }
+        server.end_set();
+        // Without either it may have been about to say that the file is none.
+        if self.ended || closed {
+            server.end();
+        }
+    }
+
     /// Says what it has moved, once it is gone.
     pub(super) fn tell(&self, over: &dyn Fn(Moved)) {
         if let Some(server) = &self.server {
@@ -390,3 +434,7 @@ impl<'s> Session<'s> {
         channels.close(self.id);
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,105 +1,262 @@
-//! What a shell makes of the words of `scp -f`: homes, and patterns of names.
+//! What a shell makes of the words of a command: homes, and patterns of names.
 
-use sftp::Request;
+use sftp::{Request, StatusCode};
 
-use super::{Files, joined};
+use super::files::Files;
+use super::joined;
+use super::pattern::Pattern;
+use crate::error::Refused;
 use crate::words::Word;
 
-/// So many names come of a word at most.
-const MOST: usize = 100_000;
+/// What all words of a command may take: bytes of paths that are kept, ...
+const ROOM: usize = 16 << 20;
+/// ... of which each costs so many more, ...
+const OVERHEAD: usize = 64;
+/// ... names that are looked at, ...
+const NAMES: usize = 1 << 20;
+/// ... and directories that are listed. A few symlinks to `.` make many of them.
+const LISTINGS: usize = 4096;
+/// No kernel takes a longer path, and so there is nothing that a longer word stands for.
+const LONGEST_PATH: usize = 4096;
 
-/// The paths that a word stands for, in their order; itself where there are none, as in a shell.
-pub(super) fn expand(word: &Word, files: &mut Files<'_>) -> Vec<Vec<u8>> {
-    let slash = word.text.iter().position(|byte| *byte == b'/');
-    let (text, from) = match (word.home, slash.unwrap_or(word.text.len())) {
-        (false, _) => (word.text.clone(), 0),
-        (true, end) => {
-            let path = &word.text[..end];
-            match files.names(Request::ExpandPath { path }).as_deref() {
-                Ok([home]) if end == word.text.len() => (home.clone(), home.len()),
-                Ok([home]) => (joined(home, &word.text[end + 1..]), end + 1),
-                _ => (word.text.clone(), 0),
-            }
+/// What cannot be found out, and why.
+pub(super) type Failed = (Vec<u8>, Refused);
+
+/// The paths that words stand for, found little by little: the client has other channels.
+pub(super) struct Expansion {
+    words: std::vec::IntoIter<Word>,
+    walk: Option<Walk>,
+    paths: Vec<Vec<u8>>,
+    left: Left,
+}
+
+/// What of the bounds is left.
+struct Left {
+    room: usize,
+    names: usize,
+    listings: usize,
+}
+
+/// The way along a pattern.
+struct Walk {
+    text: Vec<u8>,
+    /// What is still to be gone along, the next one last.
+    parts: Vec<Part>,
+    /// How far paths have come, and those that are a part further.
+    found: Vec<Vec<u8>>,
+    further: Vec<Vec<u8>>,
+    /// A directory that is listed, and its handle.
+    open: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+enum Part {
+    Name(Vec<u8>),
+    Pattern(Pattern),
+    /// It has to be there.
+    There,
+    /// It has to be a directory: a slash ends the pattern.
+    Directory,
+}
+
+impl Expansion {
+    pub(super) fn new(words: Vec<Word>) -> Self {
+        Self {
+            words: words.into_iter(),
+            walk: None,
+            paths: Vec::new(),
+            left: Left {
+                room: ROOM,
+                names: NAMES,
+                listings: LISTINGS,
+            },
         }
-    };
-    if word.wild.is_empty() {
-        return vec![text];
     }
-    // Where what stood behind the home has gone.
-    let moved = text.len() - (word.text.len() - from);
-    let wild: Vec<usize> = word.wild.iter().map(|at| at - from + moved).collect();
-    let mut found = matching(&text, &wild, files);
-    found.sort();
-    match found.is_empty() {
-        true => vec![text],
-        false => found,
+
+    /// One request, or two; all paths once they are found: those of each word in their order, the word
+    /// itself where there are none, as in a shell.
+    ///
+    /// # Errors
+    /// There are too many, or a directory cannot be read: some of them would be missing.
+    pub(super) fn step(&mut self, files: &mut Files<'_>) -> Result<Option<Vec<Vec<u8>>>, Failed> {
+        if let Some(walk) = &mut self.walk {
+            let stepped = walk.step(&mut self.left, files);
+            let found = stepped.map_err(|why| (walk.text.clone(), why))?;
+            if let Some(found) = found {
+                self.paths.extend(found);
+                self.walk = None;
+            }
+            return Ok(None);
+        }
+        let Some(word) = self.words.next() else {
+            return Ok(Some(std::mem::take(&mut self.paths)));
+        };
+        let (text, wild) = at_home(word, files);
+        if wild.is_empty() || text.len() > LONGEST_PATH {
+            self.paths.push(text);
+        } else {
+            self.walk = Some(Walk::new(text, &wild));
+        }
+        Ok(None)
     }
 }
 
-/// Paths there are, `wild` of whose bytes stand for others.
-fn matching(text: &[u8], wild: &[usize], files: &mut Files<'_>) -> Vec<Vec<u8>> {
-    let root = text.starts_with(b"/");
-    let mut found: Vec<Vec<u8>> = vec![if root { b"/".to_vec() } else { Vec::new() }];
-    let mut at = 0;
-    for part in text.split(|byte| *byte == b'/') {
-        let start = at;
-        at += part.len() + 1;
-        if part.is_empty() {
-            continue;
+impl Left {
+    /// # Errors
+    /// Nothing of it is left.
+    fn take(of: &mut usize, n: usize) -> Result<(), Refused> {
+        *of = of.checked_sub(n).ok_or_else(|| {
+            let words = "it stands for more names than this server looks through";
+            Refused::new(StatusCode::FAILURE, words)
+        })?;
+        Ok(())
+    }
+}
+
+/// The word with the home that its `~` stands for, and where it is a pattern then.
+fn at_home(word: Word, files: &mut Files<'_>) -> (Vec<u8>, Vec<usize>) {
+    let Word { text, wild, home } = word;
+    let slash = text.iter().position(|byte| *byte == b'/');
+    let end = slash.unwrap_or(text.len());
+    // No user is called by a pattern.
+    if !home || wild.first().is_some_and(|at| *at < end) {
+        return (text, wild);
+    }
+    let (path, rest) = text.split_at(end);
+    let mut names = files.names(Request::ExpandPath { path });
+    let Some(home) = names.as_mut().ok().and_then(Vec::pop) else {
+        return (text, wild);
+    };
+    let whole = match rest.strip_prefix(b"/") {
+        Some(rest) => joined(&home, rest),
+        None => home,
+    };
+    let moved = |at: usize| whole.len() - (text.len() - at);
+    let wild = wild.into_iter().map(moved).collect();
+    (whole, wild)
+}
+
+impl Walk {
+    fn new(text: Vec<u8>, wild: &[usize]) -> Self {
+        let from_root = text.starts_with(b"/");
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for part in text.split(|byte| *byte == b'/') {
+            let (start, end) = (at, at + part.len());
+            at = end + 1;
+            let own = wild.iter().filter(|n| (start..end).contains(n));
+            let own: Vec<usize> = own.map(|n| n - start).collect();
+            match (own.is_empty(), parts.last_mut()) {
+                (true, _) if part.is_empty() => {}
+                (true, Some(Part::Name(before))) => *before = joined(before, part),
+                (true, _) => parts.push(Part::Name(part.to_vec())),
+                (false, _) => parts.push(Part::Pattern(Pattern::new(part, &own))),
+            }
         }
-        let wild: Vec<usize> = wild
-            .iter()
-            .filter(|n| (start..start + part.len()).contains(n))
-            .map(|n| n - start)
-            .collect();
-        found = match wild.is_empty() {
-            true => found.iter().map(|path| joined(path, part)).collect(),
-            false => {
-                let pattern = pattern(part, &wild);
-                let mut next = Vec::new();
-                for path in &found {
-                    for name in listed(path, files) {
-                        let hidden = name.starts_with(b".") && part[0] != b'.';
-                        if !hidden && next.len() < MOST && fast_glob::glob_match(&pattern, &name) {
-                            next.push(joined(path, &name));
-                        }
-                    }
+        if text.ends_with(b"/") {
+            parts.push(Part::Directory);
+        } else if let Some(Part::Name(_)) = parts.last() {
+            parts.push(Part::There);
+        }
+        parts.reverse();
+        Self {
+            text,
+            parts,
+            found: vec![if from_root { b"/".to_vec() } else { Vec::new() }],
+            further: Vec::new(),
+            open: None,
+        }
+    }
+
+    /// What it has found, at its end.
+    fn step(
+        &mut self,
+        left: &mut Left,
+        files: &mut Files<'_>,
+    ) -> Result<Option<Vec<Vec<u8>>>, Refused> {
+        if let Some((path, handle)) = self.open.take() {
+            self.listed(path, handle, left, files)?;
+            return Ok(None);
+        }
+        let Some(part) = self.parts.last() else {
+            self.found.sort();
+            if self.found.is_empty() {
+                self.found.push(std::mem::take(&mut self.text));
+            }
+            return Ok(Some(std::mem::take(&mut self.found)));
+        };
+        let Some(path) = self.found.pop() else {
+            self.parts.pop();
+            self.found = std::mem::take(&mut self.further);
+            return Ok(None);
+        };
+        let further = match part {
+            Part::Name(name) => Some(joined(&path, name)),
+            Part::There => files
+                .attrs(Request::Lstat { path: &path })
+                .is_ok()
+                .then_some(path),
+            Part::Directory => files.is_dir(&path).then(|| joined(&path, b"")),
+            Part::Pattern(_) => {
+                Left::take(&mut left.listings, 1)?;
+                let asked = if path.is_empty() { b"." } else { &path[..] };
+                match files.handle(Request::Opendir { path: asked }) {
+                    Ok(handle) => self.open = Some((path, handle)),
+                    // As a shell has it, there is nothing in what is not there or not to be read.
+                    Err(e) if is_nothing(e.code) => {}
+                    Err(e) => return Err(e),
                 }
-                next
+                None
             }
         };
-    }
-    found.retain(|path| files.attrs(Request::Lstat { path }).is_ok());
-    found
-}
-
-/// A part of a path as fast-glob has patterns: what is no pattern to a shell is quoted.
-fn pattern(part: &[u8], wild: &[usize]) -> Vec<u8> {
-    let mut pattern = Vec::with_capacity(part.len());
-    for (at, byte) in part.iter().enumerate() {
-        if !wild.contains(&at) && b"*?[]{}!\\".contains(byte) {
-            pattern.push(b'\\');
+        if let Some(path) = further {
+            self.keep(path, left)?;
         }
-        pattern.push(*byte);
+        Ok(None)
     }
-    pattern
+
+    /// Some of the names in a directory.
+    fn listed(
+        &mut self,
+        path: Vec<u8>,
+        handle: Vec<u8>,
+        left: &mut Left,
+        files: &mut Files<'_>,
+    ) -> Result<(), Refused> {
+        let names = files.names(Request::Readdir { handle: &handle })?;
+        if names.is_empty() {
+            // It was only read.
+            let _ = files.done(Request::Close { handle: &handle });
+            return Ok(());
+        }
+        Left::take(&mut left.names, names.len())?;
+        for name in names {
+            let Some(Part::Pattern(pattern)) = self.parts.last() else {
+                break;
+            };
+            if name != b"." && name != b".." && pattern.matches(&name) {
+                self.keep(joined(&path, &name), left)?;
+            }
+        }
+        self.open = Some((path, handle));
+        Ok(())
+    }
+
+    fn keep(&mut self, path: Vec<u8>, left: &mut Left) -> Result<(), Refused> {
+        Left::take(&mut left.room, path.len() + OVERHEAD)?;
+        self.further.push(path);
+        Ok(())
+    }
 }
 
-/// The names in a directory, none where it cannot be listed.
-fn listed(path: &[u8], files: &mut Files<'_>) -> Vec<Vec<u8>> {
-    let path = if path.is_empty() { b"." } else { path };
-    let Ok(handle) = files.handle(Request::Opendir { path }) else {
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    while let Ok(mut names) = files.names(Request::Readdir { handle: &handle })
-        && !names.is_empty()
-        && all.len() < MOST
-    {
-        all.append(&mut names);
-    }
-    // It was only read.
-    let _ = files.done(Request::Close { handle: &handle });
-    all.retain(|name| name != b"." && name != b"..");
-    all
+fn is_nothing(code: StatusCode) -> bool {
+    [
+        StatusCode::NO_SUCH_FILE,
+        StatusCode::PERMISSION_DENIED,
+        StatusCode::BAD_MESSAGE,
+    ]
+    .contains(&code)
 }
+
+#[cfg(test)]
+#[path = "expand_tests.rs"]
+mod tests;

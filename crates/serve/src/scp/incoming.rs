@@ -2,104 +2,162 @@
 
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request, StatusCode, temp_name};
+use tracing::info;
 
-use super::Files;
+use super::files::Files;
+use super::joined;
+use crate::beneath::split;
 use crate::error::Refused;
 
 /// What a file may get of a mode without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
+/// Symlinks that lead to a file, as many as the kernel follows.
+const LINKS: usize = 40;
+/// What a mode says of a file that is written to one behind the other.
+const FIFO: u32 = 0o010_000;
+const CHARACTERS: u32 = 0o020_000;
 
 /// A file that comes.
 pub(super) struct Incoming {
     path: Vec<u8>,
-    /// Not once it is closed.
+    /// Of what is written. Not once it is closed.
     handle: Option<Vec<u8>>,
-    /// It has this name until it is whole.
+    /// It has this name until it is whole. It is written in place without.
     temporary: Option<Vec<u8>>,
+    /// Of what it replaces.
+    there: Option<Vec<u8>>,
+    /// It ends where the new one does.
+    regular: bool,
+    /// -p
+    exact: bool,
     attrs: Attrs,
     at: u64,
     trouble: Option<Refused>,
 }
 
 impl Incoming {
-    /// Opens it: beside what has its name, which keeps its mode, unless that is no regular file or
-    /// nothing may be made there.
+    /// Opens it: beside what has its name, which keeps its mode. In place where that is no regular file,
+    /// where nothing may be made beside it, and where a new one would have another owner or take one of
+    /// several names.
     pub(super) fn begin(
         path: Vec<u8>,
         mode: u32,
         exact: bool,
         files: &mut Files<'_>,
     ) -> Result<Self, (Vec<u8>, Refused)> {
-        // Through a symlink to what it stands for.
-        let path = match files.names(Request::Readlink { path: &path }) {
-            Ok(_) => match files.names(Request::Realpath { path: &path }) {
-                Ok(mut names) => names.pop().unwrap_or(path),
-                Err(_) => path,
-            },
-            Err(_) => path,
-        };
-        let there = files.attrs(Request::Stat { path: &path }).ok();
-        let kind = there.map(|attrs| attrs.permissions.unwrap_or_default() & 0o170_000);
-        let regular = kind.is_none_or(|kind| kind == 0o100_000);
-        let old = there.and_then(|attrs| attrs.permissions);
-        let asked = Attrs::with_permissions(mode & PERMISSIONS);
-        let attrs = match (exact, old) {
-            (true, _) => Attrs::with_permissions(mode),
-            (false, Some(old)) if regular => Attrs::with_permissions(old & PERMISSIONS),
-            (false, _) => Attrs::default(),
-        };
+        let path = followed(path, files);
         let mut new = Self {
             path,
             handle: None,
             temporary: None,
-            attrs,
+            there: None,
+            regular: true,
+            exact,
+            attrs: Attrs {
+                permissions: exact.then_some(mode),
+                ..Attrs::default()
+            },
             at: 0,
             trouble: None,
         };
-        if kind == Some(0o040_000) {
-            let refused = Refused::new(StatusCode::FAILURE, "Is a directory");
-            return Err((new.path, refused));
-        }
-        if regular {
-            let temporary = temp_name(&new.path, &mut |bytes| {
-                // It is the kernel's generator, which does not fail.
-                let _ = aws_lc_rs::rand::fill(bytes);
-            });
-            let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-            let opened = files.handle(Request::Open {
-                path: &temporary,
-                flags,
-                attrs: asked,
-            });
-            match opened {
-                Ok(handle) => {
-                    new.handle = Some(handle);
-                    new.temporary = Some(temporary);
-                    return Ok(new);
-                }
-                // Where nothing may be made, what is there may still be written.
-                Err(e) if e.code == StatusCode::PERMISSION_DENIED && there.is_some() => {}
-                Err(e) => return Err((new.path, e)),
+        match new.open(mode & PERMISSIONS, files) {
+            Ok(()) => Ok(new),
+            Err(refused) => {
+                let path = new.path.clone();
+                new.abandon(files);
+                Err((path, refused))
             }
         }
-        let flags = match regular {
-            true => OpenFlags::WRITE | OpenFlags::TRUNC,
-            false => OpenFlags::WRITE,
+    }
+
+    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), Refused> {
+        let Ok(old) = files.attrs(Request::Stat { path: &self.path }) else {
+            return self.make(asked, files);
         };
+        let mode = old.permissions.unwrap_or_default();
+        if old.is_dir() {
+            return Err(Refused::new(StatusCode::FAILURE, "Is a directory"));
+        }
+        let kind = mode & 0o170_000;
+        self.regular = kind == 0o100_000;
+        let flags = match kind {
+            // There is no other place in them.
+            FIFO | CHARACTERS => OpenFlags::WRITE | OpenFlags::APPEND,
+            _ => OpenFlags::WRITE,
+        };
+        // What may not be written is not replaced either.
         let opened = files.handle(Request::Open {
-            path: &new.path,
+            path: &self.path,
             flags,
-            attrs: asked,
+            attrs: Attrs::default(),
         });
-        match opened {
-            Ok(handle) => {
-                new.handle = Some(handle);
-                if !regular {
-                    new.attrs = Attrs::default();
-                }
-                Ok(new)
+        let busy = match opened {
+            Ok(handle) if !self.regular => {
+                self.handle = Some(handle);
+                self.attrs.permissions = None;
+                return Ok(());
             }
-            Err(e) => Err((new.path, e)),
+            Ok(handle) => {
+                self.there = Some(handle);
+                None
+            }
+            Err(e) if !self.regular || e.code == StatusCode::PERMISSION_DENIED => return Err(e),
+            // A program that runs can be replaced.
+            Err(e) => Some(e),
+        };
+        // Nobody reads it meanwhile who could not read both.
+        let made = match self.make(asked & mode, files) {
+            Ok(()) => self.attrs_of_made(files),
+            Err(e) => Err(e),
+        };
+        match made {
+            Ok(made) if made.owner == old.owner && old.link.is_none() => {
+                let kept = |mode: Option<u32>| mode.map(|mode| mode & PERMISSIONS);
+                if !self.exact && kept(made.permissions) != kept(old.permissions) {
+                    self.attrs.permissions = kept(old.permissions);
+                }
+                Ok(())
+            }
+            other => {
+                self.unmake(files);
+                let why = busy.or_else(|| other.err());
+                self.handle = self.there.take();
+                match (&self.handle, why) {
+                    (None, Some(why)) => Err(why),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Makes a temporary.
+    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), Refused> {
+        let temporary = temp_name(&self.path, &mut |bytes| {
+            // It is the kernel's generator, which does not fail.
+            let _ = aws_lc_rs::rand::fill(bytes);
+        });
+        self.handle = Some(files.handle(Request::Open {
+            path: &temporary,
+            flags: OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL,
+            attrs: Attrs::with_permissions(mode),
+        })?);
+        self.temporary = Some(temporary);
+        Ok(())
+    }
+
+    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, Refused> {
+        let handle = self.handle.as_deref().unwrap_or_default();
+        files.attrs(Request::Fstat { handle })
+    }
+
+    /// Removes the temporary.
+    fn unmake(&mut self, files: &mut Files<'_>) {
+        if let Some(handle) = self.handle.take() {
+            // Nothing of it is wanted.
+            let _ = files.done(Request::Close { handle: &handle });
+        }
+        if let Some(temporary) = self.temporary.take() {
+            let _ = files.done(Request::Remove { path: &temporary });
         }
     }
 
@@ -132,48 +190,113 @@ impl Incoming {
     /// Gives it its mode, times and name.
     pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, Refused)> {
         let done = self.ended(files);
-        done.map_err(|refused| {
-            let path = self.path.clone();
-            self.abandon(files);
-            (path, refused)
-        })
+        let path = self.path.clone();
+        self.abandon(files);
+        done.map_err(|refused| (path, refused))
     }
 
     fn ended(&mut self, files: &mut Files<'_>) -> Result<(), Refused> {
         if let Some(refused) = self.trouble.take() {
             return Err(refused);
         }
-        // Of what was there before, and of a device, neither may be ours to change.
-        let own = self.temporary.is_some();
-        if let Some(handle) = self.handle.as_deref().filter(|_| !self.attrs.is_empty()) {
-            let set = files.done(Request::Fsetstat {
-                handle,
-                attrs: self.attrs,
-            });
-            if own {
-                set?;
-            }
+        let Some(handle) = self.handle.take() else {
+            return Ok(());
+        };
+        if self.temporary.is_none() && self.regular {
+            cut(&handle, self.at, files)?;
         }
-        if let Some(handle) = self.handle.take() {
-            files.done(Request::Close { handle: &handle })?;
-        }
+        let mut set = set(&handle, self.attrs, files);
+        files.done(Request::Close { handle: &handle })?;
         if let Some(temporary) = &self.temporary {
-            files.done(Request::PosixRename {
+            let renamed = files.done(Request::PosixRename {
                 from: temporary,
                 to: &self.path,
-            })?;
-            self.temporary = None;
+            });
+            match (renamed, &self.there) {
+                (Ok(()), _) => self.temporary = None,
+                // As where it is mounted.
+                (Err(why), Some(there)) => {
+                    let path = String::from_utf8_lossy(&self.path);
+                    let why = why.words;
+                    info!(path = %path.escape_debug(), "written in place: it cannot be replaced: {why}");
+                    copy(temporary, there, self.at, files)?;
+                    let mode = self.attrs.permissions.filter(|_| self.exact);
+                    let attrs = Attrs {
+                        permissions: mode,
+                        ..self.attrs
+                    };
+                    set = self::set(there, attrs, files);
+                }
+                (Err(why), None) => return Err(why),
+            }
         }
-        Ok(())
+        // It is whole nevertheless.
+        set.map_err(|why| {
+            let words = format!("it is there without its mode or times: {}", why.words);
+            Refused::new(why.code, words)
+        })
     }
 
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
-        if let Some(handle) = self.handle.take() {
-            // Nothing of it is wanted.
+        self.unmake(files);
+        if let Some(handle) = self.there.take() {
+            // It was not written.
             let _ = files.done(Request::Close { handle: &handle });
-        }
-        if let Some(temporary) = self.temporary.take() {
-            let _ = files.done(Request::Remove { path: &temporary });
         }
     }
 }
+
+/// What the symlinks at `path` lead to, whether or not it is there.
+fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
+    for _ in 0..LINKS {
+        let read = files.names(Request::Readlink { path: &path });
+        let Some(says) = read.ok().and_then(|mut names| names.pop()) else {
+            break;
+        };
+        path = match split(&path).0 {
+            _ if says.starts_with(b"/") => says,
+            b"." => says,
+            dir => joined(dir, &says),
+        };
+    }
+    path
+}
+
+fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
+    let attrs = Attrs {
+        size: Some(size),
+        ..Attrs::default()
+    };
+    set(handle, attrs, files)
+}
+
+fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused> {
+    match attrs.is_empty() {
+        true => Ok(()),
+        false => files.done(Request::Fsetstat { handle, attrs }),
+    }
+}
+
+/// What is in a temporary becomes what is in the file of handle `to`.
+fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
+    let from = files.handle(Request::Open {
+        path: temporary,
+        flags: OpenFlags::READ,
+        attrs: Attrs::default(),
+    })?;
+    let copied = files.done(Request::CopyData {
+        from: &from,
+        from_offset: 0,
+        len: 0,
+        to,
+        to_offset: 0,
+    });
+    // It was only read.
+    let _ = files.done(Request::Close { handle: &from });
+    copied?;
+    cut(to, size, files)
+}
+
+#[cfg(test)]
+#[path = "incoming_tests.rs"]
+mod tests;

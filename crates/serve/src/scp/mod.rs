@@ -6,24 +6,30 @@
 //! [`crate::Access`], roots and drop boxes know what each may do.
 
 mod expand;
+mod files;
 mod incoming;
+mod pattern;
 mod sink;
 mod source;
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
-use sftp::{Attrs, Request, RequestId, Response, StatusCode};
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::{Moved, Session};
-use crate::answers::{Answer, Answers};
-use crate::error::Refused;
+use crate::answer::Moved;
+use crate::answers::Answer;
 use crate::words::{self, Word};
+use expand::Expansion;
+use files::Files;
 use sink::Sink;
 use source::Source;
 
 /// Nothing more is made while so much waits to be sent.
 const GATHERED: usize = 512 << 10;
+/// Nor for longer than this: other channels have their turn, and what there is leaves.
+const TURN: Duration = Duration::from_millis(5);
 /// A line is a path and some numbers.
 const LONGEST_LINE: usize = 8 << 10;
 
@@ -56,6 +62,8 @@ impl Command {
         let name = command
             .split(|byte| b" \t".contains(byte))
             .find(|w| !w.is_empty());
+        // Programs name it with where it is at home.
+        let name = name.and_then(|name| name.rsplit(|byte| *byte == b'/').next());
         (name == Some(b"scp")).then(|| Self::of(command))
     }
 
@@ -99,10 +107,16 @@ impl Command {
 /// One that serves a client.
 pub struct Scp<'e> {
     files: Files<'e>,
+    takes: bool,
+    how: How,
     side: Side,
 }
 
 enum Side {
+    /// The paths are looked for.
+    Starting(Box<Expansion>),
+    /// They were not found, or the client sends no more.
+    Over,
     Sink(Sink),
     Source(Source),
 }
@@ -127,27 +141,25 @@ impl<'e> Scp<'e> {
         handles: usize,
         command: Command,
     ) -> Self {
-        let mut files = Files {
-            session: Session::new(export, handles),
-            asked: Answers::new(pool.clone(), slot),
-            out: Answers::new(pool, slot),
-            failed: false,
-        };
         let Command { takes, how, paths } = command;
-        let side = match takes {
-            true => Side::Sink(Sink::new(how, &paths, &mut files)),
-            false => Side::Source(Source::new(how, &paths, &mut files)),
-        };
-        Self { files, side }
+        Self {
+            files: Files::new(pool, slot, export, handles),
+            takes,
+            how,
+            side: Side::Starting(Box::new(Expansion::new(paths))),
+        }
     }
 
     /// Takes what was received, until much waits to be sent: the rest stays in `received`.
     pub fn handle(&mut self, received: &mut Bytes) {
-        while self.files.out.len() < GATHERED && !self.is_over() {
+        let until = Instant::now() + TURN;
+        while self.files.out.len() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
+                Side::Starting(_) => self.start(),
                 Side::Sink(sink) => sink.turn(received, &mut self.files),
                 Side::Source(source) => source.turn(received, &mut self.files),
+                Side::Over => false,
             };
             if !more && received.len() == before {
                 break;
@@ -155,13 +167,47 @@ impl<'e> Scp<'e> {
         }
         if self.is_over() {
             received.clear();
+            self.let_go();
         }
+    }
+
+    /// Nothing is open, and nothing half there, once it is over: the client may keep the channel.
+    fn let_go(&mut self) {
+        if let Side::Sink(sink) = &mut self.side {
+            sink.abandon(&mut self.files);
+        }
+        self.files.session.handles.clear();
+    }
+
+    /// Goes on looking for the paths.
+    fn start(&mut self) -> bool {
+        let Side::Starting(expansion) = &mut self.side else {
+            return false;
+        };
+        match expansion.step(&mut self.files) {
+            Ok(None) => {}
+            Ok(Some(paths)) => {
+                self.side = match self.takes {
+                    true => Side::Sink(Sink::new(self.how, paths, &mut self.files)),
+                    false => Side::Source(Source::new(self.how, paths)),
+                }
+            }
+            Err((path, refused)) => {
+                self.files.complain(&path, &refused.words);
+                self.side = Side::Over;
+            }
+        }
+        true
     }
 
     /// Whether it goes on, or has something to say, without anything new of the client.
     pub fn has_more(&self) -> bool {
-        let gives = matches!(&self.side, Side::Source(source) if source.has_more());
-        gives || self.files.out.len() > 0 || self.is_over()
+        let goes_on = match &self.side {
+            Side::Starting(_) => true,
+            Side::Source(source) => source.has_more(),
+            Side::Sink(_) | Side::Over => false,
+        };
+        goes_on || self.files.out.len() > 0 || self.is_over()
     }
 
     /// Takes out what is to be sent.
@@ -175,8 +221,15 @@ impl<'e> Scp<'e> {
         self.files.out.take(to)
     }
 
+    /// Whether it takes files.
+    pub fn takes(&self) -> bool {
+        self.takes
+    }
+
     fn is_over(&self) -> bool {
         match &self.side {
+            Side::Starting(_) => false,
+            Side::Over => true,
             Side::Sink(sink) => sink.is_over(),
             Side::Source(source) => source.is_over(),
         }
@@ -193,8 +246,13 @@ impl<'e> Scp<'e> {
         let between = match &mut self.side {
             Side::Sink(sink) => sink.end(&mut self.files),
             Side::Source(source) => source.is_over(),
+            Side::Starting(_) => false,
+            Side::Over => true,
         };
-        u32::from(self.files.failed || !between)
+        self.files.failed |= !between;
+        self.let_go();
+        self.side = Side::Over;
+        u32::from(self.files.failed)
     }
 
     /// What was moved so far.
@@ -210,114 +268,7 @@ impl<'e> Scp<'e> {
 
 impl Drop for Scp<'_> {
     fn drop(&mut self) {
-        if let Side::Sink(sink) = &mut self.side {
-            sink.abandon(&mut self.files);
-        }
-    }
-}
-
-/// The files, and what is to be said of them.
-struct Files<'e> {
-    session: Session<'e>,
-    /// The answer to one request.
-    asked: Answers,
-    /// What goes to the client.
-    out: Answers,
-    /// Something has failed, which the exit status tells.
-    failed: bool,
-}
-
-/// What a request has brought.
-enum Got {
-    Nothing,
-    Handle(Vec<u8>),
-    Names(Vec<Vec<u8>>),
-    Attrs(Attrs),
-}
-
-impl Files<'_> {
-    /// Has a request carried out. What a WRITE has not in itself is in `data`.
-    fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
-        self.session
-            .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(Refused::bad_message("there was no answer"));
-        let Ok(()) = self.asked.take(|answer| {
-            if let Answer::Bytes(bytes) = answer {
-                got = read_answer(bytes);
-            }
-            Ok::<_, std::convert::Infallible>(())
-        });
-        got
-    }
-
-    fn done(&mut self, request: Request<'_>) -> Result<(), Refused> {
-        self.ask(request, &[]).map(|_| ())
-    }
-
-    fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refused> {
-        match self.ask(request, &[])? {
-            Got::Handle(handle) => Ok(handle),
-            _ => Err(Refused::bad_message("there was no handle")),
-        }
-    }
-
-    fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, Refused> {
-        match self.ask(request, &[])? {
-            Got::Attrs(attrs) => Ok(attrs),
-            _ => Err(Refused::bad_message("there were no attributes")),
-        }
-    }
-
-    /// Empty at the end of a directory.
-    fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
-        match self.ask(request, &[]) {
-            Ok(Got::Names(names)) => Ok(names),
-            Ok(_) => Err(Refused::bad_message("there were no names")),
-            Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
-            Err(refused) => Err(refused),
-        }
-    }
-
-    fn is_dir(&mut self, path: &[u8]) -> bool {
-        self.attrs(Request::Stat { path })
-            .is_ok_and(|attrs| attrs.is_dir())
-    }
-
-    fn acknowledge(&mut self) {
-        self.out.bytes().push(0);
-    }
-
-    /// Tells the client's user what has failed.
-    fn complain(&mut self, of: &[u8], why: &str) {
-        self.failed = true;
-        let out = self.out.bytes();
-        out.extend_from_slice(b"\x01scp: ");
-        // A line ends with its first newline.
-        out.extend(
-            of.iter()
-                .map(|byte| if *byte == b'\n' { b'?' } else { *byte }),
-        );
-        out.extend_from_slice(format!(": {why}\n").as_bytes());
-    }
-}
-
-fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
-    let body = bytes.get(4..).unwrap_or_default();
-    let (_, response) =
-        Response::decode(body).map_err(|_| Refused::bad_message("an answer makes no sense"))?;
-    match response {
-        Response::Status { code, .. } if code == StatusCode::OK => Ok(Got::Nothing),
-        Response::Status { code, text } => {
-            let words = String::from_utf8_lossy(text.message).into_owned();
-            Err(Refused::new(code, words))
-        }
-        Response::Handle { handle } => Ok(Got::Handle(handle.to_vec())),
-        Response::Name { names } => {
-            let names = names.0.iter().map(|entry| entry.filename.to_vec());
-            Ok(Got::Names(names.collect()))
-        }
-        Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
-        _ => Ok(Got::Nothing),
+        self.let_go();
     }
 }
 

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use sftp::{Attrs, Request};
 
+use super::files::Files;
 use super::incoming::{Incoming, PERMISSIONS};
-use super::{Files, How, expand, joined, take_line};
-use crate::words::Word;
+use super::{How, joined, take_line};
 
 /// What a directory needs that is to be written to.
 const OWN: u32 = 0o700;
@@ -40,15 +40,10 @@ enum State {
 }
 
 impl Sink {
-    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
-        let mut found = paths.iter().flat_map(|word| expand::expand(word, files));
-        let target = found.next().unwrap_or_default();
-        let ambiguous = found.next().is_some();
-        drop(found);
-        let target = match target.is_empty() {
-            true => b".".to_vec(),
-            false => target,
-        };
+    pub(super) fn new(how: How, mut paths: Vec<Vec<u8>>, files: &mut Files<'_>) -> Self {
+        let ambiguous = paths.len() > 1;
+        let target = paths.pop().filter(|path| !path.is_empty());
+        let target = target.unwrap_or_else(|| b".".to_vec());
         let into = files.is_dir(&target);
         let mut new = Self {
             how,
@@ -77,15 +72,18 @@ impl Sink {
 
     /// The client sends no more; whether nothing is lost by that.
     pub(super) fn end(&mut self, files: &mut Files<'_>) -> bool {
-        self.state = match std::mem::replace(&mut self.state, State::Line) {
-            State::Verdict(file) => {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => true,
+            State::Line => self.line.is_empty() && self.entered.is_empty(),
+            State::Verdict(file) | State::Data(file, 0) => {
                 Self::finish(file, files);
-                State::Line
+                self.entered.is_empty()
             }
-            other => other,
-        };
-        let line = matches!(self.state, State::Line) && self.line.is_empty();
-        self.is_over() || (line && self.entered.is_empty())
+            State::Data(file, _) => {
+                file.abandon(files);
+                false
+            }
+        }
     }
 
     fn finish(file: Incoming, files: &mut Files<'_>) {
@@ -129,11 +127,14 @@ impl Sink {
                 if verdict == 0 {
                     let _ = received.split_to(1);
                     Self::finish(file, files);
-                } else {
+                    return true;
+                }
+                file.abandon(files);
+                files.failed = true;
+                match verdict {
                     // Its words are a line.
-                    file.abandon(files);
-                    files.failed = true;
-                    files.acknowledge();
+                    1 => files.acknowledge(),
+                    _ => self.state = State::Over,
                 }
                 true
             }
@@ -161,11 +162,11 @@ impl Sink {
                 self.state = State::Over;
             }
             b'T' => match times(rest) {
-                Some(times) => {
-                    self.times = Some(times);
+                Ok(times) => {
+                    self.times = times;
                     files.acknowledge();
                 }
-                None => self.give_up("times that make no sense", files),
+                Err(()) => self.give_up("times that make no sense", files),
             },
             b'E' if rest.is_empty() => self.leave(files),
             b'C' | b'D' => match entry(rest) {
@@ -210,7 +211,10 @@ impl Sink {
                     return files.complain(&path, &refused.words);
                 }
                 if mode & OWN != OWN && attrs.permissions.is_none() {
-                    attrs.permissions = Some(mode & PERMISSIONS);
+                    // What this process's umask has left of it.
+                    let made = files.attrs(Request::Stat { path: &path }).ok();
+                    let made = made.and_then(|made| made.permissions);
+                    attrs.permissions = made.map(|made| made & 0o7777 & !(OWN & !mode));
                 }
             }
         }
@@ -224,14 +228,11 @@ impl Sink {
             self.state = State::Over;
             return;
         };
-        let set = match attrs.is_empty() {
-            true => Ok(()),
-            false => files.done(Request::Setstat { path: &path, attrs }),
-        };
-        match set {
-            Ok(()) => files.acknowledge(),
-            Err(refused) => files.complain(&path, &refused.words),
+        if !attrs.is_empty() {
+            // As OpenSSH has it, a directory whose mode or times cannot be kept is no error.
+            let _ = files.done(Request::Setstat { path: &path, attrs });
         }
+        files.acknowledge();
     }
 
     fn file(&mut self, mode: u32, size: u64, name: &[u8], files: &mut Files<'_>) {
@@ -257,18 +258,23 @@ impl Sink {
     }
 }
 
-/// `MTIME USEC ATIME USEC`: when it was modified and accessed, in seconds.
-fn times(text: &[u8]) -> Option<(u32, u32)> {
-    let text = std::str::from_utf8(text).ok()?;
-    let numbers: Option<Vec<u64>> = text.split(' ').map(|n| n.parse().ok()).collect();
-    match numbers?.as_slice() {
-        // Later ones than SFTP has room for stay at its last.
-        [modified, _, accessed, _] => {
-            let second = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-            Some((second(*modified), second(*accessed)))
-        }
-        _ => None,
+/// `MTIME USEC ATIME USEC`: when it was modified and accessed, in seconds. Nothing where it was before
+/// 1970, which some say as a number of 64 bits that is below zero.
+///
+/// # Errors
+/// They make no sense.
+fn times(text: &[u8]) -> Result<Option<(u32, u32)>, ()> {
+    let text = std::str::from_utf8(text).map_err(|_| ())?;
+    let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+    let Ok([modified, _, accessed, _]) = <[u64; 4]>::try_from(numbers.map_err(|_| ())?) else {
+        return Err(());
+    };
+    if i64::try_from(modified.max(accessed)).is_err() {
+        return Ok(None);
     }
+    // Later ones than SFTP has room for stay at its last.
+    let second = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    Ok(Some((second(modified), second(accessed))))
 }
 
 /// `MODE SIZE NAME`.
@@ -294,3 +300,7 @@ fn entry(text: &[u8]) -> Result<(u32, u64, &[u8]), &'static str> {
         false => Ok((u32::try_from(mode).unwrap_or_default(), size, name)),
     }
 }
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;

@@ -6,18 +6,22 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
-use super::{Files, Heard, How, expand, joined, take_line};
+use super::files::Files;
+use super::{Heard, How, joined, take_line};
 use crate::answer::LONGEST_DATA;
 use crate::error::Refused;
-use crate::words::Word;
 
-/// A tree is walked to paths of this length.
+/// A tree is walked to paths of this length, ...
 const LONGEST_PATH: usize = 4096;
+/// ... and with so many bytes of names on the way.
+const MOST_WAITING: usize = 32 << 20;
 
 pub(super) struct Source {
     how: How,
     /// What is still to be given, the next one last.
     steps: Vec<Step>,
+    /// Bytes of the names in `steps`.
+    waiting: usize,
     line: Vec<u8>,
     state: State,
 }
@@ -65,13 +69,19 @@ struct Outgoing {
 }
 
 impl Source {
-    pub(super) fn new(how: How, paths: &[Word], files: &mut Files<'_>) -> Self {
-        let paths = paths.iter().flat_map(|word| expand::expand(word, files));
-        let mut steps: Vec<Step> = paths.map(Step::Path).collect();
-        steps.reverse();
+    pub(super) fn new(how: How, paths: Vec<Vec<u8>>) -> Self {
+        let steps = paths.into_iter().rev().map(|mut path| {
+            // What ends with slashes is a file as well, as OpenSSH has it.
+            while path.len() > 1 && path.ends_with(b"/") {
+                path.pop();
+            }
+            Step::Path(path)
+        });
+        let steps = steps.collect();
         Self {
             how,
             steps,
+            waiting: 0,
             line: Vec::new(),
             state: State::Listening(Then::Next),
         }
@@ -123,8 +133,8 @@ impl Source {
                     let _ = received.split_to(1);
                     return Some(Heard::Well);
                 }
-                2 => return Some(Heard::Over),
-                _ => {}
+                1 => {}
+                _ => return Some(Heard::Over),
             }
         }
         match take_line(received, &mut self.line) {
@@ -171,7 +181,10 @@ impl Source {
             }) => {
                 if names.is_empty() {
                     match files.names(Request::Readdir { handle: &handle }) {
-                        Ok(more) => names = more.into(),
+                        Ok(more) => {
+                            self.waiting += more.iter().map(Vec::len).sum::<usize>();
+                            names = more.into();
+                        }
                         Err(refused) => files.complain(&path, &refused.words),
                     }
                     if names.is_empty() {
@@ -182,6 +195,7 @@ impl Source {
                     }
                 }
                 let name = names.pop_front().unwrap_or_default();
+                self.waiting -= name.len();
                 let next = joined(&path, &name);
                 self.steps.push(Step::Directory {
                     path,
@@ -221,19 +235,26 @@ impl Source {
                 flags: OpenFlags::READ,
                 attrs: Attrs::default(),
             },
+            0o040_000 if self.how.trees && self.waiting > MOST_WAITING => {
+                return Err(Refused::bad_message("the tree is too deep"));
+            }
             0o040_000 if self.how.trees => Request::Opendir { path },
             _ => return Err(Refused::bad_message("not a regular file")),
         };
         let handle = files.handle(open)?;
-        // Of what was opened, which another may have taken the name of.
-        let attrs = match kind {
-            0o100_000 => files.attrs(Request::Fstat { handle: &handle }),
-            _ => Ok(attrs),
+        // Of what was opened, which may have taken its name meanwhile.
+        let attrs = files.attrs(Request::Fstat { handle: &handle });
+        let is_kind = |attrs: &Attrs| attrs.permissions.is_some_and(|p| p & 0o170_000 == kind);
+        let Some(attrs) = attrs.ok().filter(is_kind) else {
+            // It was only read.
+            let _ = files.done(Request::Close { handle: &handle });
+            return Err(Refused::bad_message("not a regular file"));
         };
+        let path = path.to_vec();
         let item = Item {
-            path: path.to_vec(),
+            path,
             handle,
-            attrs: attrs?,
+            attrs,
         };
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");

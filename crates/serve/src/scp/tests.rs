@@ -9,7 +9,7 @@ use crate::testing::{at, both, names};
 /// Packets as channels have them.
 const SLOT: usize = 32 << 10;
 
-fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
+pub(super) fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
     let asked = Command::parse(command.as_bytes())
         .expect("scp")
         .expect("a far end");
@@ -17,7 +17,7 @@ fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
 }
 
 /// What is said to a client that says `input`, in pieces of `piece` bytes, and the exit status.
-fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -> (Vec<u8>, u32) {
+pub(super) fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -> (Vec<u8>, u32) {
     let mut scp = started(export, command);
     let mut said = Vec::new();
     let mut pieces = input.chunks(piece);
@@ -51,11 +51,11 @@ fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -> (Vec<u8>,
     (said, status)
 }
 
-fn shown(path: &[u8]) -> String {
+pub(super) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn mode(path: &Path) -> u32 {
+pub(super) fn mode(path: &Path) -> u32 {
     fs::metadata(path)
         .expect("it is there")
         .permissions()
@@ -70,6 +70,8 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         ("scp -qrpt -- -x", true, true, true, 1),
         ("scp -v -r -p -d -t 'a b'", true, true, true, 1),
         ("  scp -f a b", false, false, false, 2),
+        ("/usr/bin/scp -qrt DIR", true, true, false, 1),
+        ("bin/scp -f x", false, false, false, 1),
     ] {
         let found = Command::parse(command.as_bytes())
             .expect("scp")
@@ -80,7 +82,13 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         assert_eq!((found.takes, t, p), (takes, trees, times), "{command}");
         assert_eq!(found.paths.len(), paths, "{command}");
     }
-    for command in ["", "rsync --server", "scpx -t x", "/usr/bin/scp -t x"] {
+    for command in [
+        "",
+        "rsync --server",
+        "scpx -t x",
+        "/usr/bin/scp/ -t x",
+        "/scp/x -t x",
+    ] {
         assert_eq!(Command::parse(command.as_bytes()), None, "{command}");
     }
     for command in [
@@ -270,37 +278,6 @@ fn what_cannot_be_given_is_told_with_its_name() {
                 (format!("\x01scp: {path}: {why}\n"), 1)
             );
         }
-    });
-}
-
-#[test]
-fn patterns_are_those_of_a_shell() {
-    both(Access::Full, |export, before, folder| {
-        for dir in ["a", "b", ".c"] {
-            fs::create_dir(folder.join(dir)).expect("ours");
-            for name in ["1.txt", "2.txt", "2.bin", "*.txt", ".3.txt"] {
-                fs::write(folder.join(dir).join(name), "").expect("ours");
-            }
-        }
-        for (pattern, wanted) in [
-            ("a/*.txt", &["*.txt", "1.txt", "2.txt"][..]),
-            ("a/'*.txt'", &["*.txt"]),
-            (r"a/\*.txt", &["*.txt"]),
-            ("*/2.???", &["2.bin", "2.txt", "2.bin", "2.txt"]),
-            ("[b]/[2-3].txt", &["2.txt"]),
-            (".c/2.b*", &["2.bin"]),
-            ("a/.*.txt", &[".3.txt"]),
-        ] {
-            let command = format!("scp -f {}{pattern}", shown(before));
-            let (said, status) = talk(export, &command, &[0; 20], 1);
-            let wanted: Vec<String> = wanted
-                .iter()
-                .map(|name| format!("C0644 0 {name}\n\0"))
-                .collect();
-            assert_eq!((shown(&said), status), (wanted.concat(), 0), "{pattern}");
-        }
-        let (said, status) = talk(export, &format!("scp -f {}z*", shown(before)), &[0], 1);
-        assert!(status == 1 && shown(&said).contains("z*: No such file or directory"));
     });
 }
 

@@ -1,0 +1,101 @@
+use std::fs;
+
+use sftp::{Attrs, OpenFlags};
+use ssh::Role;
+use ssh::channel::ChannelsConfig;
+use wire::{Field, Pool};
+
+use super::*;
+use crate::testing::input;
+use crate::{Access, Export};
+
+/// A session that has received all of `said`, and no turn.
+fn received<'s>(export: &'s Export, name: &str, command: &str, said: &[u8]) -> Session<'s> {
+    let id = ChannelId(0);
+    let pool = Pool::new(32 << 10, 2);
+    let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
+    let mut data = Vec::new();
+    command.as_bytes().write(&mut data);
+    let mut session = Session::new(id);
+    let what = (&Served::default(), export);
+    session.request(&mut channels, what, name.as_bytes(), &data, true);
+    for piece in said.chunks(9) {
+        session.data(Bytes::copy_from_slice(piece));
+    }
+    session
+}
+
+#[test]
+fn a_file_whose_channel_is_closed_at_once_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    for (name, said, eof, closed, there) in [
+        ("a", &b"C0644 3 x\nnew"[..], true, true, true),
+        ("b", b"C0644 3 x\nnew\0", true, true, true),
+        ("c", b"C0644 3 x\nnew\0", false, true, true),
+        ("d", b"C0644 3 x\nnew", false, true, true),
+        ("e", b"C0644 3 x\nnew", true, false, true),
+        ("f", b"C0644 3 x\nnew\0", false, false, true),
+        // It may have been about to say that it is no file.
+        ("g", b"C0644 3 x\nnew", false, false, false),
+        ("h", b"C0644 4 x\nnew", true, true, false),
+        ("i", b"C0644 3 x\nnew\x01no", true, true, false),
+    ] {
+        let mut session = received(&export, "exec", &format!("scp -t {name}"), said);
+        if eof {
+            session.eof();
+        }
+        session.finish(closed);
+        drop(session);
+        assert_eq!(folder.path().join(name).exists(), there, "{name}");
+    }
+    let names = crate::testing::names(folder.path());
+    assert_eq!(names, ["a", "b", "c", "d", "e", "f"], "and nothing is left");
+}
+
+#[test]
+fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let handle = &[0; 4][..];
+    let mut said = input(
+        &[
+            sftp::Request::Open {
+                path: b"new",
+                flags: OpenFlags::WRITE | OpenFlags::CREAT,
+                attrs: Attrs::default(),
+            },
+            sftp::Request::Write {
+                handle,
+                offset: 0,
+                data: b"all of it",
+            },
+            sftp::Request::Close { handle },
+            sftp::Request::PosixRename {
+                from: b"new",
+                to: b"it",
+            },
+        ],
+        true,
+    )
+    .to_vec();
+    // Not whole.
+    said.extend(&input(&[sftp::Request::Remove { path: b"it" }], false)[..9]);
+    for closed in [true, false] {
+        received(&export, "subsystem", "sftp", &said).finish(closed);
+        let it = folder.path().join("it");
+        assert_eq!(fs::read(&it).expect("it"), b"all of it");
+        fs::remove_file(it).expect("ours");
+    }
+}
+
+#[test]
+fn nothing_is_given_to_a_client_that_has_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("file"), vec![0; 3_000_000]).expect("ours");
+    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let mut session = received(&export, "exec", "scp -f file", &[0; 3]);
+    session.finish(true);
+    let moved = session.server.as_ref().map(Serving::moved);
+    assert_eq!(moved.map(|moved| moved.sent), Some(0));
+}

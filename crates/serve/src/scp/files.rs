@@ -1,0 +1,136 @@
+//! What the old protocol has done with files, and what it has to say of them.
+
+use bytes::Bytes;
+use sftp::{Attrs, Request, RequestId, Response, StatusCode, Told};
+use wire::Pool;
+
+use crate::Export;
+use crate::answer::Session;
+use crate::answers::{Answer, Answers};
+use crate::error::Refused;
+
+/// The files, and what is to be said of them.
+pub(super) struct Files<'e> {
+    pub(super) session: Session<'e>,
+    /// The answer to one request.
+    asked: Answers,
+    /// What goes to the client.
+    pub(super) out: Answers,
+    /// Something has failed, which the exit status tells.
+    pub(super) failed: bool,
+    /// What fails as on file systems that no test has.
+    #[cfg(test)]
+    pub(super) fails: Option<fn(&Request<'_>) -> bool>,
+}
+
+/// What a request has brought.
+pub(super) enum Got {
+    Nothing,
+    Handle(Vec<u8>),
+    Names(Vec<Vec<u8>>),
+    Attrs(Attrs),
+}
+
+impl<'e> Files<'e> {
+    pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
+        let mut session = Session::new(export, handles);
+        // Which files have several names.
+        session.told = Told::LINKS;
+        Self {
+            session,
+            asked: Answers::new(pool.clone(), slot),
+            out: Answers::new(pool, slot),
+            failed: false,
+            #[cfg(test)]
+            fails: None,
+        }
+    }
+
+    /// Has a request carried out. What a WRITE has not in itself is in `data`.
+    pub(super) fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
+        #[cfg(test)]
+        if self.fails.is_some_and(|fails| fails(&request)) {
+            return Err(Refused::new(StatusCode::FAILURE, "It fails"));
+        }
+        self.session
+            .answer(RequestId(0), request, data, &mut self.asked);
+        let mut got = Err(Refused::bad_message("there was no answer"));
+        let Ok(()) = self.asked.take(|answer| {
+            if let Answer::Bytes(bytes) = answer {
+                got = read_answer(bytes);
+            }
+            Ok::<_, std::convert::Infallible>(())
+        });
+        got
+    }
+
+    pub(super) fn done(&mut self, request: Request<'_>) -> Result<(), Refused> {
+        self.ask(request, &[]).map(|_| ())
+    }
+
+    pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refused> {
+        match self.ask(request, &[])? {
+            Got::Handle(handle) => Ok(handle),
+            _ => Err(Refused::bad_message("there was no handle")),
+        }
+    }
+
+    pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, Refused> {
+        match self.ask(request, &[])? {
+            Got::Attrs(attrs) => Ok(attrs),
+            _ => Err(Refused::bad_message("there were no attributes")),
+        }
+    }
+
+    /// Empty at the end of a directory.
+    pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
+        match self.ask(request, &[]) {
+            Ok(Got::Names(names)) => Ok(names),
+            Ok(_) => Err(Refused::bad_message("there were no names")),
+            Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    pub(super) fn is_dir(&mut self, path: &[u8]) -> bool {
+        self.attrs(Request::Stat { path })
+            .is_ok_and(|attrs| attrs.is_dir())
+    }
+
+    pub(super) fn acknowledge(&mut self) {
+        self.out.bytes().push(0);
+    }
+
+    /// Tells the client's user what has failed.
+    pub(super) fn complain(&mut self, of: &[u8], why: &str) {
+        self.failed = true;
+        let out = self.out.bytes();
+        out.extend_from_slice(b"\x01scp: ");
+        // A line ends with its first newline.
+        out.extend(
+            of.iter()
+                .map(|byte| if *byte == b'\n' { b'?' } else { *byte }),
+        );
+        out.extend_from_slice(format!(": {why}\n").as_bytes());
+    }
+}
+
+fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
+    let body = bytes.get(4..).unwrap_or_default();
+    let (_, response) =
+        Response::decode(body).map_err(|_| Refused::bad_message("an answer makes no sense"))?;
+    match response {
+        Response::Status { code, .. } if code == StatusCode::OK => Ok(Got::Nothing),
+        Response::Status { code, text } => {
+            let words = String::from_utf8_lossy(text.message).into_owned();
+            Err(Refused::new(code, words))
+        }
+        Response::Handle { handle } => Ok(Got::Handle(handle.to_vec())),
+        Response::Name { names } => {
+            let names = names.0.iter().map(|entry| entry.filename.to_vec());
+            Ok(Got::Names(names.collect()))
+        }
+        Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
+        _ => Ok(Got::Nothing),
+    }
+}

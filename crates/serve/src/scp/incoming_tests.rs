@@ -1,0 +1,176 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::Path;
+
+use bytes::Bytes;
+use sftp::Request;
+
+use super::super::tests::{mode, shown, started, talk};
+use crate::testing::{at, both, names};
+use crate::{Access, Answer, Export};
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn made(path: &Path, mode: u32) {
+    fs::write(path, "the old one").expect("ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+}
+
+#[test]
+fn nobody_reads_a_file_meanwhile_who_could_not_read_the_old_one() {
+    both(Access::Full, |export, before, folder| {
+        for (command, wanted) in [("scp -t", 0o600), ("scp -pt", 0o644)] {
+            made(&folder.join("file"), 0o600);
+            let command = format!("{command} '{}'", shown(&at(before, "file")));
+            let mut scp = started(export, &command);
+            scp.handle(&mut Bytes::from_static(b"C0644 3 x\nne"));
+            let all = names(folder);
+            let temporary = all.iter().find(|name| *name != "file").expect("beside it");
+            assert_eq!(mode(&folder.join(temporary)), 0o600);
+            scp.handle(&mut Bytes::from_static(b"w\0"));
+            drop(scp);
+            assert_eq!(
+                (names(folder), mode(&folder.join("file"))),
+                (vec!["file".into()], wanted)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_file_of_several_names_or_of_another_owner_is_written_in_place() {
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("two"), 0o640);
+        fs::hard_link(folder.join("two"), folder.join("names")).expect("ours");
+        made(&folder.join("theirs"), 0o640);
+        if is_root() {
+            chown(folder.join("theirs"), Some(12345), Some(23456)).expect("root may");
+        }
+        for name in ["two", "theirs"] {
+            let file = folder.join(name);
+            let before_it = fs::metadata(&file).expect("it");
+            let command = format!("scp -t '{}'", shown(&at(before, name)));
+            // Longer than the old one, and shorter.
+            for new in ["a file longer than the old", "new", ""] {
+                let input = format!("C0600 {} x\n{new}\0", new.len());
+                assert_eq!(talk(export, &command, input.as_bytes(), 5).1, 0);
+                assert_eq!(fs::read(&file).expect("it"), new.as_bytes());
+            }
+            let after = fs::metadata(&file).expect("it");
+            let whose = |meta: &fs::Metadata| (meta.uid(), meta.gid(), meta.mode(), meta.nlink());
+            assert_eq!(whose(&after), whose(&before_it), "{name}");
+            assert_eq!(names(folder), ["names", "theirs", "two"]);
+        }
+        assert_eq!(fs::read(folder.join("names")).expect("it"), b"");
+    });
+}
+
+#[test]
+fn what_may_not_be_written_is_not_replaced() {
+    // root may write it.
+    if is_root() {
+        return;
+    }
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("file"), 0o444);
+        let command = format!("scp -t '{}'", shown(&at(before, "file")));
+        let (said, status) = talk(export, &command, b"C0644 3 x\nnew\0", 99);
+        assert!(status == 1 && shown(&said).contains("/file: Permission denied\n"));
+        assert_eq!(fs::read(folder.join("file")).expect("it"), b"the old one");
+        assert_eq!(names(folder), ["file"]);
+    });
+}
+
+#[test]
+fn what_a_symlink_leads_to_is_made_where_it_is_not_there() {
+    both(Access::Full, |export, before, folder| {
+        fs::create_dir(folder.join("dir")).expect("ours");
+        symlink("dir/second", folder.join("first")).expect("ours");
+        symlink("../real", folder.join("dir/second")).expect("ours");
+        symlink("round", folder.join("round")).expect("ours");
+        let command = format!("scp -t '{}'", shown(&at(before, "first")));
+        let (_, status) = talk(export, &command, b"C0644 3 x\nnew\0", 99);
+        assert_eq!(
+            (status, fs::read(folder.join("real")).ok()),
+            (0, Some(b"new".to_vec()))
+        );
+        assert!(folder.join("first").is_symlink() && folder.join("dir/second").is_symlink());
+        assert_eq!(names(folder), ["dir", "first", "real", "round"]);
+    });
+}
+
+#[test]
+fn a_fifo_is_waited_for_by_nobody() {
+    both(Access::Full, |export, before, folder| {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.join("fifo"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .expect("ours");
+        let path = shown(&at(before, "fifo"));
+        let (said, status) = talk(export, &format!("scp -t '{path}'"), b"C0644 3 x\nnew\0", 9);
+        assert!(
+            status == 1 && shown(&said).contains("/fifo: No such device"),
+            "{}",
+            shown(&said)
+        );
+        let (said, _) = talk(export, &format!("scp -f '{path}'"), &[0; 3], 1);
+        assert!(shown(&said).ends_with("/fifo: not a regular file\n"));
+    });
+}
+
+/// What is said where requests fail that `fails` tells, behind the first bytes.
+fn failing(export: &Export, command: &str, fails: fn(&Request<'_>) -> bool) -> (String, u32) {
+    let mut scp = started(export, command);
+    scp.files.fails = Some(fails);
+    scp.handle(&mut Bytes::from_static(b"T7 0 1 0\nC0644 3 x\nnew\0"));
+    let mut said = Vec::new();
+    let taken = scp.take_answers(|answer| {
+        if let Answer::Bytes(bytes) = answer {
+            said.extend_from_slice(bytes);
+        }
+        Ok::<_, ()>(())
+    });
+    taken.expect("ours");
+    (shown(&said), scp.end())
+}
+
+#[test]
+fn a_file_whose_mode_or_times_cannot_be_set_is_kept_and_that_is_said() {
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("file"), 0o604);
+        let path = shown(&at(before, "file"));
+        let fails = |request: &Request<'_>| matches!(request, Request::Fsetstat { .. });
+        let (said, status) = failing(export, &format!("scp -pt '{path}'"), fails);
+        let words = "it is there without its mode or times: It fails";
+        assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
+        let content = fs::read(folder.join("file")).expect("it");
+        assert_eq!((status, content), (1, b"new".to_vec()));
+        assert_eq!(names(folder), ["file"]);
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_is_written_in_place() {
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("file"), 0o604);
+        let inode = || fs::metadata(folder.join("file")).expect("it").ino();
+        let before_it = inode();
+        // As that of a file which is a mount point.
+        let fails = |request: &Request<'_>| matches!(request, Request::PosixRename { .. });
+        let command = format!("scp -pt '{}'", shown(&at(before, "file")));
+        assert_eq!(failing(export, &command, fails), ("\0\0\0\0".into(), 0));
+        let meta = fs::metadata(folder.join("file")).expect("it");
+        assert_eq!(
+            (inode(), meta.mtime(), meta.mode() & 0o777),
+            (before_it, 7, 0o644)
+        );
+        assert_eq!(fs::read(folder.join("file")).expect("it"), b"new");
+        assert_eq!(names(folder), ["file"]);
+    });
+}

@@ -1,0 +1,248 @@
+//! A pattern of file names, as a shell has it (POSIX, 2.13).
+
+use std::str;
+
+/// What a byte that is no UTF-8 counts as: a character behind all others.
+const NO_CHAR: u32 = 0x11_0000;
+
+pub(super) struct Pattern {
+    units: Vec<Unit>,
+}
+
+enum Unit {
+    Char(u32),
+    /// `?`
+    Any,
+    /// `*`
+    Many,
+    /// `[...]`
+    Set {
+        without: bool,
+        members: Vec<Member>,
+    },
+}
+
+enum Member {
+    Range(u32, u32),
+    /// `[:alpha:]`
+    Class(Class),
+}
+
+type Class = fn(char) -> bool;
+
+impl Pattern {
+    /// Of a part of a path, whose bytes at `wild`, which are in order, were not quoted.
+    pub(super) fn new(part: &[u8], wild: &[usize]) -> Self {
+        let mut units = Vec::new();
+        let mut at = 0;
+        while let Some((char, next)) = char_at(part, at) {
+            let special = wild.binary_search(&at).is_ok().then_some(char);
+            at = next;
+            let set = || set(part, wild, next);
+            units.push(match special.and_then(char::from_u32) {
+                Some('*') => Unit::Many,
+                Some('?') => Unit::Any,
+                Some('[') => match set() {
+                    Some((set, end)) => {
+                        at = end;
+                        set
+                    }
+                    // One that does not end is itself.
+                    None => Unit::Char(char),
+                },
+                _ => Unit::Char(char),
+            });
+        }
+        Self { units }
+    }
+
+    pub(super) fn matches(&self, name: &[u8]) -> bool {
+        // A dot in front is matched by nothing but itself.
+        let dot = matches!(self.units.first(), Some(Unit::Char(c)) if *c == u32::from('.'));
+        if name.starts_with(b".") && !dot {
+            return false;
+        }
+        let name = chars(name);
+        let (mut at, mut in_name) = (0, 0);
+        // What the last `*` has not taken yet, to be tried again with more taken.
+        let mut again = None;
+        loop {
+            let fits = match (self.units.get(at), name.get(in_name)) {
+                (None, None) => return true,
+                (Some(Unit::Many), _) => {
+                    again = Some((at + 1, in_name));
+                    at += 1;
+                    continue;
+                }
+                (Some(unit), Some(char)) => unit.takes(*char),
+                _ => false,
+            };
+            if fits {
+                (at, in_name) = (at + 1, in_name + 1);
+                continue;
+            }
+            match &mut again {
+                Some((unit, from)) if *from < name.len() => {
+                    *from += 1;
+                    (at, in_name) = (*unit, *from);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Unit {
+    fn takes(&self, char: u32) -> bool {
+        match self {
+            Self::Char(own) => *own == char,
+            Self::Any => true,
+            Self::Many => false,
+            Self::Set { without, members } => {
+                let any = members.iter().any(|member| match member {
+                    Member::Range(low, high) => (low..=high).contains(&&char),
+                    Member::Class(has) => char::from_u32(char).is_some_and(has),
+                });
+                any != *without
+            }
+        }
+    }
+}
+
+/// The set that begins behind the bracket before `at`, and where it has ended.
+fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
+    let byte = |at: usize| part.get(at).copied();
+    let closes = |at: usize| byte(at) == Some(b']') && wild.binary_search(&at).is_ok();
+    // Looked for once more by each bracket otherwise.
+    wild.iter()
+        .rev()
+        .find(|last| **last >= at && closes(**last))?;
+    let without = matches!(byte(at), Some(b'!' | b'^'));
+    at += usize::from(without);
+    let first = at;
+    let mut members = Vec::new();
+    while at == first || !closes(at) {
+        if let Some((class, next)) = class(part, at) {
+            members.extend(class.map(Member::Class));
+            at = next;
+            continue;
+        }
+        let (low, next) = char_at(part, at)?;
+        at = next;
+        let range = byte(at) == Some(b'-') && !closes(at + 1);
+        let high = range.then(|| char_at(part, at + 1)).flatten();
+        members.push(match high {
+            Some((high, next)) => {
+                at = next;
+                Member::Range(low, high)
+            }
+            None => Member::Range(low, low),
+        });
+    }
+    Some((Unit::Set { without, members }, at + 1))
+}
+
+/// A `[:name:]` at `at`, nothing in it where there is no such class, and where it has ended.
+fn class(part: &[u8], at: usize) -> Option<(Option<Class>, usize)> {
+    let inner = part.get(at..)?.strip_prefix(b"[:")?;
+    let len = inner
+        .iter()
+        .take_while(|byte| byte.is_ascii_lowercase())
+        .count();
+    let (name, rest) = inner.split_at(len);
+    rest.strip_prefix(b":]")?;
+    let is: Option<Class> = match name {
+        b"alpha" => Some(char::is_alphabetic),
+        b"digit" => Some(|c| c.is_ascii_digit()),
+        b"alnum" => Some(|c| c.is_alphabetic() || c.is_ascii_digit()),
+        b"upper" => Some(char::is_uppercase),
+        b"lower" => Some(char::is_lowercase),
+        b"space" => Some(char::is_whitespace),
+        b"blank" => Some(|c| matches!(c, ' ' | '\t')),
+        b"punct" => Some(|c| c.is_ascii_punctuation()),
+        b"cntrl" => Some(char::is_control),
+        b"xdigit" => Some(|c| c.is_ascii_hexdigit()),
+        b"print" => Some(|c| !c.is_control()),
+        b"graph" => Some(|c| !c.is_control() && !c.is_whitespace()),
+        _ => None,
+    };
+    Some((is, at + 2 + len + 2))
+}
+
+/// The character that begins at `at`, and where the next one does.
+fn char_at(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
+    let first = *bytes.get(at)?;
+    let whole = (1..=4).find_map(|len| {
+        let text = str::from_utf8(bytes.get(at..at + len)?).ok()?;
+        Some((text.chars().next()?.into(), at + len))
+    });
+    Some(whole.unwrap_or_else(|| (NO_CHAR + u32::from(first), at + 1)))
+}
+
+fn chars(bytes: &[u8]) -> Vec<u32> {
+    let mut chars = Vec::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        chars.extend(chunk.valid().chars().map(u32::from));
+        chars.extend(
+            chunk
+                .invalid()
+                .iter()
+                .map(|byte| NO_CHAR + u32::from(*byte)),
+        );
+    }
+    chars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_as_a_shell_does() {
+        for (pattern, fits, others) in [
+            ("*", &["a", "ä"][..], &[".a"][..]),
+            ("?", &["a", "ä"], &["ab", "", "."]),
+            ("a*b*c", &["abc", "axbxbc", "abcbc"], &["abcb", "ab"]),
+            ("[a-c]x", &["ax", "bx"], &["dx", "x"]),
+            ("[!a-c]x", &["dx", "äx"], &["ax", ".x"]),
+            ("[^a]", &["b"], &["a"]),
+            ("[]a]", &["]", "a"], &["[]a]"]),
+            ("[a-]", &["a", "-"], &["b"]),
+            ("[a", &["[a"], &["a"]),
+            ("x[", &["x["], &["x"]),
+            ("[]", &["[]"], &["]"]),
+            ("[[:alpha:]]*", &["a1", "äx"], &["1a"]),
+            ("[[:digit:]_]", &["1", "_"], &["a", ":"]),
+            ("[![:upper:]]", &["a"], &["A"]),
+            ("[[:none:]]", &[], &["n", ":"]),
+            ("[[:alpha]", &["[", ":", "p"], &["[:alpha]"]),
+            (".*", &[".a", "."], &["a"]),
+        ] {
+            let bytes = pattern.as_bytes();
+            let wild: Vec<usize> = (0..bytes.len())
+                .filter(|at| b"*?[]".contains(&bytes[*at]))
+                .collect();
+            let pattern_of = Pattern::new(bytes, &wild);
+            for (names, wanted) in [(fits, true), (others, false)] {
+                for name in names {
+                    let found = pattern_of.matches(name.as_bytes());
+                    assert_eq!(found, wanted, "{pattern} {name}");
+                }
+            }
+        }
+        // What is quoted is itself, and what is no UTF-8 is one character.
+        assert!(Pattern::new(b"[a]*", &[3]).matches(b"[a]b"));
+        assert!(Pattern::new(b"[a]", &[0]).matches(b"[a]"));
+        assert!(Pattern::new(b"?\xff*", &[0, 2]).matches(b"\xfe\xff"));
+        assert!(!Pattern::new(b"\xff", &[]).matches(b"\xfe"));
+    }
+
+    #[test]
+    fn many_stars_take_no_longer_than_few() {
+        let pattern = Pattern::new(
+            "*a".repeat(2000).as_bytes(),
+            &(0..2000).map(|n| 2 * n).collect::<Vec<_>>(),
+        );
+        assert!(!pattern.matches(&[b'a'; 255]));
+    }
+}
