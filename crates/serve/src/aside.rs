@@ -98,6 +98,11 @@ impl Aside {
         }
     }
 
+    /// It is waited for what is under way from now on.
+    pub(crate) fn wait(&mut self) {
+        self.bell = None;
+    }
+
     /// Whether nothing is under way.
     pub(crate) fn is_free(&self) -> bool {
         self.under_way == 0

@@ -64,7 +64,10 @@ impl<'e> Server<'e> {
     /// Requests that wait for a disk are carried out beside others. With `told`, [`Server::bell`] says when
     /// that has ended, and [`Server::handle`] is to be called then; otherwise it waits for them.
     pub fn several_at_once(&mut self, told: bool) {
-        self.session.aside = Some(Aside::new(told));
+        match &mut self.session.aside {
+            Some(aside) if !told => aside.wait(),
+            aside => *aside = Some(Aside::new(told)),
+        }
     }
 
     /// What becomes readable when a request that was carried out aside has ended.

@@ -398,6 +398,9 @@ impl<'s> Session<'s> {
             return;
         };
         self.over = true;
+        if let Serving::Sftp(server) = server {
+            server.several_at_once(false);
+        }
         let until = Instant::now() + LAST;
         for mut bytes in std::mem::take(&mut self.received) {
             while !bytes.is_empty() && Instant::now() < until {
@@ -408,6 +411,11 @@ impl<'s> Session<'s> {
             }
             if !bytes.is_empty() {
                 return warn!("the client has left more than is carried out behind it");
+            }
+        }
+        while server.awaits() && Instant::now() < until {
+            if let Err(e) = server.finish(&mut Bytes::new()) {
+                return warn!("{e}");
             }
         }
         server.end_set();

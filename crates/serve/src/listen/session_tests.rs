@@ -70,6 +70,8 @@ fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
                 offset: 0,
                 data: b"all of it",
             },
+            // What is behind it has to wait for another thread.
+            sftp::Request::Fsync { handle },
             sftp::Request::Close { handle },
             sftp::Request::PosixRename {
                 from: b"new",
