@@ -35,6 +35,7 @@ mod program;
 mod ready;
 mod rules;
 mod served;
+mod serving;
 mod session;
 mod template;
 

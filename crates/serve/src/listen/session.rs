@@ -2,7 +2,6 @@
 //! sentence about why there is nothing else.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,9 @@ use wire::Reader;
 
 use super::Served;
 use super::program::Program;
+use super::serving::Serving;
 use crate::scp::{self, Scp};
-use crate::{Answer, Export, Moved, Server, StreamError};
+use crate::{Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
@@ -46,116 +46,6 @@ fn handles() -> usize {
     const LEAST: usize = 64;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / SHARES).map_or(LEAST, |share| share.max(LEAST))
-}
-
-/// Who serves files on a channel.
-enum Serving<'s> {
-    Sftp(Box<Server<'s>>),
-    Scp(Box<Scp<'s>>),
-}
-
-impl Serving<'_> {
-    fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
-        match self {
-            Self::Sftp(server) => server.handle(received),
-            Self::Scp(scp) => {
-                scp.handle(received);
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether it goes on without anything new of the client.
-    fn has_more(&self) -> bool {
-        match self {
-            Self::Sftp(server) => server.goes_on(),
-            Self::Scp(scp) => scp.has_more(),
-        }
-    }
-
-    /// Whether nothing goes on before what it has others do has ended.
-    fn is_stuck(&self) -> bool {
-        matches!(self, Self::Sftp(server) if server.is_stuck())
-    }
-
-    /// Whether it has others do something.
-    fn awaits(&self) -> bool {
-        matches!(self, Self::Sftp(server) if server.awaits())
-    }
-
-    /// What tells that this has ended.
-    fn bell(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Sftp(server) => server.bell(),
-            Self::Scp(_) => None,
-        }
-    }
-
-    fn end_set(&mut self) {
-        if let Self::Sftp(server) = self {
-            server.end_set();
-        }
-    }
-
-    /// What it has to say goes to the client.
-    fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
-        let say = |answer: Answer<'_>| {
-            match answer {
-                Answer::Bytes(bytes) => channels.write(id, bytes),
-                Answer::Block(block) => channels.write_block(id, block),
-            }
-            Ok::<_, Infallible>(())
-        };
-        let Ok(()) = self.take_answers(say);
-    }
-
-    fn take_answers<E>(&mut self, to: impl FnMut(Answer<'_>) -> Result<(), E>) -> Result<(), E> {
-        match self {
-            Self::Sftp(server) => server.take_answers(to),
-            Self::Scp(scp) => scp.take_answers(to),
-        }
-    }
-
-    /// Carries out what came before the client left, which hears no answers, and takes no files.
-    fn finish(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
-        if matches!(self, Self::Scp(scp) if !scp.takes()) {
-            received.clear();
-            return Ok(());
-        }
-        let handled = self.handle(received);
-        let Ok(()) = self.take_answers(|_| Ok::<_, Infallible>(()));
-        handled
-    }
-
-    /// Its exit status, where it has ended by itself.
-    fn status(&self) -> Option<u32> {
-        match self {
-            Self::Sftp(_) => None,
-            Self::Scp(scp) => scp.status(),
-        }
-    }
-
-    /// Its exit status, now that the client sends no more.
-    fn end(&mut self) -> u32 {
-        match self {
-            Self::Sftp(_) => 0,
-            Self::Scp(scp) => scp.end(),
-        }
-    }
-
-    fn moved(&self) -> Moved {
-        match self {
-            Self::Sftp(server) => server.moved(),
-            Self::Scp(scp) => scp.moved(),
-        }
-    }
-
-    fn has_open(&self) -> bool {
-        match self {
-            Self::Sftp(server) => server.has_open(),
-            Self::Scp(scp) => scp.has_open(),
-        }
-    }
 }
 
 /// A session channel.

@@ -1,0 +1,123 @@
+//! Who serves the files of a channel.
+
+use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
+
+use bytes::Bytes;
+use ssh::channel::{ChannelId, Channels};
+
+use crate::scp::Scp;
+use crate::{Answer, Moved, Server, StreamError};
+
+/// Who serves files on a channel.
+pub(super) enum Serving<'s> {
+    Sftp(Box<Server<'s>>),
+    Scp(Box<Scp<'s>>),
+}
+
+impl Serving<'_> {
+    pub(super) fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        match self {
+            Self::Sftp(server) => server.handle(received),
+            Self::Scp(scp) => {
+                scp.handle(received);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it goes on without anything new of the client.
+    pub(super) fn has_more(&self) -> bool {
+        match self {
+            Self::Sftp(server) => server.goes_on(),
+            Self::Scp(scp) => scp.has_more(),
+        }
+    }
+
+    /// Whether nothing goes on before what it has others do has ended.
+    pub(super) fn is_stuck(&self) -> bool {
+        matches!(self, Self::Sftp(server) if server.is_stuck())
+    }
+
+    /// Whether it has others do something.
+    pub(super) fn awaits(&self) -> bool {
+        matches!(self, Self::Sftp(server) if server.awaits())
+    }
+
+    /// What tells that this has ended.
+    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Sftp(server) => server.bell(),
+            Self::Scp(_) => None,
+        }
+    }
+
+    pub(super) fn end_set(&mut self) {
+        if let Self::Sftp(server) = self {
+            server.end_set();
+        }
+    }
+
+    /// What it has to say goes to the client.
+    pub(super) fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
+        let say = |answer: Answer<'_>| {
+            match answer {
+                Answer::Bytes(bytes) => channels.write(id, bytes),
+                Answer::Block(block) => channels.write_block(id, block),
+            }
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = self.take_answers(say);
+    }
+
+    pub(super) fn take_answers<E>(
+        &mut self,
+        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Sftp(server) => server.take_answers(to),
+            Self::Scp(scp) => scp.take_answers(to),
+        }
+    }
+
+    /// Carries out what came before the client left, which hears no answers, and takes no files.
+    pub(super) fn finish(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+        if matches!(self, Self::Scp(scp) if !scp.takes()) {
+            received.clear();
+            return Ok(());
+        }
+        let handled = self.handle(received);
+        let Ok(()) = self.take_answers(|_| Ok::<_, Infallible>(()));
+        handled
+    }
+
+    /// Its exit status, where it has ended by itself.
+    pub(super) fn status(&self) -> Option<u32> {
+        match self {
+            Self::Sftp(_) => None,
+            Self::Scp(scp) => scp.status(),
+        }
+    }
+
+    /// Its exit status, now that the client sends no more.
+    pub(super) fn end(&mut self) -> u32 {
+        match self {
+            Self::Sftp(_) => 0,
+            Self::Scp(scp) => scp.end(),
+        }
+    }
+
+    pub(super) fn moved(&self) -> Moved {
+        match self {
+            Self::Sftp(server) => server.moved(),
+            Self::Scp(scp) => scp.moved(),
+        }
+    }
+
+    pub(super) fn has_open(&self) -> bool {
+        match self {
+            Self::Sftp(server) => server.has_open(),
+            Self::Scp(scp) => scp.has_open(),
+        }
+    }
+}
