@@ -14,6 +14,7 @@ mod explain;
 mod far;
 mod files;
 mod hindered;
+mod hostile_clients;
 mod impatient_server;
 mod json;
 mod lane_flags;

@@ -28,6 +28,7 @@ mod monitor;
 mod once;
 mod once_keys;
 mod options;
+mod parting;
 mod patterns;
 mod preauth;
 mod process;
