@@ -13,6 +13,7 @@ mod durable;
 mod explain;
 mod far;
 mod files;
+mod full_disk;
 mod hindered;
 mod hostile_clients;
 mod impatient_server;
