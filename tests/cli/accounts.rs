@@ -46,7 +46,7 @@ impl Machine {
     }
 
     /// The same, where the server is an ordinary user's.
-    fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
+    pub(crate) fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             missing::not_here("only root lets other accounts in");
             return None;

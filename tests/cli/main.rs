@@ -33,6 +33,7 @@ mod output;
 mod programs;
 mod refused;
 mod resumed;
+mod roots;
 mod serving;
 mod small_files;
 mod started_anew;
