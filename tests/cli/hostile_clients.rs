@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul};
+use rustix::process::Signal;
 use ssh::msg::{
     ChannelData, ChannelOpen, ChannelRequest, GlobalRequest, Ignore, Ping, ServiceRequest,
     UserauthSuccess,
@@ -17,6 +18,7 @@ use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use wire::Rest;
 
+use crate::accounts::{Machine, fact};
 use crate::serving::openssh;
 
 /// One that lets strangers in as well.
@@ -328,6 +330,73 @@ fn answer(friend: &mut Stranger, kind: u8) -> Bytes {
             return heard.slice(13..);
         }
     }
+}
+
+/// The numbers of the signals that a process has handlers for.
+fn handled(pid: u32) -> Vec<u32> {
+    let mask = fact(pid, "SigCgt").expect("it runs").concat();
+    let mask = u64::from_str_radix(&mask, 16).expect("a mask");
+    (1..=64).filter(|n| mask >> (n - 1) & 1 == 1).collect()
+}
+
+/// sshd's handler of SIGALRM freed and wrote while the memory of its process was anybody's. Here the loop
+/// looks at the clock, and what is left of handlers does no work.
+#[test]
+fn cve_2024_6387_no_signal_has_work_done_beside_what_reads_a_client() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    // Those of Rust's runtime, which end the process where it has no stack left.
+    let of_runtime = [Signal::SEGV, Signal::BUS].map(|s| s.as_raw().cast_unsigned());
+    let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
+    stranger
+        .read_exact(&mut [0; 8])
+        .expect("its identification");
+    for number in handled(machine.only_one()) {
+        assert!(
+            of_runtime.contains(&number),
+            "signal {number} before a login"
+        );
+    }
+    drop(stranger);
+    let session = machine.sftp_with(&machine.key, "alice", &[]);
+    let session = session.in_terminal().spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    // Each of these sets a flag that nobody looks at (leave_to_others, too_long_is_an_error of the
+    // program's signals.rs): the server ends its processes itself.
+    let flags = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XFSZ];
+    let flags = flags.map(|s| s.as_raw().cast_unsigned());
+    for number in handled(machine.process_of(54_001)) {
+        let known = of_runtime.contains(&number) || flags.contains(&number);
+        assert!(known, "signal {number} behind a login");
+    }
+    let mut all = machine.daemon.descendants();
+    all.push(machine.daemon.pid());
+    for pid in all {
+        for signal in [Signal::ALARM, Signal::CHILD] {
+            let number = signal.as_raw().cast_unsigned();
+            assert!(!handled(pid).contains(&number), "signal {number} in {pid}");
+        }
+    }
+    drop(session);
+}
+
+/// What that handler was for.
+#[test]
+fn whoever_has_no_time_left_to_log_in_reads_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("serve.toml");
+    write_file(&config, b"login-time = 2\n");
+    let scene = listening(&["--config", &config.display().to_string()]);
+    let begun = Instant::now();
+    let end = stranger(&scene).end();
+    assert_eq!(end.words(), "nobody has logged in in time", "{end:?}");
+    let took = begun.elapsed();
+    assert!(
+        took >= Duration::from_secs(2) && took < Duration::from_secs(10),
+        "{took:?}"
+    );
+    logs(&scene, "ended: nobody has logged in in time");
 }
 
 /// It has asked for 32 MiB and reads none of them.
