@@ -32,7 +32,7 @@ const STAFF: u32 = 54_100;
 
 pub(crate) struct Machine {
     pub(crate) daemon: Daemon,
-    port: u16,
+    pub(crate) port: u16,
     pub(crate) key: KeyPair,
     other: KeyPair,
     /// Goes last.
@@ -46,7 +46,7 @@ impl Machine {
     }
 
     /// The same, where the server is an ordinary user's.
-    fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
+    pub(crate) fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             missing::not_here("only root lets other accounts in");
             return None;
@@ -144,7 +144,7 @@ impl Machine {
     }
 
     /// The one process that serves a connection, once what is being started or ending is.
-    fn only_one(&self) -> u32 {
+    pub(crate) fn only_one(&self) -> u32 {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
             let all = self.daemon.serving();
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// A process of the server that is this user's, once there is one.
-    fn process_of(&self, uid: u32) -> u32 {
+    pub(crate) fn process_of(&self, uid: u32) -> u32 {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let mut all = self.daemon.serving().into_iter();
@@ -196,7 +196,7 @@ fn sockets(pid: u32) -> BTreeSet<String> {
 }
 
 /// A line of /proc/PID/status.
-fn fact(pid: u32, name: &str) -> Option<Vec<String>> {
+pub(crate) fn fact(pid: u32, name: &str) -> Option<Vec<String>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
         .lines()

@@ -16,17 +16,17 @@ use crate::resumed::is_scp;
 
 const MIB: u64 = 1 << 20;
 const SIZE: usize = 150 << 20;
-const OLD: &[u8] = b"what was there before";
+pub(crate) const OLD: &[u8] = b"what was there before";
 
 /// A file system of its own in a namespace of its own, which ends with the process in it.
-struct Disk {
+pub(crate) struct Disk {
     holder: Child,
     /// As it is called in there.
     at: PathBuf,
 }
 
 impl Disk {
-    fn new(at: &Path, mib: u64) -> Self {
+    pub(crate) fn new(at: &Path, mib: u64) -> Self {
         std::fs::create_dir_all(at).expect("our folder");
         let script = "mount -t tmpfs -o size=$1m tmpfs \"$0\" && : >\"$0/ready\" && exec sleep 300";
         let mut unshare = Command::new("unshare");
@@ -48,19 +48,19 @@ impl Disk {
     }
 
     /// What is there, as it is seen from here.
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         let root = format!("/proc/{}/root", self.holder.id());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
         Path::new(&root).join(at).join(name)
     }
 
     /// The words that run what follows them in there.
-    fn enter(&self) -> [String; 4] {
+    pub(crate) fn enter(&self) -> [String; 4] {
         let pid = self.holder.id().to_string();
         ["nsenter", "--target", &pid, "--mount"].map(str::to_owned)
     }
 
-    fn remount(&self, options: &str) {
+    pub(crate) fn remount(&self, options: &str) {
         let [nsenter, words @ ..] = self.enter();
         let mut mount = Command::new(nsenter);
         let mount = mount.args(words).args(["mount", "-o"]);
@@ -88,7 +88,7 @@ struct Hindered {
     folder: tempfile::TempDir,
 }
 
-fn write_script(path: &Path, text: &str) {
+pub(crate) fn write_script(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     write_file(path, text.as_bytes());
     let mode = std::fs::Permissions::from_mode(0o755);

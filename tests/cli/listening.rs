@@ -1,9 +1,10 @@
 //! `longhaul serve --listen`: to our own client and to OpenSSH's.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, names_in};
@@ -323,16 +324,34 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     }
 }
 
+/// Why each of them has to go is in the log and in a DISCONNECT, which is lost where there is more that
+/// nobody reads.
 #[test]
 fn nonsense_ends_one_connection_and_no_other() {
     let scene = listening();
     let mut good = TcpStream::connect(scene.peer.addr()).expect("it listens");
-    for nonsense in [
-        &b"GET / HTTP/1.1\r\n\r\n"[..],
-        b"SSH-1.5-old\r\n",
-        b"SSH-2.0-x\r\n\xff\xff\xff\xff\xff\xff\xff\xff",
-        b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x15\0\0\0\0\0\0\0\0\0\0",
-        &[b'a'; 100_000],
+    for (nonsense, why, is_told) in [
+        (
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            "the peer does not identify itself as SSH",
+            true,
+        ),
+        (b"SSH-1.5-old\r\n", "SSH-1.5", true),
+        (
+            b"SSH-2.0-x\r\n\xff\xff\xff\xff\xff\xff\xff\xff",
+            "4294967295",
+            true,
+        ),
+        (
+            b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x15\0\0\0\0\0\0\0\0\0\0",
+            "the peer sent NEWKEYS",
+            true,
+        ),
+        (
+            &[b'a'; 100_000],
+            "the peer does not identify itself as SSH",
+            false,
+        ),
     ] {
         let mut stream = TcpStream::connect(scene.peer.addr()).expect("it listens");
         let time = Some(Duration::from_secs(20));
@@ -341,13 +360,67 @@ fn nonsense_ends_one_connection_and_no_other() {
         let _ = stream.write_all(nonsense);
         let mut said = Vec::new();
         let ended = stream.read_to_end(&mut said);
-        let ended = ended.is_ok_and(|_| true) || said.starts_with(b"SSH-2.0-longhaul");
-        assert!(ended, "{nonsense:?}");
+        let reset = |e: &Error| e.kind() == ErrorKind::ConnectionReset;
+        assert!(ended.as_ref().err().is_none_or(reset), "{why}: {ended:?}");
+        assert!(said.starts_with(b"SSH-2.0-longhaul"), "{why}");
+        let said = String::from_utf8_lossy(&said);
+        assert!(!is_told || said.contains(why), "{said:?}");
+        let from = stream.local_addr().expect("its address");
+        let logged = || {
+            let log = scene.peer.log();
+            let line = |line: &&str| line.contains(&format!("peer={from}")) && line.contains(why);
+            log.lines().any(|l| line(&l) && l.contains("WARN"))
+        };
+        let until = Instant::now() + Duration::from_secs(20);
+        while !logged() {
+            let late = Instant::now() > until;
+            assert!(!late, "no {why:?} in\n{}", scene.peer.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     good.write_all(b"SSH-2.0-good\r\n")
         .expect("it is still there");
     let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
     outcome.expect_code(0);
+}
+
+/// Without keys of sshd's that it may read, and without a home for one of its own. Root reads sshd's
+/// where there are any, so they are made to be none.
+#[test]
+fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let serve = |home: Option<&Path>| {
+        let words = ["serve", "--listen", "127.0.0.1:0"];
+        let run = match missing::can_unshare_mounts() {
+            true => {
+                let script = "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh && exec \"$@\"";
+                let run = Run::new("unshare").args(["--mount", "--propagation", "private"]);
+                run.args(["sh", "-c", script, "sh"]).arg(longhaul())
+            }
+            false => Run::new(longhaul()),
+        };
+        let run = run.args(words).env_remove("XDG_STATE_HOME");
+        match home {
+            None => run.env_remove("HOME"),
+            Some(home) => run.env("HOME", home),
+        }
+    };
+    if !missing::can_unshare_mounts() && fs::read_dir("/etc/ssh").is_ok_and(|d| d.count() > 0) {
+        missing::not_here("sshd's keys may be there, and only root can hide them");
+        return;
+    }
+    let outcome = serve(None).run().expect_code(1);
+    let said = outcome.err();
+    let sentence = "there is no home to keep a host key in: --host-key names one";
+    assert!(said.contains(sentence), "{outcome}");
+    assert_eq!(said.lines().count(), 1, "{outcome}");
+    // A home that no folder can be made in is named.
+    let no_home = folder.path().join("file");
+    write_file(&no_home, b"no folder");
+    let outcome = serve(Some(&no_home)).run().expect_code(1);
+    let said = outcome.err();
+    assert!(said.contains("a host key cannot be made"), "{outcome}");
+    assert!(said.contains(&no_home.display().to_string()), "{outcome}");
 }
 
 #[test]

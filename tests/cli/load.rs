@@ -4,11 +4,13 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, processes};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use testkit::{Run, Seed, missing};
@@ -50,33 +52,55 @@ fn is_served(scene: &Scene) {
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
-/// How many come without ever logging in: 2,000, or LONGHAUL_STRANGERS.
+/// How many come without ever logging in: 10,000, or LONGHAUL_STRANGERS, or as many as there are
+/// descriptors for beside those of the tests that run as well.
 fn strangers() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It is not more then, which is seen below.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = usize::try_from(most).unwrap_or(usize::MAX) * 3 / 4;
     let told = std::env::var("LONGHAUL_STRANGERS").ok();
-    told.and_then(|number| number.parse().ok()).unwrap_or(2_000)
+    let wanted = told.and_then(|number| number.parse().ok());
+    let wanted = wanted.unwrap_or(10_000);
+    if wanted > most {
+        missing::not_here(&format!(
+            "{most} strangers for {wanted}: no more descriptors"
+        ));
+    }
+    wanted.min(most)
 }
 
 #[test]
 fn thousands_who_never_log_in_keep_nobody_out() {
     let scene = listening(&[]);
+    let begun = Instant::now();
     let mut held_open = Vec::new();
     let mut most = (0, 0);
-    for n in 0..strangers() {
+    let all = strangers();
+    for n in 0..all {
         // As many sources as an attacker with few addresses has.
         if let Some(stream) = connected(scene.peer.port(), 1 + (n % 4) as u8) {
             held_open.push(stream);
         }
-        if n % 500 == 499 {
+        if n % 1000 == 999 || n + 1 == all {
             let (memory, descriptors) = held(&scene);
             most = (most.0.max(memory), most.1.max(descriptors));
             is_served(&scene);
         }
     }
-    assert_eq!(held_open.len(), strangers());
+    assert_eq!(held_open.len(), all);
     // Eighty are taken, and each is a process.
     let strangers = scene.peer.sessions().len();
     assert!(strangers <= 100, "{strangers} processes");
     let (memory, descriptors) = most;
+    eprintln!(
+        "{} strangers: {} MiB and {descriptors} descriptors at most, {:.1} s",
+        held_open.len(),
+        memory >> 20,
+        begun.elapsed().as_secs_f64()
+    );
     assert!(memory < 150 << 20, "{} MiB", memory >> 20);
     assert!(descriptors < 400, "{descriptors} descriptors");
     drop(held_open);
@@ -115,7 +139,7 @@ fn whoever_says_a_byte_at_a_time_has_no_more_time() {
     is_served(&scene);
 }
 
-/// One after the other, so that each finds the server as it was.
+/// One after the other, so that each finds the server as it was. Meanwhile somebody copies.
 #[test]
 fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
     let python = missing::built_peers().join("venv/bin/python");
@@ -124,12 +148,15 @@ fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
         return;
     }
     let scene = listening(&[]);
-    write_file(&scene.path("big"), &Seed::new(9).bytes(4_000_000));
+    let content = Seed::new(9).bytes(4_000_000);
+    write_file(&scene.path("big"), &content);
     let script = missing::checkout().join("tests/peers/flood.py");
     for kind in [
         "opens",
         "requests",
         "global_requests",
+        "pings",
+        "adjusts",
         "extended",
         "names",
         "reads",
@@ -140,22 +167,52 @@ fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
             .arg(scene.peer.user());
         let run = run.arg(&scene.client.dir.key().private);
         let flood = run.arg(scene.scratch.path()).spawn();
-        let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+        assert!(flood.shows("begins"), "{kind}");
+        let (done, most) = (AtomicBool::new(false), Mutex::new((0, 0)));
+        let look = || {
+            let (memory, descriptors) = held(&scene);
+            let mut most = most.lock().expect("nobody panics with it");
+            *most = (most.0.max(memory), most.1.max(descriptors));
+        };
         let flooded = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    most.fetch_max(held(&scene).0, Ordering::Relaxed);
+                    look();
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });
+            copies(&scene, &content);
             let flooded = flood.shows("flooded");
             done.store(true, Ordering::Relaxed);
             flooded
         });
         assert!(flooded, "{kind}");
-        let most = most.into_inner().max(held(&scene).0);
+        look();
         is_served(&scene);
-        assert!(most < 64 << 20, "{kind}: {} MiB", most >> 20);
+        let (memory, descriptors) = most.into_inner().expect("nobody has panicked");
+        assert!(memory < 64 << 20, "{kind}: {} MiB", memory >> 20);
+        assert!(descriptors < 64, "{kind}: {descriptors} descriptors");
         drop(flood);
+    }
+}
+
+/// An honest client copies there and back, in no more time than it should.
+#[track_caller]
+fn copies(scene: &Scene, content: &[u8]) {
+    let begun = Instant::now();
+    let (there, back) = (scene.path("there"), scene.path("back"));
+    let commands = format!(
+        "put {0} {1}\nget {1} {2}\n",
+        scene.path("big").display(),
+        there.display(),
+        back.display()
+    );
+    let run = openssh(scene, "sftp").args(["-b", "-", "peer"]);
+    run.stdin(commands).run().expect_code(0);
+    assert!(fs::read(&back).expect("it came back") == content);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    for file in [there, back] {
+        fs::remove_file(file).expect("ours");
     }
 }

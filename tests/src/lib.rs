@@ -10,6 +10,7 @@ pub mod facing;
 pub mod interrupted;
 pub mod processes;
 pub mod round_trips;
+pub mod stranger;
 pub mod wrapped;
 
 use std::ffi::OsString;

@@ -25,7 +25,7 @@ fn main() -> io::Result<()> {
     let folder = tempfile::tempdir_in(folder)?;
     let path = folder.path().join("file");
     let mut file = File::create(&path)?;
-    let noise: Vec<u8> = (0..1 << 20).map(|n: u32| (n * n >> 7) as u8).collect();
+    let noise: Vec<u8> = (0..1 << 20).map(|n: u32| ((n * n) >> 7) as u8).collect();
     for _ in 0..SIZE >> 20 {
         file.write_all(&noise)?;
     }

@@ -122,7 +122,7 @@ impl ConnectionError {
         match self {
             Self::Gone | Self::Io(_) | Self::Engine(ssh::Error::Disconnected { .. }) => None,
             // As sshd has it: clients know the words.
-            Self::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooMany(_))) => Some((
+            Self::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooManyTries)) => Some((
                 PROTOCOL_ERROR,
                 "Too many authentication failures".to_owned(),
             )),
@@ -227,6 +227,26 @@ impl From<io::Error> for Refused {
         match Errno::from_io_error(&e) {
             Some(errno) => errno.into(),
             None => Self::new(StatusCode::FAILURE, e.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_sends_too_many_of_something_reads_of_what() {
+        let told = |why: PeerMisbehaved| ConnectionError::from(ssh::Error::from(why)).farewell();
+        let tries = "Too many authentication failures".to_owned();
+        assert_eq!(told(PeerMisbehaved::TooManyTries), Some((2, tries)));
+        for what in [
+            "pings without reading the answers",
+            "requests without reading answers",
+            "extensions",
+        ] {
+            let words = format!("the peer sent too many {what}");
+            assert_eq!(told(PeerMisbehaved::TooMany(what)), Some((2, words)));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request, StatusCode};
-use tracing::debug;
+use tracing::{debug, warn};
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -18,6 +18,7 @@ use crate::aside::{Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
+use crate::whole_file::words;
 
 /// copy-data reads so much at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -73,6 +74,7 @@ impl Session<'_> {
             sent: 0,
             received: 0,
             path: path.to_vec(),
+            told: false,
         })?;
         self.moved.files += 1;
         reply.handle(&handle);
@@ -188,13 +190,16 @@ impl Session<'_> {
             file,
             append,
             received,
+            path,
+            told,
             ..
         } = self.handles.get_mut(handle)?
         else {
             return Err(Errno::ISDIR.into());
         };
         let mut slices: Vec<IoSlice<'_>> = data.into_iter().map(IoSlice::new).collect();
-        let written = write_at(file, &mut slices, (!*append).then_some(offset))?;
+        let written = write_at(file, &mut slices, (!*append).then_some(offset));
+        let written = written.inspect_err(|e| *told = *told || warn_of_disk(path, *e))?;
         *received += written;
         self.moved.received += written;
         Ok(())
@@ -345,6 +350,17 @@ pub(crate) fn write_at(
         IoSlice::advance_slices(&mut slices, n);
     }
     Ok(done)
+}
+
+/// Says in the log that the disk takes no more, which is for whoever runs the server to know; true
+/// where it is that.
+pub(crate) fn warn_of_disk(path: &[u8], errno: Errno) -> bool {
+    let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
+    if of_disk {
+        let path = String::from_utf8_lossy(path);
+        warn!(path = %path.escape_debug(), "cannot be written: {}", words(errno));
+    }
+    of_disk
 }
 
 fn open_flags(flags: OpenFlags) -> OFlags {

@@ -23,6 +23,8 @@ pub(crate) enum Open {
         received: u64,
         /// What the client called it.
         path: Vec<u8>,
+        /// It was said in the log that the disk takes no more of it.
+        told: bool,
     },
     /// A directory that is listed.
     Dir { dir: Dir, fd: OwnedFd },

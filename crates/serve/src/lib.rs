@@ -16,6 +16,8 @@ mod count;
 mod drop_box;
 mod durable;
 mod error;
+#[cfg(test)]
+mod escape_tests;
 mod export;
 mod files;
 mod handles;

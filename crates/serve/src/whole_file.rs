@@ -14,7 +14,7 @@ use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::attributes::attributes;
 use crate::beneath::split;
 use crate::error::Refused;
-use crate::files::write_at;
+use crate::files::{warn_of_disk, write_at};
 use crate::reply::Reply;
 use crate::set::set_open;
 use crate::temporary::{Parent, Written, create};
@@ -91,7 +91,10 @@ impl Session<'_> {
             self.has_put(&fs::fstat(&file)?);
         }
         let mut data = [std::io::IoSlice::new(put.data)];
-        write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
+        write_at(&file, &mut data, Some(0)).map_err(|e| {
+            warn_of_disk(put.path, e);
+            failed("write", e)
+        })?;
         Ok(Written {
             warning: set(&file, put, replaced),
             file: Some(file),

@@ -67,6 +67,8 @@ pub enum PeerMisbehaved {
     HostKeyChanged,
     /// More than any honest peer sends.
     TooMany(&'static str),
+    /// More requests for authentication that were refused than one connection may make.
+    TooManyTries,
     /// No sign of life.
     Silent,
     /// A reply to a request that was not made.
@@ -136,6 +138,7 @@ impl fmt::Display for PeerMisbehaved {
                 f.write_str("the peer changed its host key within the connection")
             }
             Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
+            Self::TooManyTries => f.write_str("the peer sent too many authentication requests"),
             Self::Silent => f.write_str("the peer gives no sign of life"),
             Self::Unasked => f.write_str("the peer answered a request that was not made"),
             Self::UnknownChannel(id) => {

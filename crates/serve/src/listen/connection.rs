@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 
 use super::engine::Algorithms;
 use super::losses::{Losses, Told};
+use super::parting::hear_out;
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
@@ -91,7 +92,9 @@ pub(super) fn serve(
             }
             last.fill(&mut conn, BATCH)?;
             // The log knows as well.
-            let _ = rustix::io::writev(&stream, &last.slices());
+            if rustix::io::writev(&stream, &last.slices()).is_ok() {
+                hear_out(&stream);
+            }
             Err(why)
         }
     }
@@ -176,6 +179,9 @@ impl<'s> Connection<'s> {
         {
             // The client need not be there any more.
             let _ = self.write();
+            if self.sending.is_empty() {
+                hear_out(&self.stream);
+            }
         }
         match done {
             Err(ConnectionError::Stopped) => Ok(()),

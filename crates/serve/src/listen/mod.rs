@@ -28,6 +28,7 @@ mod monitor;
 mod once;
 mod once_keys;
 mod options;
+mod parting;
 mod patterns;
 mod preauth;
 mod process;
@@ -82,6 +83,10 @@ pub use crate::words::split_command;
 
 /// When the process has no descriptor left for a connection, it looks again after so long.
 const EXHAUSTED: Duration = Duration::from_millis(100);
+/// Connections that wait to be taken, or as many as the system allows. With the 128 of the standard
+/// library it happened every two hundred connections of a flood that an honest client was not heard and
+/// tried again a second later.
+const QUEUE: i32 = 4096;
 
 /// What is served to whom, and as which host.
 #[derive(Debug)]
@@ -189,7 +194,9 @@ impl Server {
     /// # Errors
     /// The port is taken, or is not this user's to listen at.
     pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
-        Self::with_listener(TcpListener::bind(addresses)?, settings)
+        let listener = TcpListener::bind(addresses)?;
+        rustix::net::listen(&listener, QUEUE)?;
+        Self::with_listener(listener, settings)
     }
 
     /// Serves at a socket that listens already: somebody has handed it on.

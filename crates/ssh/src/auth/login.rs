@@ -225,7 +225,7 @@ impl Login {
             method: escape(method),
         });
         if self.refused >= MAX_TRIES {
-            return Err(PeerMisbehaved::TooMany("authentication requests").into());
+            return Err(PeerMisbehaved::TooManyTries.into());
         }
         self.fail()
     }

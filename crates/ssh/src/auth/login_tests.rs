@@ -179,7 +179,8 @@ fn whoever_tries_too_often_is_out() {
     assert_eq!(says(&mut login), FAILURE);
     for n in 1..=MAX_TRIES {
         let handled = login.handle(&plain(b"bob", CONNECTION, b"password"));
-        assert_eq!(handled.is_ok(), n < MAX_TRIES);
+        let out = PeerMisbehaved::TooManyTries.into();
+        assert_eq!(handled.err(), (n == MAX_TRIES).then_some(out));
     }
 }
 

@@ -11,6 +11,8 @@ use crate::kex::KEX_METHODS;
 use crate::key::PrivateKey;
 use crate::msg::{Ignore, NewKeys};
 
+mod as_server;
+
 /// Two transports and the bytes between them.
 struct Pair {
     client: Transport,

@@ -1,0 +1,154 @@
+//! A disk that is full at `longhaul serve --listen`: who copies there reads so, whoever runs the
+//! server as well, and nobody else notices.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use longhaul_tests::{Scene, longhaul, names_in};
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+use testkit::{Seed, missing};
+
+use crate::hindered::{Disk, OLD, write_script};
+use crate::resumed::is_scp;
+use crate::serving::{openssh, sftp};
+
+const FULL: &str = "no space left on device";
+
+/// A server that sees a small disk, which nobody else does, as the folder `disk`.
+struct Full {
+    scene: Scene,
+    disk: Disk,
+    at: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Full {
+    fn new(mib: u64) -> Option<Self> {
+        if is_scp() || !missing::can_unshare_mounts() {
+            missing::not_here("only root can mount a small file system");
+            return None;
+        }
+        let folder = longhaul_tests::scratch();
+        let at = folder.path().join("disk");
+        let disk = Disk::new(&at, mib);
+        let script = folder.path().join("server");
+        let (enter, program) = (disk.enter().join(" "), longhaul());
+        let text = format!("#!/bin/sh\nexec {enter} {} \"$@\"\n", program.display());
+        write_script(&script, &text);
+        let scene = Scene::with(PeerBuilder::longhaul(script, [""; 0]))?;
+        Some(Self {
+            scene,
+            disk,
+            at,
+            _folder: folder,
+        })
+    }
+
+    /// As the client calls it.
+    fn there(&self, name: &str) -> String {
+        format!("peer:{}", self.at.join(name).display())
+    }
+
+    /// How often the log says of this file that the disk is full.
+    fn warned(&self, path: &Path) -> usize {
+        let log = self.scene.peer.log();
+        let of_it = |line: &&str| {
+            line.contains(" WARN ")
+                && line.contains(FULL)
+                && line.contains(&*path.to_string_lossy())
+        };
+        log.lines().filter(of_it).count()
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_server_is_said_to_both_ends_and_disturbs_nobody_else() {
+    let Some(full) = Full::new(30) else { return };
+    let scene = &full.scene;
+    let content = Seed::new(7).bytes(60 << 20);
+    write_file(&scene.path("large"), &content);
+    let mut other = openssh(scene, "sftp").arg("peer").in_terminal().spawn();
+    assert!(other.shows("sftp>"), "{}", scene.peer.log());
+    let cp = || {
+        let run = scene.client.cp().arg(scene.path("large"));
+        run.arg(full.there("file")).run()
+    };
+    let outcome = cp().expect_code(1);
+    let said = outcome.err().to_lowercase();
+    assert!(said.contains(FULL), "{outcome}");
+    let errors = said.lines().filter(|l| l.starts_with("longhaul: "));
+    assert!(
+        errors.count() <= 2,
+        "one sentence, and how it goes on: {outcome}"
+    );
+    // What was there before still is, and so little of another is not kept.
+    assert_eq!(fs::read(full.disk.path("file")).expect("it"), OLD);
+    assert_eq!(names_in(&full.disk.path("")), ["file"]);
+    // It is cut into pieces, each of which is opened by itself.
+    let warned = full.warned(&full.at.join(".file."));
+    assert!((1..=15).contains(&warned), "{}", scene.peer.log());
+    // Who is there as well is served by another disk, and reads of this one.
+    let (from, to) = (scene.path("large"), scene.path("copied"));
+    other.type_in(&format!("put {} {}\n", from.display(), to.display()));
+    other.type_in(&format!("ls {}\npwd\n", full.at.display()));
+    assert!(other.shows("Remote working directory"));
+    assert!(fs::read(to).expect("it was put") == content);
+    drop(other);
+    full.disk.remount("size=100m");
+    cp().expect_code(0);
+    assert!(fs::read(full.disk.path("file")).expect("it") == content);
+    assert_eq!(names_in(&full.disk.path("")), ["file"]);
+}
+
+/// Small files have a request of their own.
+#[test]
+fn small_files_that_find_no_room_leave_no_halves() {
+    let Some(full) = Full::new(4) else { return };
+    let scene = &full.scene;
+    let content = Seed::new(8).bytes(100_000);
+    fs::create_dir(scene.path("tree")).expect("ours");
+    for n in 0..100 {
+        write_file(&scene.path(&format!("tree/{n}")), &content);
+    }
+    let run = scene.client.cp().arg("-r").arg(scene.path("tree"));
+    let outcome = run.arg(full.there("tree")).run().expect_code(1);
+    assert!(outcome.err().to_lowercase().contains(FULL), "{outcome}");
+    let mut whole = 0;
+    for name in names_in(&full.disk.path("tree")) {
+        let name = name.to_string_lossy();
+        if name.parse::<u32>().is_ok() {
+            let there = fs::read(full.disk.path(&format!("tree/{name}"))).expect("it");
+            assert!(there == content, "{name} is half there");
+            whole += 1;
+        }
+    }
+    assert!((10..60).contains(&whole), "{whole}");
+    assert!(
+        full.warned(&full.at.join("tree")) > 0,
+        "{}",
+        scene.peer.log()
+    );
+}
+
+/// Other clients write in place, with many requests on their way: one line for all of them.
+#[test]
+fn a_client_that_goes_on_writing_to_a_full_disk_fills_no_log() {
+    let Some(full) = Full::new(4) else { return };
+    let scene = &full.scene;
+    write_file(&scene.path("large"), &Seed::new(9).bytes(20 << 20));
+    let put = |name: &str| {
+        let to = full.at.join(name);
+        let from = scene.path("large");
+        let outcome = sftp(
+            scene,
+            &[&format!("put {} {}", from.display(), to.display())],
+        );
+        assert!(outcome.err().contains("Failure"), "{outcome}");
+        to
+    };
+    for name in ["one", "two"] {
+        let to = put(name);
+        assert_eq!(full.warned(&to), 1, "{}", scene.peer.log());
+    }
+}

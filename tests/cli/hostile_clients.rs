@@ -1,0 +1,442 @@
+//! `longhaul serve --listen` with clients that say what no honest one says: to the program that
+//! runs, what elsewhere is said to its parts.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use longhaul_tests::stranger::Stranger;
+use longhaul_tests::{Scene, longhaul};
+use rustix::process::Signal;
+use ssh::msg::{
+    ChannelData, ChannelOpen, ChannelRequest, GlobalRequest, Ignore, Ping, ServiceRequest,
+    UserauthSuccess,
+};
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+use wire::Rest;
+
+use crate::accounts::{Machine, fact};
+use crate::serving::openssh;
+
+/// One that lets strangers in as well.
+fn listening(flags: &[&str]) -> Scene {
+    let builder = PeerBuilder::longhaul(longhaul(), flags.iter().copied());
+    let builder = builder.authorize_line(Stranger::public_line());
+    Scene::with(builder).expect("longhaul is there")
+}
+
+fn stranger(scene: &Scene) -> Stranger {
+    Stranger::connect(scene.peer.port()).expect("it listens")
+}
+
+fn friend(scene: &Scene) -> Stranger {
+    let mut friend = stranger(scene);
+    friend.log_in(scene.peer.user()).expect("it is let in");
+    friend
+}
+
+/// Waits for what the log says.
+#[track_caller]
+fn logs(scene: &Scene, text: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !scene.peer.log().contains(text) {
+        let late = Instant::now() > until;
+        assert!(!late, "no {text:?} in\n{}", scene.peer.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// An honest client is.
+#[track_caller]
+fn is_served(scene: &Scene) {
+    let outcome = openssh(scene, "sftp").arg("peer").stdin("pwd\n").run();
+    outcome.expect_code(0);
+}
+
+fn open_session() -> Vec<u8> {
+    ChannelOpen {
+        kind: b"session",
+        sender: 0,
+        window: 1 << 20,
+        max_packet: 1 << 15,
+        data: Rest(&[]),
+    }
+    .to_bytes()
+}
+
+fn request(name: &[u8], data: &[u8]) -> Vec<u8> {
+    ChannelRequest {
+        recipient: 0,
+        name,
+        want_reply: true,
+        data: Rest(data),
+    }
+    .to_bytes()
+}
+
+/// What a client that is not logged in may not say, and Erlang's server carried out.
+fn of_channels(touched: &str) -> Vec<Vec<u8>> {
+    let command = format!("touch {touched}");
+    let mut exec = (command.len() as u32).to_be_bytes().to_vec();
+    exec.extend_from_slice(command.as_bytes());
+    let data = ChannelData {
+        recipient: 0,
+        data: b"x",
+    };
+    let global = GlobalRequest {
+        name: b"keepalive@openssh.com",
+        want_reply: true,
+        data: Rest(&[]),
+    };
+    vec![
+        open_session(),
+        request(b"exec", &exec),
+        request(b"subsystem", b"\0\0\0\x04sftp"),
+        data.to_bytes(),
+        global.to_bytes(),
+    ]
+}
+
+#[test]
+fn cve_2025_32433_channels_before_a_login_end_the_connection_and_nothing_is_done() {
+    let scene = listening(&[]);
+    let touched = scene.path("touched");
+    let messages = of_channels(&touched.display().to_string());
+    let service = ServiceRequest {
+        name: b"ssh-userauth",
+    };
+    for asked in [false, true] {
+        for message in &messages {
+            let mut stranger = stranger(&scene);
+            if asked {
+                stranger.say(&service.to_bytes()).expect("it listens");
+                stranger.hear().expect("SERVICE_ACCEPT");
+            }
+            stranger.say(message).expect("it listens");
+            let end = stranger.end();
+            let words = end.words();
+            let told = words.starts_with("the peer sent ") && words.contains("authenti");
+            assert!(told, "{}: {end:?}", message[0]);
+        }
+        // All that the attack sends, at once.
+        let mut stranger = stranger(&scene);
+        for message in &messages {
+            let _ = stranger.say(message);
+        }
+        stranger.end();
+    }
+    assert!(!touched.exists());
+    assert!(!scene.peer.log().contains("logged in"));
+    is_served(&scene);
+}
+
+/// libssh's server took it for its own.
+#[test]
+fn cve_2018_10933_success_from_a_client_ends_the_connection() {
+    let scene = listening(&[]);
+    let mut stranger = stranger(&scene);
+    let success = UserauthSuccess {}.to_bytes();
+    stranger.say(&success).expect("it listens");
+    // It may be gone already.
+    let _ = stranger.say(&open_session());
+    let end = stranger.end();
+    assert!(end.words().contains("ours to send"), "{end:?}");
+    assert!(!scene.peer.log().contains("logged in"));
+}
+
+/// A packet without keys.
+fn plain(payload: &[u8]) -> Vec<u8> {
+    let padding = 8 - (5 + payload.len()) % 8 + 8;
+    let len = (1 + payload.len() + padding) as u32;
+    let mut packet = len.to_be_bytes().to_vec();
+    packet.push(padding as u8);
+    packet.extend_from_slice(payload);
+    packet.resize(packet.len() + padding, 0);
+    packet
+}
+
+/// A client's KEXINIT with strict KEX.
+fn kexinit() -> Vec<u8> {
+    let mut payload = vec![20];
+    payload.extend([1; 16]);
+    for list in [
+        "curve25519-sha256,kex-strict-c-v00@openssh.com",
+        "ssh-ed25519",
+        "chacha20-poly1305@openssh.com",
+        "chacha20-poly1305@openssh.com",
+        "hmac-sha2-256",
+        "hmac-sha2-256",
+        "none",
+        "none",
+        "",
+        "",
+    ] {
+        payload.extend((list.len() as u32).to_be_bytes());
+        payload.extend(list.as_bytes());
+    }
+    payload.extend([0; 5]);
+    payload
+}
+
+/// All that the server says to this, until it hangs up.
+fn told(scene: &Scene, said: &[&[u8]]) -> String {
+    let mut stream = TcpStream::connect(scene.peer.addr()).expect("it listens");
+    let time = Some(Duration::from_secs(20));
+    stream.set_read_timeout(time).expect("a timeout");
+    stream.write_all(b"SSH-2.0-x\r\n").expect("it listens");
+    // It may have hung up already.
+    let _ = stream.write_all(&said.concat());
+    let mut told = Vec::new();
+    let ended = stream.read_to_end(&mut told);
+    let reset = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
+    assert!(ended.as_ref().err().is_none_or(reset), "{ended:?}");
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+#[test]
+fn cve_2023_48795_what_is_slipped_in_before_the_keys_ends_the_connection() {
+    let scene = listening(&[]);
+    let ignore = plain(&Ignore { data: b"" }.to_bytes());
+    let kexinit = plain(&kexinit());
+    for said in [[&ignore, &kexinit], [&kexinit, &ignore]] {
+        let told = told(&scene, &[said[0], said[1]]);
+        let noticed = ["strict key exchange forbids", "a strict first key exchange"];
+        assert!(noticed.iter().any(|words| told.contains(words)), "{told:?}");
+    }
+    is_served(&scene);
+}
+
+#[test]
+fn cve_2025_26466_pings_before_a_login_cost_nothing_and_have_no_answer() {
+    let scene = listening(&[]);
+    let mut stranger = stranger(&scene);
+    let data = vec![1; 10_000];
+    let ping = Ping { data: &data }.to_bytes();
+    for _ in 0..100 {
+        stranger.say_often(&ping, 20).expect("it listens");
+        for pid in scene.peer.sessions() {
+            let memory = longhaul_tests::processes::memory(pid, "Private_Dirty");
+            assert!(memory < 4 << 20, "{} KiB", memory >> 10);
+        }
+    }
+    let service = ServiceRequest {
+        name: b"ssh-userauth",
+    };
+    stranger.say(&service.to_bytes()).expect("it listens");
+    let answer = stranger.hear().expect("SERVICE_ACCEPT");
+    assert_eq!(answer[0], 6);
+    let pong = |event| matches!(event, ssh::transport::TransportEvent::Pong);
+    assert!(!std::iter::from_fn(|| stranger.transport.poll_event()).any(pong));
+}
+
+/// Each bound has a sentence of its own.
+#[test]
+fn whoever_floods_behind_a_login_reads_with_what() {
+    let scene = listening(&[]);
+    let ping = Ping { data: b"" }.to_bytes();
+    let request = GlobalRequest {
+        name: b"x",
+        want_reply: true,
+        data: Rest(&[]),
+    };
+    for (flood, sentence) in [
+        (
+            ping,
+            "the peer sent too many pings without reading the answers",
+        ),
+        (
+            request.to_bytes(),
+            "the peer sent too many requests without reading answers",
+        ),
+    ] {
+        let end = friend(&scene).flood(&flood, 100_000);
+        let end = end.expect("it has keys");
+        assert_eq!(end.words(), sentence, "{end:?}");
+        logs(&scene, sentence);
+    }
+    is_served(&scene);
+}
+
+#[test]
+fn whoever_goes_in_the_middle_of_a_key_exchange_disturbs_nobody() {
+    let scene = listening(&[]);
+    write_file(&scene.path("file"), b"content");
+    let mut good = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
+    assert!(good.shows("sftp>"), "{}", scene.peer.log());
+    let over = || {
+        let log = scene.peer.log();
+        log.matches(": gone").count() + log.matches(": ended: ").count()
+    };
+    for stage in 0..4 {
+        let before = over();
+        let mut friend = friend(&scene);
+        friend.transport.rekey().expect("it may");
+        let kexinit = friend.output().expect("it has keys");
+        let said = match stage {
+            0 => kexinit.len() / 2,
+            _ => kexinit.len(),
+        };
+        friend
+            .stream
+            .write_all(&kexinit[..said])
+            .expect("it listens");
+        if stage > 1 {
+            // Its public value, half of it or all, and no NEWKEYS behind that.
+            friend.read().expect("the server's KEXINIT");
+            let value = friend.output().expect("it has keys");
+            assert!(!value.is_empty());
+            let said = value.len() / (4 - stage);
+            friend.stream.write_all(&value[..said]).expect("it listens");
+        }
+        drop(friend);
+        let until = Instant::now() + Duration::from_secs(20);
+        while over() == before {
+            let late = Instant::now() > until;
+            assert!(!late, "{stage} is still there:\n{}", scene.peer.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let back = scene.path("back").display().to_string();
+    let file = scene.path("file").display().to_string();
+    good.type_in(&format!("get {file} {back}\npwd\n"));
+    assert!(good.shows("Remote working directory"));
+    assert_eq!(fs::read(&back).expect("it came"), b"content");
+    let log = scene.peer.log();
+    assert!(!log.contains("panic"), "{log}");
+    drop(good);
+    is_served(&scene);
+}
+
+/// A message of SFTP on the only channel.
+fn sftp_message(parts: &[&[u8]]) -> Vec<u8> {
+    let message = parts.concat();
+    let data = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
+    ChannelData {
+        recipient: 0,
+        data: &data,
+    }
+    .to_bytes()
+}
+
+/// The next answer, which is of this kind.
+fn answer(friend: &mut Stranger, kind: u8) -> Bytes {
+    loop {
+        let heard = friend.hear().expect("it answers");
+        // Behind number, channel and length of the data, and the length of the message.
+        if heard.first() == Some(&ChannelData::NUMBER) && heard.get(13) == Some(&kind) {
+            return heard.slice(13..);
+        }
+    }
+}
+
+/// The numbers of the signals that a process has handlers for.
+fn handled(pid: u32) -> Vec<u32> {
+    let mask = fact(pid, "SigCgt").expect("it runs").concat();
+    let mask = u64::from_str_radix(&mask, 16).expect("a mask");
+    (1..=64).filter(|n| mask >> (n - 1) & 1 == 1).collect()
+}
+
+/// sshd's handler of SIGALRM freed and wrote while the memory of its process was anybody's. Here the loop
+/// looks at the clock, and what is left of handlers does no work.
+#[test]
+fn cve_2024_6387_no_signal_has_work_done_beside_what_reads_a_client() {
+    let Some(machine) = Machine::start(&[]) else {
+        return;
+    };
+    // Those of Rust's runtime, which end the process where it has no stack left.
+    let of_runtime = [Signal::SEGV, Signal::BUS].map(|s| s.as_raw().cast_unsigned());
+    let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
+    stranger
+        .read_exact(&mut [0; 8])
+        .expect("its identification");
+    for number in handled(machine.only_one()) {
+        assert!(
+            of_runtime.contains(&number),
+            "signal {number} before a login"
+        );
+    }
+    drop(stranger);
+    let session = machine.sftp_with(&machine.key, "alice", &[]);
+    let session = session.in_terminal().spawn();
+    assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+    // Each of these sets a flag that nobody looks at (leave_to_others, too_long_is_an_error of the
+    // program's signals.rs): the server ends its processes itself.
+    let flags = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XFSZ];
+    let flags = flags.map(|s| s.as_raw().cast_unsigned());
+    for number in handled(machine.process_of(54_001)) {
+        let known = of_runtime.contains(&number) || flags.contains(&number);
+        assert!(known, "signal {number} behind a login");
+    }
+    let mut all = machine.daemon.descendants();
+    all.push(machine.daemon.pid());
+    for pid in all {
+        for signal in [Signal::ALARM, Signal::CHILD] {
+            let number = signal.as_raw().cast_unsigned();
+            assert!(!handled(pid).contains(&number), "signal {number} in {pid}");
+        }
+    }
+    drop(session);
+}
+
+/// What that handler was for.
+#[test]
+fn whoever_has_no_time_left_to_log_in_reads_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("serve.toml");
+    write_file(&config, b"login-time = 2\n");
+    let scene = listening(&["--config", &config.display().to_string()]);
+    let begun = Instant::now();
+    let end = stranger(&scene).end();
+    assert_eq!(end.words(), "nobody has logged in in time", "{end:?}");
+    let took = begun.elapsed();
+    assert!(
+        took >= Duration::from_secs(2) && took < Duration::from_secs(10),
+        "{took:?}"
+    );
+    logs(&scene, "ended: nobody has logged in in time");
+}
+
+/// It has asked for 32 MiB and reads none of them.
+#[test]
+fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("serve.toml");
+    write_file(&config, b"slow-time = 2\n");
+    let scene = listening(&["--config", &config.display().to_string()]);
+    write_file(&scene.path("large"), &vec![3; 32 << 20]);
+    let mut friend = friend(&scene);
+    friend.say(&open_session()).expect("it listens");
+    friend.hear().expect("CHANNEL_OPEN_CONFIRMATION");
+    let subsystem = request(b"subsystem", b"\0\0\0\x04sftp");
+    friend.say(&subsystem).expect("it listens");
+    let version = sftp_message(&[b"\x01\0\0\0\x03"]);
+    friend.say(&version).expect("it listens");
+    answer(&mut friend, 2);
+    let path = scene.path("large").display().to_string();
+    let len = (path.len() as u32).to_be_bytes();
+    let open = [
+        b"\x03\0\0\0\x01",
+        &len[..],
+        path.as_bytes(),
+        b"\0\0\0\x01\0\0\0\0",
+    ];
+    friend.say(&sftp_message(&open)).expect("it listens");
+    // HANDLE: kind, number, then the handle with its length.
+    let handle = answer(&mut friend, 102).slice(5..);
+    let begun = Instant::now();
+    for n in 0..1024_u32 {
+        let (number, offset) = ((2 + n).to_be_bytes(), (u64::from(n) << 15).to_be_bytes());
+        let read = [b"\x05", &number[..], &handle, &offset, b"\0\0\x80\0"];
+        friend.say(&sftp_message(&read)).expect("it listens");
+    }
+    is_served(&scene);
+    logs(&scene, "the client takes nothing of what it has asked for");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    // What had left is still read, and then it is over.
+    friend.end();
+    is_served(&scene);
+}

@@ -1,0 +1,269 @@
+//! A client that says what it wants to, and when: the engine's transport, and nothing above it.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use ssh::Role;
+use ssh::cipher::{MACS, preferred_order};
+use ssh::key::PrivateKey;
+use ssh::msg::{ServiceRequest, UserauthRequest, UserauthSuccess};
+use ssh::transport::{Guess, Proposal, Transport, TransportConfig, TransportEvent};
+use wire::{Field as _, PacketBuf, Rest};
+
+/// How long it waits for the server.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why there is nothing more to be heard.
+#[derive(Debug)]
+pub enum End {
+    /// The server has said so, or has said what it should not.
+    Ssh(ssh::Error),
+    /// The socket has ended.
+    Socket(io::Error),
+}
+
+impl End {
+    /// What the server has said for a farewell; nothing if it has gone without.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Ssh(ssh::Error::Disconnected { description, .. }) => description,
+            _ => "",
+        }
+    }
+}
+
+impl From<ssh::Error> for End {
+    fn from(e: ssh::Error) -> Self {
+        Self::Ssh(e)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(e: io::Error) -> Self {
+        Self::Socket(e)
+    }
+}
+
+/// A connection of such a client.
+pub struct Stranger {
+    /// Its socket.
+    pub stream: TcpStream,
+    /// Its keys.
+    pub transport: Transport,
+    received: BytesMut,
+    key: PrivateKey,
+}
+
+impl Stranger {
+    /// Connects to a port of loopback and waits for the first keys.
+    ///
+    /// # Errors
+    /// The server has hung up.
+    pub fn connect(port: u16) -> Result<Self, End> {
+        let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
+        let config = TransportConfig {
+            software: "longhaul_stranger".to_owned(),
+            proposal: Proposal {
+                kex: names(vec!["curve25519-sha256"]),
+                host_key: names(vec!["ssh-ed25519"]),
+                ciphers: names(preferred_order(true)),
+                macs: names(MACS.iter().map(|mac| mac.name).collect()),
+                compress: false,
+            },
+            guess: Guess::Never,
+            rekey_bytes: None,
+            rekey_time: None,
+            host_keys: Vec::new(),
+        };
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let transport = Transport::new(Role::Client, config, Box::new(|to| to.fill(5)))?;
+        let mut new = Self {
+            stream,
+            transport,
+            received: BytesMut::new(),
+            key: PrivateKey::from_ed25519_seed(&[21; 32]).map_err(io::Error::other)?,
+        };
+        while !new.transport.may_send() {
+            new.flush()?;
+            new.read()?;
+        }
+        new.flush()?;
+        Ok(new)
+    }
+
+    /// The line of authorized_keys that lets it in.
+    pub fn public_line() -> String {
+        let key = PrivateKey::from_ed25519_seed(&[21; 32]).expect("a key");
+        format!("ssh-ed25519 {}\n", STANDARD.encode(key.public_blob()))
+    }
+
+    /// Logs in.
+    ///
+    /// # Errors
+    /// The server has hung up.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn log_in(&mut self, user: &str) -> Result<(), End> {
+        let service = ServiceRequest {
+            name: b"ssh-userauth",
+        };
+        self.say(&service.to_bytes())?;
+        self.hear()?;
+        let (mut data, mut covered) = (Vec::new(), Vec::new());
+        true.write(&mut data);
+        b"ssh-ed25519".as_slice().write(&mut data);
+        self.key.public_blob().write(&mut data);
+        let session = self.transport.session_id().cloned().unwrap_or_default();
+        session.as_ref().write(&mut covered);
+        entry(user, &data).encode(&mut covered);
+        let signature = self.key.sign("ssh-ed25519", &covered);
+        signature
+            .map_err(io::Error::other)?
+            .as_slice()
+            .write(&mut data);
+        self.say(&entry(user, &data).to_bytes())?;
+        let answer = self.hear()?;
+        assert_eq!(answer.first(), Some(&UserauthSuccess::NUMBER), "let in");
+        self.transport.set_authenticated();
+        Ok(())
+    }
+
+    /// Sends a message, whether or not it may.
+    ///
+    /// # Errors
+    /// The server has hung up.
+    pub fn say(&mut self, payload: &[u8]) -> Result<(), End> {
+        self.say_often(payload, 1)
+    }
+
+    /// Sends it again and again, and all of it at once.
+    ///
+    /// # Errors
+    /// The server has hung up.
+    pub fn say_often(&mut self, payload: &[u8], times: usize) -> Result<(), End> {
+        for _ in 0..times {
+            self.transport.send(PacketBuf::from_payload(payload))?;
+        }
+        self.flush()
+    }
+
+    /// Writes what is to be written.
+    ///
+    /// # Errors
+    /// The server has hung up.
+    pub fn flush(&mut self) -> Result<(), End> {
+        let all = self.output()?;
+        Ok(self.stream.write_all(&all)?)
+    }
+
+    /// What is to be written, which the caller writes.
+    ///
+    /// # Errors
+    /// It has lost its keys.
+    pub fn output(&mut self) -> Result<Vec<u8>, End> {
+        let mut all = Vec::new();
+        while let Some(output) = self.transport.poll_output() {
+            all.extend_from_slice(output.seal()?.remaining());
+        }
+        Ok(all)
+    }
+
+    /// The next message for a layer above the transport.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn hear(&mut self) -> Result<Bytes, End> {
+        loop {
+            if let Some(payload) = self.take()? {
+                return Ok(payload);
+            }
+            self.flush()?;
+            self.read()?;
+        }
+    }
+
+    /// Sends it so often, and hears what there is to be heard meanwhile, until the server hangs up.
+    ///
+    /// # Errors
+    /// Not before all of it was to be sent.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn flood(mut self, payload: &[u8], times: usize) -> Result<End, End> {
+        for _ in 0..times {
+            self.transport.send(PacketBuf::from_payload(payload))?;
+        }
+        let (all, mut stream) = (self.output()?, self.stream.try_clone()?);
+        Ok(std::thread::scope(|scope| {
+            // It may hang up before it has read all of it.
+            scope.spawn(move || stream.write_all(&all));
+            self.end()
+        }))
+    }
+
+    /// Why the server hangs up, within a time.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn end(mut self) -> End {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < until, "the server goes on");
+            if let Err(end) = self.hear() {
+                return end;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Bytes>, ssh::Error> {
+        loop {
+            let payload = self
+                .transport
+                .next_payload(Instant::now(), &mut self.received)?;
+            let mut approved = false;
+            while let Some(event) = self.transport.poll_event() {
+                if matches!(event, TransportEvent::HostKey(_)) {
+                    self.transport.accept_host_key()?;
+                    approved = true;
+                }
+            }
+            if payload.is_some() || !approved {
+                return Ok(payload);
+            }
+        }
+    }
+
+    /// Reads once from the socket.
+    ///
+    /// # Errors
+    /// There is nothing more, or too late.
+    pub fn read(&mut self) -> Result<(), End> {
+        let mut segment = [0; 32 << 10];
+        let n = self.stream.read(&mut segment)?;
+        if n == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.received.extend_from_slice(&segment[..n]);
+        if !self.transport.may_send() {
+            // Nothing above the transport comes in a key exchange.
+            self.take()?;
+        }
+        Ok(())
+    }
+}
+
+fn entry<'a>(user: &'a str, data: &'a [u8]) -> UserauthRequest<'a> {
+    UserauthRequest {
+        user: user.as_bytes(),
+        service: b"ssh-connection",
+        method: b"publickey",
+        data: Rest(data),
+    }
+}
