@@ -41,11 +41,7 @@ pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Sh
 }
 
 /// Each is half a round trip on its way.
-fn connect_in_order(
-    arriving: &mpsc::Receiver<Accepted>,
-    server: SocketAddr,
-    shared: &Arc<Shared>,
-) {
+fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, shared: &Arc<Shared>) {
     while let Ok(Accepted { client, at, fate }) = arriving.recv() {
         std::thread::sleep((at + shared.rtt / 2).saturating_duration_since(Instant::now()));
         let Ok(server) = TcpStream::connect(server) else {

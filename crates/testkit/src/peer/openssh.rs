@@ -111,10 +111,11 @@ fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
 
 /// Whether every account may run it.
 fn open_to_all(program: &Path) -> bool {
-    program.ancestors().all(|path| {
+    let open = |path: &Path| {
         let meta = std::fs::metadata(path);
         meta.is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0)
-    })
+    };
+    std::fs::canonicalize(program).is_ok_and(|real| real.ancestors().all(open))
 }
 
 /// Whether it punishes failed logins by address (PerSourcePenalties, since 9.8), which are what
