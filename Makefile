@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units demo bench bench-full man clean help
+.PHONY: build portable test lint fuzz soak units openssh-regress demo bench bench-full man clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -28,6 +28,10 @@ soak: ## a relay under everything at once, for SOAK_SECONDS (1800 if not set)
 units: build ## the systemd units under a real systemd, in a copy of this machine; as root
 	scripts/units.sh
 
+openssh-regress: ## OpenSSH's own scripts for sftp against our server; SOURCE is OpenSSH's unpacked source
+	cargo build --locked -p longhaul
+	scripts/openssh-regress.sh "$(SOURCE)"
+
 demo: ## longhaul beside scp over an emulated transatlantic path; under a minute
 	scripts/demo.sh
 
@@ -44,4 +48,4 @@ clean: ## everything that was built
 	cargo clean
 
 help: ## this list
-	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -78,18 +78,21 @@ if ! cmp -s tests/peers/requirements.txt "$stamp"; then
     fi
 fi
 
-# --- the server around Go's x/crypto/ssh -------------------------------------------------------
+# --- server and client around Go's x/crypto/ssh ------------------------------------------------
 newer() { [ ! -e "$1" ] || [ -n "$(find "${@:2}" -newer "$1" -print -quit)" ]; }
 
-if newer "$peers/bin/go-server" tests/peers/go; then
+for part in server client; do
+    newer "$peers/bin/go-$part" tests/peers/go || continue
+    package=.
+    [ "$part" = server ] || package=./$part
     if has go; then
-        echo "setup: the Go server"
-        (cd tests/peers/go && go build -trimpath -o "../../../$peers/bin/go-server" .) \
-            || missing+=("the Go server (go build failed in tests/peers/go)")
+        echo "setup: the Go $part"
+        (cd tests/peers/go && go build -trimpath -o "../../../$peers/bin/go-$part" "$package") \
+            || missing+=("the Go $part (go build failed in tests/peers/go)")
     else
         missing+=("Go (1.26 or later), for tests/peers/go")
     fi
-fi
+done
 
 # --- the server around libssh ------------------------------------------------------------------
 if newer "$peers/bin/libssh-server" tests/peers/libssh; then

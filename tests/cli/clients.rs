@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use longhaul_tests::{Scene, longhaul};
 use testkit::peer::PeerBuilder;
@@ -133,4 +134,21 @@ fn sshfs_mounts_it() {
     assert!(back.expect("it is read") && renamed.is_ok());
     assert_eq!(listed.expect("it is listed"), 1);
     assert!(fs::read(shown.join("name")).expect("it") == content);
+}
+
+/// Of the clients' own makers. Which scripts there are, and what they cannot say of us:
+/// docs/design/0006-serve.md.
+#[test]
+fn openssh_s_own_scripts_for_sftp_pass() {
+    let script = "openssh-source/regress/test-exec.sh";
+    let Some(script) = missing::newest_peer(script) else {
+        missing::not_here(&format!("LONGHAUL_PEERS names no folder with {script}"));
+        return;
+    };
+    let tree = script.ancestors().nth(2).expect("a folder");
+    let outcome = Run::new(missing::checkout().join("scripts/openssh-regress.sh"))
+        .arg(tree)
+        .env("LONGHAUL_BIN", longhaul())
+        .timeout(Duration::from_secs(300));
+    outcome.run().expect_code(0);
 }

@@ -4,6 +4,7 @@ mod accounts;
 mod bench;
 mod both_ends;
 mod certificates;
+mod clear;
 mod clients;
 mod delta;
 mod dialing;

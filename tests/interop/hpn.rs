@@ -2,6 +2,7 @@
 //! `hpn-ssh/bin/hpnssh` and `hpn-ssh/sbin/hpnsshd`. Without it these tests say so and pass.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use longhaul_tests::{Scene, longhaul};
@@ -206,6 +207,93 @@ fn our_server_that_was_not_told_encrypts_or_does_not_serve() {
         let log = scene.peer.log();
         assert!(!log.contains("told to do without mac"), "{log}");
         assert!(log.contains("in common; the peer offers none"), "{log}");
+    }
+}
+
+#[test]
+fn hpnssh_that_does_not_ask_for_it_is_encrypted_by_a_server_that_was_told() {
+    let scene = ours(&["--insecure-none-mac"]);
+    for options in [&[][..], &["-oNoneEnabled=yes", "-oNoneMacEnabled=yes"]] {
+        let Some(outcome) = hpnscp(&scene, options) else {
+            return;
+        };
+        outcome.expect_code(0);
+    }
+    assert!(!scene.peer.log().contains(CLEAR), "{}", scene.peer.log());
+}
+
+/// Runs hpnsftp over hpnssh, both ways; how it ended.
+fn hpnsftp(scene: &Scene, options: &[&str]) -> Option<Outcome> {
+    let (hpnsftp, hpnssh) = (hpn("hpnsftp")?, hpn("hpnssh")?);
+    let content = Seed::new(9).bytes(3_000_001);
+    write_file(&scene.path("file"), &content);
+    let shown = |name: &str| scene.path(name).display().to_string();
+    let [file, there, back] = ["file", "there", "back"].map(shown);
+    let lines = format!("put {file} {there}\nls -l {there}\nget {there} {back}\nrm {there}\n");
+    let _ = fs::remove_file(&back);
+    let run = Run::new(hpnsftp).arg("-S").arg(hpnssh).arg("-F");
+    let run = run.arg(scene.client.dir.config()).args(options);
+    let outcome = run.args(["-b", "-", "peer"]).stdin(lines).run();
+    if outcome.success() {
+        assert!(fs::read(back).expect("it is there") == content);
+        assert!(!scene.path("there").exists());
+    }
+    Some(outcome)
+}
+
+#[test]
+fn hpnsftp_with_ciphers_on_threads_and_without_one() {
+    let scene = ours(&["--insecure-none-mac"]);
+    for cipher in ["chacha20-poly1305-mt@hpnssh.org", "aes256-ctr"] {
+        let Some(outcome) = hpnsftp(&scene, &[&format!("-oCiphers={cipher}")]) else {
+            return;
+        };
+        outcome.expect_code(0);
+    }
+    assert!(!scene.peer.log().contains(CLEAR));
+    for (options, mac) in [
+        (NONE, "mac=\"hmac-sha2-256-etm@openssh.com\""),
+        (NO_MAC, "mac=\"none\""),
+    ] {
+        let Some(outcome) = hpnsftp(&scene, options) else {
+            return;
+        };
+        outcome.expect_code(0);
+        let log = scene.peer.log();
+        let last = log.lines().rfind(|line| line.contains(CLEAR));
+        assert!(last.is_some_and(|line| line.contains(mac)), "{log}");
+    }
+    let Some(outcome) = hpnsftp(&ours(&[]), NONE) else {
+        return;
+    };
+    assert!(!outcome.success(), "{outcome}");
+}
+
+/// `hpnssh -s`, which other programs begin for their SFTP; here it is our own client.
+#[test]
+fn hpnssh_carries_the_sftp_of_another_program_with_and_without_a_cipher() {
+    let Some(hpnssh) = hpn("hpnssh") else { return };
+    let scene = ours(&["--insecure-none-cipher"]);
+    let content = Seed::new(10).bytes(3_000_001);
+    write_file(&scene.path("file"), &content);
+    let mut clear = 0;
+    for options in [
+        &["-c", "chacha20-poly1305-mt@hpnssh.org"][..],
+        &["-oCiphers=aes128-ctr"],
+        NONE,
+    ] {
+        let script = scene.path("ssh");
+        let words = options.join(" ");
+        let text = format!("#!/bin/sh\nexec {} {words} \"$@\"\n", hpnssh.display());
+        write_file(&script, text.as_bytes());
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("our file");
+        let script = script.display().to_string();
+        let (file, back) = (scene.path("file"), scene.path("back"));
+        scene.copies(&["-S", &script], file, scene.remote("there"));
+        scene.copies(&["-S", &script], scene.remote("there"), &back);
+        assert!(fs::read(&back).expect("it is there") == content);
+        clear += if options == NONE { 2 } else { 0 };
+        assert_eq!(scene.peer.log().matches(CLEAR).count(), clear, "{words}");
     }
 }
 

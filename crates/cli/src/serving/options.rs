@@ -69,17 +69,22 @@ options! {
         key_exchange("key-exchange"): Vec<String> = "list of names",
             "Key exchange methods to offer, the preferred first. Without it all there are: \
              mlkem768x25519-sha256, sntrup761x25519-sha512 and those of elliptic curves alone, for \
-             clients that have nothing better.";
+             clients that have nothing better, which ssh-audit warns of. The lines of the EXAMPLE \
+             leave what it has nothing to say about, and clients of OpenSSH 8.5, PuTTY 0.78 and \
+             later.";
         ciphers("ciphers"): Vec<String> = "list of names",
             "Ciphers to offer. Without it all there are.";
         macs("macs"): Vec<String> = "list of names",
-            "MACs to offer, for ciphers without one of their own. Without it all there are.";
+            "MACs to offer, for ciphers without one of their own. Without it all there are: those \
+             that a MAC of what is encrypted has (-etm), and those before it, which ssh-audit warns \
+             of.";
         connections("connections"): usize = "number",
             "Connections at once. Without it 1024.";
         strangers("strangers"): usize = "number",
             "Connections at once that have not logged in. Without it 100.";
         strangers_per_source("strangers-per-source"): usize = "number",
-            "Of those, from one address or one IPv6 network of 64 bits. Without it 20.";
+            "Of those, from one address or one IPv6 network of 64 bits. Without it 20. Whoever \
+             leaves without having logged in counts for two seconds more.";
         connections_per_user("connections-per-user"): usize = "number",
             "Connections at once of one account. Without it as many as there may be.";
         connections_per_second("connections-per-second"): usize = "number",

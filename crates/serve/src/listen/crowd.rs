@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,6 +6,12 @@ use std::time::{Duration, Instant};
 use super::Limits;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Whoever leaves without having logged in keeps the place of its source for so long. Otherwise one that
+/// comes and goes would have a key exchange made each time, as many as there is processor for (DHEat,
+/// CVE-2002-20001); with 20 places they are ten in a second.
+const LINGER: Duration = Duration::from_secs(2);
+/// So many who have left are remembered at most.
+const MOST_LEFT: usize = 4096;
 
 /// Those who are connected.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +28,33 @@ struct Count {
     all: usize,
     strangers: usize,
     by_source: BTreeMap<IpAddr, usize>,
+    /// Who has left without having logged in, and when; they count for their source.
+    left: VecDeque<(Instant, IpAddr)>,
     by_user: BTreeMap<String, usize>,
     /// Since when, and how many have come in that second.
     second: Option<(Instant, usize)>,
+}
+
+impl Count {
+    /// A place of a source is free again.
+    fn free(&mut self, source: IpAddr) {
+        if let Some(from_one) = self.by_source.get_mut(&source) {
+            *from_one -= 1;
+            if *from_one == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+    }
+
+    /// The places of those who have left long ago are free.
+    fn forget(&mut self, now: Instant) {
+        while let Some(&(since, source)) = self.left.front()
+            && (now.saturating_duration_since(since) >= LINGER || self.left.len() > MOST_LEFT)
+        {
+            self.left.pop_front();
+            self.free(source);
+        }
+    }
 }
 
 /// One of them, until it is dropped.
@@ -47,6 +77,7 @@ impl Crowd {
     ) -> Result<Place, &'static str> {
         let source = source(address);
         let mut count = self.lock();
+        count.forget(now);
         let from_one = count.by_source.get(&source).copied().unwrap_or(0);
         let second = count.second.filter(|(since, _)| *since + SECOND > now);
         let (since, in_second) = second.unwrap_or((now, 0));
@@ -111,20 +142,20 @@ impl Place {
         };
         let mut count = self.crowd.lock();
         count.strangers -= 1;
-        if let Some(from_one) = count.by_source.get_mut(&source) {
-            *from_one -= 1;
-            if *from_one == 0 {
-                count.by_source.remove(&source);
-            }
-        }
+        count.free(source);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.known();
+        let now = Instant::now();
         let mut count = self.crowd.lock();
         count.all -= 1;
+        if let Some(source) = self.stranger.take() {
+            count.strangers -= 1;
+            count.left.push_back((now, source));
+            count.forget(now);
+        }
         if let Some(user) = self.user.take()
             && let Some(of_user) = count.by_user.get_mut(&user)
         {
@@ -163,7 +194,43 @@ mod tests {
         assert!(enter(bad(99)).is_ok());
         held.clear();
         crowd.wait_until_empty();
+    }
+
+    #[test]
+    fn whoever_comes_and_goes_without_a_login_comes_ten_times_in_a_second() {
+        let (crowd, limits) = (Crowd::default(), Limits::default());
+        let here = IpAddr::from([192, 0, 2, 1]);
+        let begun = Instant::now();
+        let come = (0..1000).filter(|_| crowd.enter(here, begun, &limits).is_ok());
+        assert_eq!(come.count(), 20);
+        let another = IpAddr::from([192, 0, 2, 2]);
+        assert!(crowd.enter(another, begun, &limits).is_ok());
+        let later = Instant::now() + LINGER;
+        let come = (0..1000).filter(|_| crowd.enter(here, later, &limits).is_ok());
+        assert_eq!(come.count(), 20);
+        crowd.lock().forget(later + LINGER);
         assert!(crowd.lock().by_source.is_empty());
+    }
+
+    #[test]
+    fn whoever_has_logged_in_leaves_no_place_taken() {
+        let (crowd, limits) = (Crowd::default(), Limits::default());
+        let here = IpAddr::from([192, 0, 2, 1]);
+        for _ in 0..100 {
+            crowd.enter(here, Instant::now(), &limits).unwrap().known();
+        }
+        assert!(crowd.lock().by_source.is_empty());
+    }
+
+    #[test]
+    fn so_many_sources_are_remembered_and_no_more() {
+        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        for n in 0..10_000_u32 {
+            let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+            assert!(crowd.enter(from, now, &limits).is_ok());
+        }
+        let count = crowd.lock();
+        assert!(count.left.len() <= MOST_LEFT && count.by_source.len() <= MOST_LEFT);
     }
 
     #[test]

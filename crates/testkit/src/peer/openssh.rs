@@ -109,6 +109,15 @@ fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
     }
 }
 
+/// Whether every account may run it.
+fn open_to_all(program: &Path) -> bool {
+    let open = |path: &Path| {
+        let meta = std::fs::metadata(path);
+        meta.is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0)
+    };
+    std::fs::canonicalize(program).is_ok_and(|real| real.ancestors().all(open))
+}
+
 /// Whether it punishes failed logins by address (PerSourcePenalties, since 9.8), which are what
 /// some tests are about.
 fn punishes(sshd: &Path) -> bool {
@@ -179,7 +188,9 @@ fn configuration(
     } else {
         "no"
     };
-    let server = sftp_server(builder.kind).map_or_else(
+    // The account that is lent need not reach what somebody has built below their home.
+    let reached = |path: &PathBuf| builder.auth != Auth::Password || open_to_all(path);
+    let server = sftp_server(builder.kind).filter(reached).map_or_else(
         || "internal-sftp".to_owned(),
         |path| path.display().to_string(),
     );
