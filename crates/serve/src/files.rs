@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, StatusCode};
-use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
+use crate::transfers::tell_transfer;
 
 /// copy-data reads so much at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -74,8 +74,7 @@ impl Session<'_> {
             ..
         } = self.handles.remove(handle)?
         {
-            let path = String::from_utf8_lossy(&path);
-            debug!(path = %path.escape_debug(), sent, received, "closed");
+            tell_transfer!(self, &path, sent, received, "closed");
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ mod drop_box;
 mod durable;
 mod error;
 mod export;
+#[cfg(test)]
+mod extensions_tests;
 mod files;
 mod handles;
 mod hashes;
@@ -33,6 +35,7 @@ mod stream;
 mod temporary;
 #[cfg(test)]
 mod testing;
+mod transfers;
 mod tree;
 mod unsynced;
 mod whole_file;
