@@ -59,7 +59,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
         link: None,
     };
-    Ok(match u.int_in_range(0..=42)? {
+    Ok(match u.int_in_range(0..=47)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -186,6 +186,11 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         40..=41 => Request::FsyncSet {
             paths: Rest(u.choose(&[data, PATHS, b"".as_slice()])?),
         },
+        42 => Request::Statvfs { path },
+        43 => Request::Fstatvfs { handle },
+        44 => Request::Fsync { handle },
+        45 => Request::Limits {},
+        46 => Request::HomeDirectory { user: path },
         _ => Request::ExpandPath { path },
     })
 }

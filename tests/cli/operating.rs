@@ -203,6 +203,70 @@ fn figures_are_told_to_who_asks() {
     assert!(over.contains("received=100000"), "{over}");
 }
 
+/// The last line of the log that has this.
+fn line_about(scene: &Scene, what: &str) -> String {
+    logs(scene, what);
+    let log = scene.peer.log();
+    let line = log.lines().rfind(|line| line.contains(what));
+    line.expect("it is there").to_owned()
+}
+
+/// A file is put by sftp; expects that it is told so at this level.
+#[track_caller]
+fn put_and_told(scene: &Scene, len: usize, level: &str) {
+    write_file(&scene.path("file"), &Seed::new(3).bytes(len));
+    let there = scene.path(&format!("of-{len}")).display().to_string();
+    put(scene, &there).expect_code(0);
+    let line = line_about(scene, &format!("of-{len} sent=0 received={len}"));
+    assert!(
+        line.contains(level) && line.contains("closed path="),
+        "{line}"
+    );
+    assert!(line.contains("peer=127.0.0.1:"), "{line}");
+    let user = format!("user={}", scene.peer.user());
+    assert!(line.contains(&user), "{line}");
+}
+
+/// With -v, as the server of a test always runs, the others are told as well.
+#[test]
+fn each_transfer_has_its_line_unless_it_is_of_little() {
+    let scene = configured("").0;
+    put_and_told(&scene, 1_500_000, " INFO ");
+    put_and_told(&scene, 7, " DEBUG ");
+    logs(&scene, "session over opened=1 sent=0 received=7");
+    // Our own client puts small ones with one request.
+    let by_us = |scene: &Scene, level: &str| {
+        if !scene.client.is_scp() {
+            scene.copies(&[], scene.path("file"), scene.remote("by\u{1b}us"));
+            let line = line_about(scene, "by\\u{1b}us sent=0 received=7");
+            assert!(line.contains(level), "{line}");
+        }
+    };
+    by_us(&scene, " DEBUG ");
+    let scene = configured("log-files = 0\n").0;
+    put_and_told(&scene, 7, " INFO ");
+    by_us(&scene, " INFO ");
+}
+
+#[test]
+fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
+    let scene = configured("log-files = 1\n").0;
+    write_file(&scene.path("file"), &Seed::new(4).bytes(3_000_000));
+    // 8 Mbit/s: three seconds.
+    let slow = openssh(&scene, "scp").args(["-l", "8000"]);
+    let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
+    let running = slow.spawn();
+    let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
+    assert!(running.until(begun));
+    running.interrupt();
+    assert!(!running.wait().success());
+    let line = line_about(&scene, "left open path=");
+    assert!(
+        line.contains(" INFO ") && line.contains("/file sent="),
+        "{line}"
+    );
+}
+
 /// A type that the systemd here did not know was passed over, and the unit could not be reloaded.
 #[test]
 fn units_say_nothing_that_systemd_passes_over() {

@@ -10,6 +10,7 @@ mod lanes;
 mod servers;
 mod truth;
 mod user;
+mod windows;
 
 use std::fs;
 use std::path::Path;

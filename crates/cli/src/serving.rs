@@ -69,7 +69,7 @@ fn account() -> io::Result<ExitCode> {
     signals::too_long_is_an_error()?;
     let log = Log::default();
     tracing_subscriber::fmt()
-        .with_max_level(Level::TRACE)
+        .with_max_level(Role::log_level())
         .with_target(false)
         .with_ansi(false)
         .with_level(false)

@@ -13,7 +13,12 @@ use crate::error::ExportError;
 pub struct Export {
     pub(crate) place: Place,
     pub(crate) access: Access,
+    /// Files of which so much is moved have a line of the log.
+    pub(crate) log_files: u64,
 }
+
+/// A line costs less than the packets of so much.
+pub(crate) const LOG_FILES: u64 = 1 << 20;
 
 impl Export {
     /// The whole file system, from the working directory, as the account may.
@@ -21,6 +26,7 @@ impl Export {
         Self {
             place: Place::Everything,
             access,
+            log_files: LOG_FILES,
         }
     }
 
@@ -40,6 +46,16 @@ impl Export {
         Ok(Self {
             place: Place::Beneath(root_fd),
             access,
+            log_files: LOG_FILES,
         })
+    }
+
+    /// The same, and files of which so many bytes are moved have a line of the log each.
+    #[must_use]
+    pub fn log_files(self, least: u64) -> Self {
+        Self {
+            log_files: least,
+            ..self
+        }
     }
 }

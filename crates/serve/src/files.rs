@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request, StatusCode};
-use tracing::{debug, warn};
+use tracing::warn;
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -18,6 +18,7 @@ use crate::aside::{Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
+use crate::transfers::tell_transfer;
 use crate::whole_file::words;
 
 /// copy-data reads so much at a time.
@@ -89,8 +90,7 @@ impl Session<'_> {
             ..
         } = self.handles.remove(handle)?
         {
-            let path = String::from_utf8_lossy(&path);
-            debug!(path = %path.escape_debug(), sent, received, "closed");
+            tell_transfer!(self, &path, sent, received, "closed");
         }
         Ok(())
     }

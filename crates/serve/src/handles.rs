@@ -85,6 +85,20 @@ impl Handles {
         self.open.clear();
     }
 
+    /// The files that are open: what the client calls them, and the bytes that were sent and
+    /// received.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&[u8], u64, u64)> {
+        self.open.iter().flatten().filter_map(|open| match open {
+            Open::File {
+                path,
+                sent,
+                received,
+                ..
+            } => Some((path.as_slice(), *sent, *received)),
+            Open::Dir { .. } => None,
+        })
+    }
+
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());

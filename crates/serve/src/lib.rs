@@ -19,6 +19,8 @@ mod error;
 #[cfg(test)]
 mod escape_tests;
 mod export;
+#[cfg(test)]
+mod extensions_tests;
 mod files;
 mod handles;
 mod hashes;
@@ -36,6 +38,7 @@ mod stream;
 mod temporary;
 #[cfg(test)]
 mod testing;
+mod transfers;
 mod tree;
 mod unsynced;
 mod whole_file;

@@ -8,7 +8,6 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LEAST_FILE;
 use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText};
-use tracing::debug;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::attributes::attributes;
@@ -18,6 +17,7 @@ use crate::files::{warn_of_disk, write_at};
 use crate::reply::Reply;
 use crate::set::set_open;
 use crate::temporary::{Parent, Written, create};
+use crate::transfers::tell_transfer;
 use crate::unsynced::close;
 
 /// A file to be put, as put-file@longhaul has it, its data unpacked.
@@ -114,7 +114,7 @@ impl Session<'_> {
     ) {
         self.moved.files += 1;
         self.moved.received += received;
-        debug!(path = %String::from_utf8_lossy(path).escape_debug(), received, "put");
+        tell_transfer!(self, path, 0, received, "put");
         if let Some(text) = warning {
             let message = text.as_bytes();
             reply.status(StatusCode::OK, StatusText { message });
@@ -208,7 +208,7 @@ impl Session<'_> {
         }
         self.moved.files += 1;
         self.moved.sent += got;
-        debug!(path = %String::from_utf8_lossy(path).escape_debug(), sent = got, "got");
+        tell_transfer!(self, path, got, 0, "got");
         Ok(())
     }
 

@@ -222,4 +222,61 @@ mod tests {
         }
         assert_eq!(wrongs("strangers = 0\nidle-time = 0\n").len(), 2);
     }
+
+    /// Lines of right ones, cut, doubled and with other characters among them.
+    #[test]
+    fn a_file_in_any_form_is_read_or_told_where_it_is_wrong() {
+        let rows = Options::ROWS.iter();
+        let mut words: Vec<String> = rows.map(|row| format!("{} = ", row.name)).collect();
+        let more = [
+            "0\n",
+            "-1",
+            "31536001\n",
+            "99999999999\n",
+            "true\n",
+            "\"/srv/%u\"\n",
+            "\"full\"\n",
+            "[\"rsync\"]\n",
+            "[]\n",
+            "[[key]]\n",
+            "fingerprint = \"SHA256:\"\n",
+            "#",
+            "[",
+            "\"",
+            "\n",
+            "\\u",
+            "'''",
+            "{",
+            "\u{202e}",
+            "\0",
+            "é",
+        ];
+        words.extend(more.map(str::to_owned));
+        let test = arbtest::arbtest(|u| {
+            let mut text = String::new();
+            for _ in 0..u.int_in_range(0..=12)? {
+                match u.int_in_range(0..=9)? {
+                    0 => text.push(u.arbitrary()?),
+                    1 => text.truncate(text.floor_char_boundary(u.int_in_range(0..=text.len())?)),
+                    _ => text.push_str(u.choose(&words)?),
+                }
+            }
+            match parse(&text) {
+                Ok(options) => drop(options.algorithms()),
+                Err(wrongs) => {
+                    assert!(!wrongs.is_empty(), "{text:?}");
+                    for wrong in wrongs {
+                        let line = line_of(&text, wrong.at);
+                        assert!(line <= text.lines().count() + 1, "{text:?}: {line}");
+                        assert!(!wrong.what.is_empty(), "{text:?}");
+                    }
+                }
+            }
+            Ok(())
+        });
+        match std::env::var_os("ARBTEST_BUDGET_MS") {
+            Some(_) => test.run(),
+            None => test.budget_ms(500).run(),
+        }
+    }
 }

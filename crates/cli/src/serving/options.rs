@@ -97,6 +97,11 @@ options! {
         slow_time("slow-time"): u64 = "seconds",
             "A client that takes nothing of what waits for it for so long is given up. Without it \
              300.";
+        log_files("log-files"): u64 = "number of bytes",
+            "Files of which at least so much was sent or received have a line of their own in the \
+             log when they are closed, or left open by a client that went: path, sent, received. \
+             Without it 1048576, with 0 all have one. Smaller ones are in the line of their \
+             session alone, which tells how many files it has opened and all bytes, and with -v.";
         metrics("metrics"): String = "\"ADDRESS:PORT\" or \"/path\"",
             "Tell figures to Prometheus at this loopback address or UNIX socket. Without it nowhere.";
         key("key"): Vec<KeyOptions> = "[[key]] tables",

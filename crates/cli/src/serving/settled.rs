@@ -102,6 +102,7 @@ impl Settled {
             without_cipher: self.renounced != Renounced::Nothing,
             without_mac: self.renounced == Renounced::CipherAndMac,
             window_poll: self.window_poll,
+            log_files: self.options.log_files.unwrap_or(usual.log_files),
             allowed: self.allowed.clone(),
             ..usual
         }

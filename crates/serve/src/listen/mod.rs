@@ -12,6 +12,8 @@
 mod account;
 mod accounts;
 mod authorized;
+#[cfg(test)]
+mod bytes_tests;
 mod confine;
 mod connection;
 mod crowd;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
+use tracing::level_filters::LevelFilter;
 
 use super::link::{Link, readable};
 
@@ -21,7 +22,18 @@ pub enum Role {
     Template,
 }
 
+/// Up to what such a process tells the server for its log.
+const LOG_LEVEL: &str = "LONGHAUL_LOG_LEVEL";
+
 impl Role {
+    /// What the server would write down of the lines of a process that it has started.
+    pub fn log_level() -> LevelFilter {
+        let level = env::var(LOG_LEVEL).ok();
+        level
+            .and_then(|l| l.parse().ok())
+            .unwrap_or(LevelFilter::INFO)
+    }
+
     /// As it is said behind `serve`. Those of accounts are listed with the name of what they were
     /// made of.
     const ALL: [(Self, &'static str); 2] =
@@ -63,6 +75,8 @@ impl Process {
             .args(["serve", role.word()])
             .env_clear()
             .envs(zone.map(|zone| ("TZ", zone)))
+            // What nobody would write down need not be told.
+            .env(LOG_LEVEL, LevelFilter::current().to_string())
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::from(theirs))
             .stderr(Stdio::null())

@@ -8,6 +8,7 @@ use super::accounts::expand;
 use super::program::{Allowed, Owner};
 use super::rules::Account;
 use crate::error::ExportError;
+use crate::export::LOG_FILES;
 use crate::{Access, Export};
 
 /// What whoever has logged in is served.
@@ -29,6 +30,8 @@ pub struct Served {
     pub window_poll: bool,
     /// Where packets are lost, the socket may have a congestion control that bears it.
     pub bear_losses: bool,
+    /// Files of which so many bytes are moved have a line of the log each.
+    pub log_files: u64,
     /// Programs that may be run, where everything the account may see is served.
     pub allowed: Vec<Allowed>,
     /// Whose they are.
@@ -46,6 +49,7 @@ impl Default for Served {
             without_mac: false,
             window_poll: true,
             bear_losses: false,
+            log_files: LOG_FILES,
             allowed: Vec::new(),
             owner: None,
         }
@@ -90,9 +94,10 @@ impl Served {
     /// # Errors
     /// It is not there, or not to be entered.
     pub fn open(&self) -> Result<Export, ExportError> {
-        match &self.root {
-            Some(root) => Export::beneath(root, self.access),
-            None => Ok(Export::everything(self.access)),
-        }
+        let export = match &self.root {
+            Some(root) => Export::beneath(root, self.access)?,
+            None => Export::everything(self.access),
+        };
+        Ok(export.log_files(self.log_files))
     }
 }

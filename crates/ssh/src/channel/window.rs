@@ -267,6 +267,20 @@ mod tests {
         assert_eq!(window.take_grant(), Some(10 << 20));
     }
 
+    /// As where nobody asks the kernel (`--no-window-poll`).
+    #[test]
+    fn without_a_round_trip_the_window_stays_as_it_begins() {
+        let (mut window, mut now) = (ReceiveWindow::new(2 << 20, 64 << 20), start());
+        for _ in 0..1000 {
+            let n = window.left as usize;
+            window.receive(n).unwrap();
+            window.consume(now, n, None);
+            window.take_grant().unwrap();
+            now += Duration::from_millis(1);
+        }
+        assert_eq!((window.size(), window.left), (2 << 20, 2 << 20));
+    }
+
     #[test]
     fn the_window_follows_the_socket_within_its_bound() {
         let mut window = ReceiveWindow::new(2 << 20, 15 << 20);
