@@ -5,6 +5,7 @@ mod bench;
 mod both_ends;
 mod certificates;
 mod clients;
+mod clock;
 mod delta;
 mod dialing;
 mod direct;
