@@ -36,6 +36,7 @@ mod refused;
 mod resumed;
 mod roots;
 mod serving;
+mod slow_clients;
 mod small_files;
 mod started_anew;
 mod stopped;
