@@ -47,6 +47,15 @@ impl Machine {
 
     /// The same, where the server is an ordinary user's.
     pub(crate) fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
+        Self::start_in(user, &[], flags)
+    }
+
+    /// The same with these in its environment.
+    pub(crate) fn start_in(
+        user: Option<&str>,
+        environment: &[(&str, &Path)],
+        flags: &[&str],
+    ) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             missing::not_here("only root lets other accounts in");
             return None;
@@ -68,7 +77,7 @@ impl Machine {
                       done; exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-        command.arg(folder.path());
+        command.arg(folder.path()).envs(environment.iter().copied());
         if let Some(user) = user {
             command.args([
                 "setpriv",

@@ -1,12 +1,10 @@
 //! `longhaul serve --listen` with clients that say what no honest one says: to the program that
 //! runs, what elsewhere is said to its parts.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul};
 use rustix::process::Signal;
@@ -15,24 +13,23 @@ use ssh::msg::{
     UserauthSuccess,
 };
 use testkit::peer::PeerBuilder;
-use testkit::tree::write_file;
 use wire::Rest;
 
 use crate::accounts::{Machine, fact};
 use crate::serving::openssh;
 
 /// One that lets strangers in as well.
-fn listening(flags: &[&str]) -> Scene {
+pub(crate) fn listening(flags: &[&str]) -> Scene {
     let builder = PeerBuilder::longhaul(longhaul(), flags.iter().copied());
     let builder = builder.authorize_line(Stranger::public_line());
     Scene::with(builder).expect("longhaul is there")
 }
 
-fn stranger(scene: &Scene) -> Stranger {
+pub(crate) fn stranger(scene: &Scene) -> Stranger {
     Stranger::connect(scene.peer.port()).expect("it listens")
 }
 
-fn friend(scene: &Scene) -> Stranger {
+pub(crate) fn friend(scene: &Scene) -> Stranger {
     let mut friend = stranger(scene);
     friend.log_in(scene.peer.user()).expect("it is let in");
     friend
@@ -40,7 +37,7 @@ fn friend(scene: &Scene) -> Stranger {
 
 /// Waits for what the log says.
 #[track_caller]
-fn logs(scene: &Scene, text: &str) {
+pub(crate) fn logs(scene: &Scene, text: &str) {
     let until = Instant::now() + Duration::from_secs(20);
     while !scene.peer.log().contains(text) {
         let late = Instant::now() > until;
@@ -51,12 +48,12 @@ fn logs(scene: &Scene, text: &str) {
 
 /// An honest client is.
 #[track_caller]
-fn is_served(scene: &Scene) {
+pub(crate) fn is_served(scene: &Scene) {
     let outcome = openssh(scene, "sftp").arg("peer").stdin("pwd\n").run();
     outcome.expect_code(0);
 }
 
-fn open_session() -> Vec<u8> {
+pub(crate) fn open_session() -> Vec<u8> {
     ChannelOpen {
         kind: b"session",
         sender: 0,
@@ -67,7 +64,7 @@ fn open_session() -> Vec<u8> {
     .to_bytes()
 }
 
-fn request(name: &[u8], data: &[u8]) -> Vec<u8> {
+pub(crate) fn request(name: &[u8], data: &[u8]) -> Vec<u8> {
     ChannelRequest {
         recipient: 0,
         name,
@@ -260,78 +257,6 @@ fn whoever_floods_behind_a_login_reads_with_what() {
     is_served(&scene);
 }
 
-#[test]
-fn whoever_goes_in_the_middle_of_a_key_exchange_disturbs_nobody() {
-    let scene = listening(&[]);
-    write_file(&scene.path("file"), b"content");
-    let mut good = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
-    assert!(good.shows("sftp>"), "{}", scene.peer.log());
-    let over = || {
-        let log = scene.peer.log();
-        log.matches(": gone").count() + log.matches(": ended: ").count()
-    };
-    for stage in 0..4 {
-        let before = over();
-        let mut friend = friend(&scene);
-        friend.transport.rekey().expect("it may");
-        let kexinit = friend.output().expect("it has keys");
-        let said = match stage {
-            0 => kexinit.len() / 2,
-            _ => kexinit.len(),
-        };
-        friend
-            .stream
-            .write_all(&kexinit[..said])
-            .expect("it listens");
-        if stage > 1 {
-            // Its public value, half of it or all, and no NEWKEYS behind that.
-            friend.read().expect("the server's KEXINIT");
-            let value = friend.output().expect("it has keys");
-            assert!(!value.is_empty());
-            let said = value.len() / (4 - stage);
-            friend.stream.write_all(&value[..said]).expect("it listens");
-        }
-        drop(friend);
-        let until = Instant::now() + Duration::from_secs(20);
-        while over() == before {
-            let late = Instant::now() > until;
-            assert!(!late, "{stage} is still there:\n{}", scene.peer.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-    let back = scene.path("back").display().to_string();
-    let file = scene.path("file").display().to_string();
-    good.type_in(&format!("get {file} {back}\npwd\n"));
-    assert!(good.shows("Remote working directory"));
-    assert_eq!(fs::read(&back).expect("it came"), b"content");
-    let log = scene.peer.log();
-    assert!(!log.contains("panic"), "{log}");
-    drop(good);
-    is_served(&scene);
-}
-
-/// A message of SFTP on the only channel.
-fn sftp_message(parts: &[&[u8]]) -> Vec<u8> {
-    let message = parts.concat();
-    let data = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
-    ChannelData {
-        recipient: 0,
-        data: &data,
-    }
-    .to_bytes()
-}
-
-/// The next answer, which is of this kind.
-fn answer(friend: &mut Stranger, kind: u8) -> Bytes {
-    loop {
-        let heard = friend.hear().expect("it answers");
-        // Behind number, channel and length of the data, and the length of the message.
-        if heard.first() == Some(&ChannelData::NUMBER) && heard.get(13) == Some(&kind) {
-            return heard.slice(13..);
-        }
-    }
-}
-
 /// The numbers of the signals that a process has handlers for.
 fn handled(pid: u32) -> Vec<u32> {
     let mask = fact(pid, "SigCgt").expect("it runs").concat();
@@ -379,64 +304,4 @@ fn cve_2024_6387_no_signal_has_work_done_beside_what_reads_a_client() {
         }
     }
     drop(session);
-}
-
-/// What that handler was for.
-#[test]
-fn whoever_has_no_time_left_to_log_in_reads_so() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("serve.toml");
-    write_file(&config, b"login-time = 2\n");
-    let scene = listening(&["--config", &config.display().to_string()]);
-    let begun = Instant::now();
-    let end = stranger(&scene).end();
-    assert_eq!(end.words(), "nobody has logged in in time", "{end:?}");
-    let took = begun.elapsed();
-    assert!(
-        took >= Duration::from_secs(2) && took < Duration::from_secs(10),
-        "{took:?}"
-    );
-    logs(&scene, "ended: nobody has logged in in time");
-}
-
-/// It has asked for 32 MiB and reads none of them.
-#[test]
-fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("serve.toml");
-    write_file(&config, b"slow-time = 2\n");
-    let scene = listening(&["--config", &config.display().to_string()]);
-    write_file(&scene.path("large"), &vec![3; 32 << 20]);
-    let mut friend = friend(&scene);
-    friend.say(&open_session()).expect("it listens");
-    friend.hear().expect("CHANNEL_OPEN_CONFIRMATION");
-    let subsystem = request(b"subsystem", b"\0\0\0\x04sftp");
-    friend.say(&subsystem).expect("it listens");
-    let version = sftp_message(&[b"\x01\0\0\0\x03"]);
-    friend.say(&version).expect("it listens");
-    answer(&mut friend, 2);
-    let path = scene.path("large").display().to_string();
-    let len = (path.len() as u32).to_be_bytes();
-    let open = [
-        b"\x03\0\0\0\x01",
-        &len[..],
-        path.as_bytes(),
-        b"\0\0\0\x01\0\0\0\0",
-    ];
-    friend.say(&sftp_message(&open)).expect("it listens");
-    // HANDLE: kind, number, then the handle with its length.
-    let handle = answer(&mut friend, 102).slice(5..);
-    let begun = Instant::now();
-    for n in 0..1024_u32 {
-        let (number, offset) = ((2 + n).to_be_bytes(), (u64::from(n) << 15).to_be_bytes());
-        let read = [b"\x05", &number[..], &handle, &offset, b"\0\0\x80\0"];
-        friend.say(&sftp_message(&read)).expect("it listens");
-    }
-    is_served(&scene);
-    logs(&scene, "the client takes nothing of what it has asked for");
-    let took = begun.elapsed();
-    assert!(took >= Duration::from_secs(2), "{took:?}");
-    // What had left is still read, and then it is over.
-    friend.end();
-    is_served(&scene);
 }
