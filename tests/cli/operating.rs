@@ -243,6 +243,14 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
         }
     };
     by_us(&scene, " DEBUG ");
+    // What comes under another name is told by the one that it gets.
+    if !scene.client.is_scp() {
+        write_file(&scene.path("large"), &Seed::new(5).bytes(20_000_000));
+        scene.copies(&[], scene.path("large"), scene.remote("the large one"));
+        let line = line_about(&scene, "renamed path=");
+        let told = line.contains(" INFO ") && line.contains("/the large one from=");
+        assert!(told, "{line}");
+    }
     let scene = configured("log-files = 0\n").0;
     put_and_told(&scene, 7, " INFO ");
     by_us(&scene, " INFO ");

@@ -21,6 +21,7 @@ use crate::packed::Packing;
 use crate::reply::{Reply, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
+use crate::transfers::Named;
 use crate::tree::Trees;
 use crate::unsynced::{Unsynced, may_be_held};
 use crate::whole_file::Put;
@@ -54,6 +55,8 @@ pub(crate) struct Session<'e> {
     pub(crate) incoming: Option<&'e Incoming<'e>>,
     /// What waits for a disk, where it need not keep others waiting.
     pub(crate) aside: Option<Aside>,
+    /// What has a line of the log with a name that it may not keep.
+    pub(crate) named: Named,
 }
 
 /// What a client has moved so far.
@@ -84,6 +87,7 @@ impl<'e> Session<'e> {
             told: Told::default(),
             incoming: None,
             aside: None,
+            named: Named::default(),
         }
     }
 
@@ -204,8 +208,11 @@ impl<'e> Session<'e> {
             R::Mkdir { path, attrs } => self.mkdir(path, &attrs),
             R::Remove { path } => self.remove(path, AtFlags::empty()),
             R::Rmdir { path } => self.remove(path, AtFlags::REMOVEDIR),
-            R::Rename { from, to } => self.rename(from, to, false),
-            R::PosixRename { from, to } => self.rename(from, to, true),
+            R::Rename { from, to } | R::PosixRename { from, to } => {
+                self.rename(from, to, matches!(request, R::PosixRename { .. }))?;
+                self.tell_renamed(from, to);
+                Ok(())
+            }
             // OpenSSH's order: what it says, then where it is.
             R::Symlink { first, second } => self.symlink(first, second),
             R::Hardlink { from, to } => self.hardlink(from, to),

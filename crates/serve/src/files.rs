@@ -18,7 +18,6 @@ use crate::aside::{Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
-use crate::transfers::tell_transfer;
 use crate::whole_file::words;
 
 /// copy-data reads so much at a time.
@@ -90,7 +89,7 @@ impl Session<'_> {
             ..
         } = self.handles.remove(handle)?
         {
-            tell_transfer!(self, &path, sent, received, "closed");
+            self.tell_closed(path, sent, received);
         }
         Ok(())
     }
