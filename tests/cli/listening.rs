@@ -162,25 +162,6 @@ fn clients_of_other_makes_put_and_get() {
 }
 
 #[test]
-fn a_client_of_go_s_sftp_package_does_all_it_can() {
-    let client = missing::built_peers().join("bin/go-client");
-    if !client.is_file() {
-        missing::skip("the Go client", "run scripts/setup-tests.sh");
-        return;
-    }
-    let scene = listening();
-    write_file(&scene.path("file"), &Seed::new(6).bytes(3_000_000));
-    fs::create_dir(scene.path("folder")).expect("ours");
-    let run = Run::new(client).arg("--address");
-    let run = run.arg(scene.peer.addr().to_string()).arg("--user");
-    let run = run.arg(scene.peer.user()).arg("--key");
-    let run = run.arg(&scene.client.dir.key().private).arg("--host-key");
-    let run = run.arg(scene.peer.host_keys()[0].public()).arg("--file");
-    let run = run.arg(scene.path("file")).arg("--folder");
-    run.arg(scene.path("folder")).run().expect_code(0);
-}
-
-#[test]
 fn every_algorithm_and_new_keys_on_the_way() {
     let scene = Scene::with(builder(&[]).host_keys(&[
         KeyKind::Ed25519,

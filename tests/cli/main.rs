@@ -29,6 +29,7 @@ mod listening_memory;
 mod load;
 mod lying_server;
 mod metadata;
+mod noted;
 mod old_scp;
 mod operating;
 mod output;

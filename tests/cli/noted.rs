@@ -1,0 +1,141 @@
+//! What `longhaul serve --listen` writes down, and what ssh-audit says of it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use longhaul_tests::Scene;
+use testkit::tree::write_file;
+use testkit::{KeyKind, Run, Seed, missing};
+
+use crate::operating::{configured, configured_with, logs, put};
+use crate::serving::openssh;
+
+/// The last line of the log that has this.
+fn line_about(scene: &Scene, what: &str) -> String {
+    logs(scene, what);
+    let log = scene.peer.log();
+    let line = log.lines().rfind(|line| line.contains(what));
+    line.expect("it is there").to_owned()
+}
+
+/// A file is put by sftp; expects that it is told so at this level.
+#[track_caller]
+fn put_and_told(scene: &Scene, len: usize, level: &str) {
+    write_file(&scene.path("file"), &Seed::new(3).bytes(len));
+    let there = scene.path(&format!("of-{len}")).display().to_string();
+    put(scene, &there).expect_code(0);
+    let line = line_about(scene, &format!("of-{len} sent=0 received={len}"));
+    assert!(
+        line.contains(level) && line.contains("closed path="),
+        "{line}"
+    );
+    assert!(line.contains("peer=127.0.0.1:"), "{line}");
+    let user = format!("user={}", scene.peer.user());
+    assert!(line.contains(&user), "{line}");
+}
+
+/// With -v, as the server of a test always runs, the others are told as well.
+#[test]
+fn each_transfer_has_its_line_unless_it_is_of_little() {
+    let scene = configured("").0;
+    put_and_told(&scene, 1_500_000, " INFO ");
+    put_and_told(&scene, 7, " DEBUG ");
+    logs(&scene, "session over opened=1 sent=0 received=7");
+    // Our own client puts small ones with one request.
+    let by_us = |scene: &Scene, level: &str| {
+        if !scene.client.is_scp() {
+            scene.copies(&[], scene.path("file"), scene.remote("by\u{1b}us"));
+            let line = line_about(scene, "by\\u{1b}us sent=0 received=7");
+            assert!(line.contains(level), "{line}");
+        }
+    };
+    by_us(&scene, " DEBUG ");
+    // What comes under another name is told by the one that it gets.
+    if !scene.client.is_scp() {
+        write_file(&scene.path("large"), &Seed::new(5).bytes(20_000_000));
+        scene.copies(&[], scene.path("large"), scene.remote("the large one"));
+        let line = line_about(&scene, "renamed path=");
+        let told = line.contains(" INFO ") && line.contains("/the large one from=");
+        assert!(told, "{line}");
+    }
+    let scene = configured("log-files = 0\n").0;
+    put_and_told(&scene, 7, " INFO ");
+    by_us(&scene, " INFO ");
+}
+
+#[test]
+fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
+    let scene = configured("log-files = 1\n").0;
+    write_file(&scene.path("file"), &Seed::new(4).bytes(3_000_000));
+    // 8 Mbit/s: three seconds.
+    let slow = openssh(&scene, "scp").args(["-l", "8000"]);
+    let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
+    let running = slow.spawn();
+    let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
+    assert!(running.until(begun));
+    running.interrupt();
+    assert!(!running.wait().success());
+    let line = line_about(&scene, "left open path=");
+    assert!(
+        line.contains(" INFO ") && line.contains("/file sent="),
+        "{line}"
+    );
+}
+
+/// Those of the package that ssh-audit has nothing to say about, without the sign that has them be
+/// comments.
+fn strict() -> String {
+    let packaged = missing::checkout().join("packaging/serve.toml");
+    let text = fs::read_to_string(packaged).expect("it is there");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let strict = lines.filter(|l| l.starts_with("key-exchange = ") || l.starts_with("macs = "));
+    let strict: Vec<&str> = strict.collect();
+    assert_eq!(strict.len(), 2, "{text}");
+    strict.join("\n")
+}
+
+/// With a key of Ed25519; the nonces of ECDSA it warns of as well.
+#[test]
+fn ssh_audit_has_nothing_to_warn_of() {
+    let python = missing::built_peers().join("venv/bin/python");
+    // With its test of how fast one may come and go.
+    let audit = |port: u16| {
+        let run = Run::new(&python).args(["-m", "ssh_audit", "--level=warn"]);
+        run.args(["-n", "-p", &port.to_string(), "127.0.0.1"]).run()
+    };
+    let installed = Run::new(&python).args(["-c", "import ssh_audit"]);
+    if !python.is_file() || !installed.run().success() {
+        missing::skip("ssh-audit", "run scripts/setup-tests.sh");
+        return;
+    }
+    let (scene, _file, _folder) = configured_with(&strict(), &[KeyKind::Ed25519]);
+    let outcome = audit(scene.peer.port());
+    assert!(outcome.success(), "{outcome}");
+    let out = outcome.out();
+    for word in ["[warn]", "[fail]", "throttling"] {
+        assert!(!out.contains(word), "{outcome}");
+    }
+    // What is offered besides, for clients that have nothing better, is what is known.
+    let (scene, _file, _folder) = configured("");
+    let outcome = audit(scene.peer.port());
+    let out = outcome.out();
+    let told = out
+        .lines()
+        .filter(|l| l.contains("[warn]") || l.contains("[fail]"));
+    let known = [
+        "post-quantum",
+        "elliptic curves",
+        "encrypt-and-MAC",
+        "weak random number",
+    ];
+    for line in told {
+        assert!(known.iter().any(|known| line.contains(known)), "{line}");
+    }
+    assert!(!out.contains("throttling"), "{outcome}");
+    // Who was turned away for that comes in a little later.
+    let until = Instant::now() + Duration::from_secs(20);
+    let login = || openssh(&scene, "sftp").arg("peer").stdin("").run();
+    while !login().success() {
+        assert!(Instant::now() < until, "{}", scene.peer.log());
+    }
+}
