@@ -1,15 +1,12 @@
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::Duration;
 
-use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise};
-use sftp::{Attrs, OpenFlags, Piece, Request, RequestId, Response, Splitter, StatusCode};
+use sftp::{Attrs, OpenFlags, Request, RequestId, Response, StatusCode};
 use testkit::Seed;
 
-use crate::testing::input;
-use crate::{Access, Answer, Export, Server};
+use crate::testing::{input, served};
+use crate::{Access, Export, Server};
 
 const LEN: usize = 1 << 20;
 
@@ -29,38 +26,6 @@ fn forget(path: &Path) {
     let file = File::open(path).expect("ours");
     file.sync_all().expect("ours");
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
-}
-
-/// All answers to these, and how often it was waited for what was carried out aside.
-fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
-    let (mut output, mut waited) = (Vec::new(), 0);
-    loop {
-        server.handle(&mut received).expect("sound requests");
-        let taken = server.take_answers(|answer| {
-            match answer {
-                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
-                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
-            }
-            Ok::<_, ()>(())
-        });
-        taken.expect("ours");
-        if !server.goes_on() && (server.is_stuck() || (received.is_empty() && server.awaits())) {
-            let Some(bell) = server.bell() else { continue };
-            waited += 1;
-            let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
-            let limit = Timespec::try_from(Duration::from_secs(20)).expect("short");
-            let woken = poll(&mut fds, Some(&limit)).expect("a descriptor");
-            assert_eq!(woken, 1, "nobody has rung");
-        } else if received.is_empty() && !server.goes_on() && !server.awaits() {
-            break;
-        }
-    }
-    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
-    let mut found = Vec::new();
-    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
-        found.push(message);
-    }
-    (found, waited)
 }
 
 fn open<'a>(path: &'a [u8], flags: OpenFlags) -> Request<'a> {

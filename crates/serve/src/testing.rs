@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::{
     Attrs, Init, Piece, PutFlags, Request, RequestId, Response, Splitter, StatusCode, frame,
 };
@@ -27,14 +29,12 @@ pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
     input.into()
 }
 
-/// The answers to `requests`, without their lengths; VERSION is left out.
-pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
-    let mut server = Server::new(export);
-    let mut input = input(requests, true);
-    let mut output = Vec::new();
+/// All answers to what was `received`, without their lengths; and how often it was waited for what
+/// others carry out.
+pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
+    let (mut output, mut waited) = (Vec::new(), 0);
     loop {
-        server.handle(&mut input).expect("sound requests");
-        let before = output.len();
+        server.handle(&mut received).expect("sound requests");
         let taken = server.take_answers(|answer| {
             match answer {
                 Answer::Bytes(bytes) => output.extend_from_slice(bytes),
@@ -45,7 +45,16 @@ pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
         taken.expect("ours");
         if server.holds() {
             server.end_set();
-        } else if output.len() == before {
+        } else if !server.goes_on()
+            && (server.is_stuck() || (received.is_empty() && server.awaits()))
+        {
+            let Some(bell) = server.bell() else { continue };
+            waited += 1;
+            let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+            let limit = Timespec::try_from(Duration::from_secs(20)).expect("short");
+            let woken = poll(&mut fds, Some(&limit)).expect("a descriptor");
+            assert_eq!(woken, 1, "nobody has rung");
+        } else if received.is_empty() && !server.goes_on() && !server.awaits() {
             break;
         }
     }
@@ -54,6 +63,13 @@ pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
     while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
         found.push(message);
     }
+    (found, waited)
+}
+
+/// The answers to `requests`, without their lengths; VERSION is left out.
+pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
+    let mut server = Server::new(export);
+    let (mut found, _) = served(&mut server, input(requests, true));
     found.remove(0);
     let ids = found
         .iter()
