@@ -64,7 +64,9 @@ impl Session<'_> {
         };
         let file = File::from(opened?);
         let stat = fs::fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+        // It makes no difference to a regular file.
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(kind, FileType::Fifo | FileType::RegularFile) {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
         self.has_put(&stat);

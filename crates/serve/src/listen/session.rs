@@ -177,12 +177,12 @@ impl<'s> Session<'s> {
 
     /// Whether all that there is to do waits for what others do.
     fn is_stuck(&self) -> bool {
-        self.server.as_ref().is_some_and(Serving::is_stuck)
+        !self.over && self.server.as_ref().is_some_and(Serving::is_stuck)
     }
 
     /// Whether something is still to be answered.
     fn awaits(&self) -> bool {
-        self.server.as_ref().is_some_and(Serving::awaits)
+        !self.over && self.server.as_ref().is_some_and(Serving::awaits)
     }
 
     /// Whether there is something to be done without anything new of the client.
@@ -202,7 +202,9 @@ impl<'s> Session<'s> {
         channels: &Channels,
     ) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let runs = self.program.as_ref().filter(|_| !self.over);
-        let bell = self.server.as_ref().and_then(Serving::bell);
+        // Of one that is over nobody hears what it rings for.
+        let hears = self.server.as_ref().filter(|_| !self.over);
+        let bell = hears.and_then(Serving::bell);
         runs.into_iter()
             .flat_map(|program| program.watch(self.id, channels, &self.received))
             .chain(bell.map(|bell| (bell, PollFlags::IN)))

@@ -101,3 +101,29 @@ fn nothing_is_given_to_a_client_that_has_left() {
     let moved = session.server.as_ref().map(Serving::moved);
     assert_eq!(moved.map(|moved| moved.sent), Some(0));
 }
+
+/// The bell of what others had done for it stayed readable: the loop span until the client closed the
+/// channel.
+#[test]
+fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("file"), b"content").expect("ours");
+    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let handle = &[0; 4][..];
+    let open = sftp::Request::Open {
+        path: b"file",
+        flags: OpenFlags::READ | OpenFlags::WRITE,
+        attrs: Attrs::default(),
+    };
+    let mut said = input(&[open, sftp::Request::Fsync { handle }], true).to_vec();
+    said.extend([0; 9]);
+    let mut session = received(&export, "subsystem", "sftp", &said);
+    let pool = Pool::new(32 << 10, 2);
+    let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
+    while !session.received.is_empty() {
+        session.turn(Instant::now(), &mut channels);
+    }
+    assert!(session.over);
+    assert_eq!(session.watch(&channels).count(), 0);
+    assert!(!session.has_work(&channels));
+}
