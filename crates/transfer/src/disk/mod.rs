@@ -4,10 +4,12 @@
 //! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
 
 mod adopt;
+mod at_once;
 mod check;
 mod delta;
 mod error;
 mod execute;
+mod gathered;
 mod holes;
 mod metadata;
 mod older;

@@ -195,7 +195,7 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
         pack: None,
     });
     wait(&pool, &told);
-    let Ok(DiskReply::Read { block, .. }) = pool.at_once(read(70_000)) else {
+    let Ok(Some(DiskReply::Read { block, .. })) = pool.at_once(read(70_000)) else {
         panic!("it was written a moment ago");
     };
     assert_eq!(block.to_vec(), content[70_000..140_000]);
@@ -240,7 +240,8 @@ fn what_goes_to_memory_is_written_at_once_where_no_processor_is_free() -> io::Re
         wait(&pool, &told);
         for (offset, byte) in [(1000, 2), (0, 1)] {
             match pool.at_once(write(offset, byte)) {
-                Ok(reply) => assert!(matches!(reply, DiskReply::Written { len: 1000, .. })),
+                Ok(Some(reply)) => assert!(matches!(reply, DiskReply::Written { len: 1000, .. })),
+                Ok(None) => panic!("so little is not held"),
                 Err(request) => {
                     assert!(!at_once);
                     pool.submit(request);
@@ -253,6 +254,76 @@ fn what_goes_to_memory_is_written_at_once_where_no_processor_is_free() -> io::Re
         wait(&pool, &told);
         let content = fs::read(&target)?;
         assert_eq!(content, [[1; 1000], [2; 1000]].concat());
+    }
+    Ok(())
+}
+
+/// Every write has its answer, whatever is held and whoever writes it: the loop, as here where no processor is
+/// free, or a thread.
+#[cfg(target_os = "linux")]
+#[test]
+fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Result<()> {
+    const CHUNK: usize = 255 << 10;
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        eprintln!("there is no /dev/shm");
+        return Ok(());
+    }
+    for spare in [false, true] {
+        let dir = tempfile::tempdir_in(memory)?;
+        let (mut pool, told) = pool();
+        pool.spare = match spare {
+            true => || true,
+            false => || false,
+        };
+        let content: Vec<u8> = (0..5 << 20).map(|n: usize| (n / 777) as u8).collect();
+        let jobs = [JobId(1), JobId(2)];
+        for job in jobs {
+            pool.submit(create(job, &dir.path().join(job.0.to_string())));
+            wait(&pool, &told);
+        }
+        let mut chunks: Vec<usize> = (0..content.len()).step_by(CHUNK).collect();
+        // The second part first: it does not follow.
+        chunks.rotate_left(7);
+        let (mut owed, mut most) = (0, 0);
+        let mut answered = |owed: &mut usize, reply: DiskReply| {
+            let DiskReply::Written { offset, len, .. } = reply else {
+                panic!("{reply:?}");
+            };
+            assert_eq!(len as usize, CHUNK.min(content.len() - offset as usize));
+            *owed -= 1;
+        };
+        for (at, job) in chunks.iter().flat_map(|at| jobs.map(|job| (*at, job))) {
+            let chunk = &content[at..content.len().min(at + CHUNK)];
+            let write = DiskRequest::Write {
+                job,
+                offset: at as u64,
+                pieces: chunk.chunks(32 << 10).map(Bytes::copy_from_slice).collect(),
+            };
+            owed += 1;
+            match pool.at_once(write) {
+                Ok(reply) => {
+                    assert!(!spare);
+                    reply.into_iter().for_each(|r| answered(&mut owed, r));
+                }
+                Err(request) => pool.submit(request),
+            }
+            while let Some(reply) = pool.poll_reply() {
+                answered(&mut owed, reply);
+            }
+            most = most.max(owed);
+        }
+        assert!(spare || most > 4, "{most}: nothing was held");
+        assert!(spare || (pool.holds() && owed <= 10), "{owed}");
+        while owed > 0 {
+            let reply = wait(&pool, &told);
+            answered(&mut owed, reply);
+        }
+        for job in jobs {
+            pool.submit(finish(job, content.len() as u64));
+            wait(&pool, &told);
+            assert!(fs::read(dir.path().join(job.0.to_string()))? == content);
+        }
     }
     Ok(())
 }

@@ -457,7 +457,7 @@ impl Driver {
             self.report_lanes(now);
         }
         while let Some(request) = self.spread.poll_disk() {
-            self.owed.asked(&request, None);
+            self.owed.asked(request.job(), None);
             self.disk.submit(request);
         }
         while let Some(event) = self.spread.poll_event() {

@@ -276,13 +276,15 @@ impl Driver {
             let link = &mut link.link;
             let mut answered = false;
             while let Some(request) = on.lane.poll_disk() {
+                let job = request.job();
                 match self.disk.at_once(request) {
-                    Ok(reply) => {
+                    Ok(Some(reply)) => {
                         on.lane.handle_disk(now, reply);
                         answered = true;
                     }
+                    Ok(None) => self.owed.asked(job, Some(on.id)),
                     Err(request) => {
-                        self.owed.asked(&request, Some(on.id));
+                        self.owed.asked(job, Some(on.id));
                         self.disk.submit(request);
                     }
                 }

@@ -93,12 +93,12 @@ impl Driver {
         let mut on = self.lanes.remove(at);
         self.gone.add(&on.lane.stats());
         while let Some(request) = on.lane.poll_disk() {
-            self.owed.asked(&request, Some(on.id));
+            self.owed.asked(request.job(), Some(on.id));
             self.disk.submit(request);
         }
         let left = on.lane.into_unfinished();
         for request in left.releases {
-            self.owed.asked(&request, Some(on.id));
+            self.owed.asked(request.job(), Some(on.id));
             self.disk.submit(request);
         }
         self.changed = true;

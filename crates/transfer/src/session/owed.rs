@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use plan::{DiskReply, DiskRequest, JobId, LaneId};
+use plan::{DiskReply, JobId, LaneId};
 
 /// What the disk owes, and to whom: a lane, or the spreader.
 #[derive(Debug, Default)]
@@ -11,9 +11,9 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// `lane` asked, or the spreader.
-    pub(super) fn asked(&mut self, request: &DiskRequest, lane: Option<LaneId>) {
-        let job = self.jobs.entry(request.job()).or_insert((0, lane));
+    /// `lane` asked for something of `job`, or the spreader did.
+    pub(super) fn asked(&mut self, job: JobId, lane: Option<LaneId>) {
+        let job = self.jobs.entry(job).or_insert((0, lane));
         *job = (job.0 + 1, lane);
         if let Some(lane) = lane {
             *self.lanes.entry(lane).or_default() += 1;
