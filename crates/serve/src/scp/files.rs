@@ -1,7 +1,7 @@
 //! What the old protocol has done with files, and what it has to say of them.
 
 use bytes::Bytes;
-use sftp::{Attrs, Request, RequestId, Response, StatusCode, Told};
+use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told};
 use wire::Pool;
 
 use crate::Export;
@@ -29,6 +29,7 @@ pub(super) enum Got {
     Handle(Vec<u8>),
     Names(Vec<Vec<u8>>),
     Attrs(Attrs),
+    Body(Vec<u8>),
 }
 
 impl<'e> Files<'e> {
@@ -82,6 +83,16 @@ impl<'e> Files<'e> {
         }
     }
 
+    /// Extended attributes and access lists, as get-xattrs@longhaul has them; nothing where there are none
+    /// to be had.
+    pub(super) fn beyond(&mut self, path: &[u8]) -> Vec<u8> {
+        let flags = MetadataFlags::XATTRS.with(MetadataFlags::ACLS, true);
+        match self.ask(Request::GetXattrs { path, flags }, &[]) {
+            Ok(Got::Body(body)) => body,
+            _ => Vec::new(),
+        }
+    }
+
     /// Empty at the end of a directory.
     pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
         match self.ask(request, &[]) {
@@ -131,6 +142,7 @@ fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
             Ok(Got::Names(names.collect()))
         }
         Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
+        Response::ExtendedReply { body } => Ok(Got::Body(body.0.to_vec())),
         _ => Ok(Got::Nothing),
     }
 }

@@ -37,8 +37,8 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Opens it: beside what has its name, which keeps its mode. In place where that is no regular file,
-    /// where nothing may be made beside it, and where a new one would have another owner or take one of
-    /// several names.
+    /// where nothing may be made beside it, and where a new one would have another owner, take one of
+    /// several names, or lack extended attributes or access lists.
     pub(super) fn begin(
         path: Vec<u8>,
         mode: u32,
@@ -111,7 +111,7 @@ impl Incoming {
             Err(e) => Err(e),
         };
         match made {
-            Ok(made) if made.owner == old.owner && old.link.is_none() => {
+            Ok(made) if made.owner == old.owner && old.link.is_none() && self.is_alike(files) => {
                 let kept = |mode: Option<u32>| mode.map(|mode| mode & PERMISSIONS);
                 if !self.exact && kept(made.permissions) != kept(old.permissions) {
                     self.attrs.permissions = kept(old.permissions);
@@ -143,6 +143,12 @@ impl Incoming {
         })?);
         self.temporary = Some(temporary);
         Ok(())
+    }
+
+    /// Whether the temporary has the extended attributes and access lists of what it would replace.
+    fn is_alike(&self, files: &mut Files<'_>) -> bool {
+        let temporary = self.temporary.as_deref().unwrap_or_default();
+        files.beyond(temporary) == files.beyond(&self.path)
     }
 
     fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, Refused> {

@@ -67,6 +67,54 @@ fn a_file_of_several_names_or_of_another_owner_is_written_in_place() {
     });
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn extended_attributes_and_access_lists_stay() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    // The owner, somebody else by number, the group, the mask, and others (acl(5), as the kernel keeps it).
+    const LIST: [(u16, u16, u32); 5] = [
+        (0x01, 6, u32::MAX),
+        (0x02, 4, 12345),
+        (0x04, 4, u32::MAX),
+        (0x10, 4, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ];
+    let entry = |(tag, perm, id): &(u16, u16, u32)| {
+        [
+            &tag.to_le_bytes()[..],
+            &perm.to_le_bytes(),
+            &id.to_le_bytes(),
+        ]
+        .concat()
+    };
+    let list = [
+        &2_u32.to_le_bytes()[..],
+        &LIST.iter().flat_map(entry).collect::<Vec<_>>(),
+    ]
+    .concat();
+    both(Access::Full, |export, before, folder| {
+        for (name, value) in [
+            ("user.longhaul", b"kept".as_slice()),
+            ("system.posix_acl_access", &list),
+        ] {
+            let file = folder.join("file");
+            made(&file, 0o640);
+            if setxattr(&file, name, value, XattrFlags::empty()).is_err() {
+                eprintln!("this file system has no {name}");
+                continue;
+            }
+            let command = format!("scp -t '{}'", shown(&at(before, "file")));
+            assert_eq!(talk(export, &command, b"C0600 3 x\nnew\0", 5).1, 0);
+            assert_eq!(fs::read(&file).expect("it"), b"new");
+            let mut kept = vec![0; 256];
+            let len = getxattr(&file, name, &mut kept).expect(name);
+            assert_eq!(&kept[..len], value);
+            assert_eq!(names(folder), ["file"]);
+            fs::remove_file(&file).expect("ours");
+        }
+    });
+}
+
 #[test]
 fn what_may_not_be_written_is_not_replaced() {
     // root may write it.
