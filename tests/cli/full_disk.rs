@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
@@ -111,7 +113,11 @@ fn small_files_that_find_no_room_leave_no_halves() {
     for n in 0..100 {
         write_file(&scene.path(&format!("tree/{n}")), &content);
     }
-    let run = scene.client.cp().arg("-r").arg(scene.path("tree"));
+    let run = scene
+        .client
+        .cp()
+        .args(["--connections", "1", "--channels", "1"]);
+    let run = run.arg("-r").arg(scene.path("tree"));
     let outcome = run.arg(full.there("tree")).run().expect_code(1);
     assert!(outcome.err().to_lowercase().contains(FULL), "{outcome}");
     let mut whole = 0;
@@ -124,9 +130,24 @@ fn small_files_that_find_no_room_leave_no_halves() {
         }
     }
     assert!((10..60).contains(&whole), "{whole}");
+    // A line for each of the first, and one for all others.
+    let counted = || {
+        let log = scene.peer.log();
+        let line = log
+            .lines()
+            .find(|l| l.contains("more could not be written"));
+        let files = line?.split("files=").nth(1)?;
+        files.split_whitespace().next()?.parse::<usize>().ok()
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while counted().is_none() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (named, more) = (full.warned(&full.at.join("tree")), counted());
+    assert_eq!(named, 16, "{}", scene.peer.log());
     assert!(
-        full.warned(&full.at.join("tree")) > 0,
-        "{}",
+        more.is_some_and(|more| (100 - whole - 16..=100 - whole).contains(&more)),
+        "{more:?}: {}",
         scene.peer.log()
     );
 }

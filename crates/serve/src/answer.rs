@@ -18,11 +18,12 @@ use crate::hashes::Asked;
 use crate::incoming::Incoming;
 use crate::leaving::Leaving;
 use crate::packed::Packing;
-use crate::reply::{Reply, settle};
+use crate::reply::{Reply, Settled, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
 use crate::transfers::Named;
 use crate::tree::Trees;
+use crate::troubles::Troubles;
 use crate::unsynced::{Unsynced, may_be_held};
 use crate::whole_file::Put;
 
@@ -57,6 +58,8 @@ pub(crate) struct Session<'e> {
     pub(crate) aside: Option<Aside>,
     /// What has a line of the log with a name that it may not keep.
     pub(crate) named: Named,
+    /// What was said in the log of disks.
+    pub(crate) troubles: Troubles,
 }
 
 /// What a client has moved so far.
@@ -88,6 +91,7 @@ impl<'e> Session<'e> {
             incoming: None,
             aside: None,
             named: Named::default(),
+            troubles: Troubles::default(),
         }
     }
 
@@ -107,8 +111,11 @@ impl<'e> Session<'e> {
             aside.hear();
         }
         while let Some(arrived) = self.aside.as_mut().and_then(Aside::next) {
-            if let Some((handle, read)) = settle(out, arrived) {
-                self.has_sent(&handle, read);
+            match settle(out, arrived) {
+                Some(Settled::Read(handle, Ok(read))) => self.has_sent(&handle, read),
+                Some(Settled::Read(handle, Err(e))) => self.tell_of_open(&handle, e, true),
+                Some(Settled::Synced(handle, Err(e))) => self.tell_of_open(&handle, e, false),
+                Some(Settled::Synced(_, Ok(()))) | None => {}
             }
         }
     }
@@ -140,6 +147,9 @@ impl<'e> Session<'e> {
             self.end_set(out);
             reply = Reply::new(id, out);
             done = self.allowed(request, data, &mut reply);
+        }
+        if let Err(refused) = &done {
+            self.tell_of_disk(&request, refused);
         }
         reply.end(done);
         if !self.unsynced.is_empty() && self.unsynced.is_full(self.handles.free()) {

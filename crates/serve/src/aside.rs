@@ -18,7 +18,6 @@ use sftp::Request;
 use sys::Threads;
 use wire::Block;
 
-use crate::error::Refused;
 use crate::files::changes_nothing;
 
 /// So much waits for disks at once in this process: what one of them gains from more is little.
@@ -45,10 +44,12 @@ pub(crate) struct Arrived {
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// So many bytes were read of the file with this handle.
-    Read(Vec<u8>, Block, usize),
-    /// It was done, or not.
-    Done(Result<(), Refused>),
+    /// So many bytes were read of the file with this handle, or why not.
+    Read(Vec<u8>, Block, Result<usize, Errno>),
+    /// That file is durable, or not.
+    Synced(Vec<u8>, Result<(), Errno>),
+    /// Whoever carried it out is gone.
+    Lost,
 }
 
 /// The requests of a session that are carried out aside.
@@ -215,10 +216,9 @@ struct Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        let failed = || Outcome::Done(Err(Errno::IO.into()));
         let arrived = Arrived {
             ticket: self.ticket,
-            outcome: self.outcome.take().unwrap_or_else(failed),
+            outcome: self.outcome.take().unwrap_or(Outcome::Lost),
             lasted: self.begun.elapsed(),
         };
         self.here.fetch_add(1, Ordering::AcqRel);

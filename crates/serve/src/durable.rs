@@ -39,7 +39,7 @@ pub(crate) fn on_threads<T: Send>(items: &mut [T], work: impl Fn(&mut T) + Sync)
 
 impl Session<'_> {
     /// Everything about the paths is looked at before any of them is opened.
-    pub(crate) fn fsync_set(&self, paths: &[u8]) -> Answer {
+    pub(crate) fn fsync_set(&mut self, paths: &[u8]) -> Answer {
         let mut set = Vec::new();
         let mut reader = Reader::new(paths);
         while reader.left() > 0 {
@@ -57,12 +57,16 @@ impl Session<'_> {
         on_threads(&mut set, |(path, done)| {
             *done = sync(place, path, |stat| all || own.has(path, stat));
         });
-        let failed = |(path, done): (&[u8], Answer)| {
-            let Refused { code, words } = done.err()?;
-            let path = printable(path, LONGEST_SHOWN);
-            Some(Refused::new(code, format!("{words}: {path}")))
+        let failed = set
+            .into_iter()
+            .find_map(|(path, done)| Some((path, done.err()?)));
+        let Some((path, refused)) = failed else {
+            return Ok(());
         };
-        set.into_iter().find_map(failed).map_or(Ok(()), Err)
+        self.tell_of_path(path, &refused);
+        let path = printable(path, LONGEST_SHOWN);
+        let words = format!("{}: {path}", refused.words).into();
+        Err(Refused { words, ..refused })
     }
 }
 

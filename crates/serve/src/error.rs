@@ -183,6 +183,8 @@ impl From<io::Error> for ConnectionError {
 pub(crate) struct Refused {
     pub(crate) code: StatusCode,
     pub(crate) words: Cow<'static, str>,
+    /// The disk has failed, or takes no more: not the client's doing.
+    pub(crate) disk: Option<Errno>,
 }
 
 impl Refused {
@@ -190,6 +192,7 @@ impl Refused {
         Self {
             code,
             words: words.into(),
+            disk: None,
         }
     }
 
@@ -218,7 +221,11 @@ impl From<Errno> for Refused {
         let words = io::Error::from(errno).to_string();
         // What follows is the number, which says nothing to people.
         let words = words.split(" (os error").next().unwrap_or(&words);
-        Self::new(code, words.to_owned())
+        let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
+        Self {
+            disk: of_disk.then_some(errno),
+            ..Self::new(code, words.to_owned())
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request, StatusCode};
-use tracing::warn;
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
@@ -18,7 +17,7 @@ use crate::aside::{Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
-use crate::whole_file::words;
+use crate::unsynced::close;
 
 /// copy-data reads so much at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -84,16 +83,24 @@ impl Session<'_> {
     }
 
     pub(crate) fn close(&mut self, handle: &[u8]) -> Answer {
-        if let Open::File {
+        let Open::File {
+            file,
             path,
             sent,
             received,
             ..
         } = self.handles.remove(handle)?
-        {
-            self.tell_closed(path, sent, received);
+        else {
+            return Ok(());
+        };
+        // A quota, or a server behind this one, may speak up only now. Where somebody still reads it
+        // nothing is left to be said.
+        let closed = Arc::into_inner(file).map_or(Ok(()), close);
+        if let Err(refused) = &closed {
+            self.tell_of_path(&path, refused);
         }
-        Ok(())
+        self.tell_closed(path, sent, received);
+        closed
     }
 
     pub(crate) fn read(
@@ -147,7 +154,8 @@ impl Session<'_> {
         let Some(aside) = &mut self.aside else {
             return Ok(fs::fsync(&*file)?);
         };
-        let ticket = aside.begin(move || Outcome::Done(fs::fsync(&*file).map_err(Into::into)));
+        let handle = handle.to_vec();
+        let ticket = aside.begin(move || Outcome::Synced(handle, fs::fsync(&*file)));
         reply.awaits(ticket, STATUS);
         Ok(())
     }
@@ -191,16 +199,13 @@ impl Session<'_> {
             file,
             append,
             received,
-            path,
-            told,
             ..
         } = self.handles.get_mut(handle)?
         else {
             return Err(Errno::ISDIR.into());
         };
         let mut slices: Vec<IoSlice<'_>> = data.into_iter().map(IoSlice::new).collect();
-        let written = write_at(file, &mut slices, (!*append).then_some(offset));
-        let written = written.inspect_err(|e| *told = *told || warn_of_disk(path, *e))?;
+        let written = write_at(file, &mut slices, (!*append).then_some(offset))?;
         *received += written;
         self.moved.received += written;
         Ok(())
@@ -318,10 +323,7 @@ fn read_aside(
     let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
     let read = read_at(file, &mut slices, offset);
     drop(slices);
-    match read {
-        Ok(read) => Outcome::Read(handle, block, read),
-        Err(e) => Outcome::Done(Err(e.into())),
-    }
+    Outcome::Read(handle, block, read)
 }
 
 /// Fills `slices` as far as the file goes. A short read says nothing to clients: what follows they
@@ -351,17 +353,6 @@ pub(crate) fn write_at(
         IoSlice::advance_slices(&mut slices, n);
     }
     Ok(done)
-}
-
-/// Says in the log that the disk takes no more, which is for whoever runs the server to know; true
-/// where it is that.
-pub(crate) fn warn_of_disk(path: &[u8], errno: Errno) -> bool {
-    let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
-    if of_disk {
-        let path = String::from_utf8_lossy(path);
-        warn!(path = %path.escape_debug(), "cannot be written: {}", words(errno));
-    }
-    of_disk
 }
 
 fn open_flags(flags: OpenFlags) -> OFlags {

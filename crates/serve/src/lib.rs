@@ -40,6 +40,7 @@ mod temporary;
 mod testing;
 mod transfers;
 mod tree;
+mod troubles;
 mod unsynced;
 mod whole_file;
 mod words;

@@ -1,4 +1,5 @@
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
 use wire::{Block, Field, Rest};
 
@@ -122,23 +123,38 @@ impl<'o> Reply<'o> {
     }
 }
 
-/// Settles the answer to what was carried out aside; returns how much was read of which file.
-pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<(Vec<u8>, usize)> {
-    let mut of_file = None;
+/// What was carried out aside, of the file with this handle.
+pub(crate) enum Settled {
+    Read(Vec<u8>, Result<usize, Errno>),
+    Synced(Vec<u8>, Result<(), Errno>),
+}
+
+/// Settles the answer to it; returns what it was.
+pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
+    let mut settled = None;
     out.settle(arrived.ticket, |id, bytes| {
         let done = match arrived.outcome {
-            Outcome::Read(handle, mut block, read) if read > 0 => {
-                head(id, &mut block, read);
-                of_file = Some((handle, read));
-                return Some(block);
+            Outcome::Read(handle, mut block, read) => {
+                settled = Some(Settled::Read(handle, read));
+                match read {
+                    Ok(0) => Err(Refused::end_of_file()),
+                    Ok(read) => {
+                        head(id, &mut block, read);
+                        return Some(block);
+                    }
+                    Err(e) => Err(e.into()),
+                }
             }
-            Outcome::Read(..) => Err(Refused::end_of_file()),
-            Outcome::Done(done) => done,
+            Outcome::Synced(handle, done) => {
+                settled = Some(Settled::Synced(handle, done));
+                done.map_err(Refused::from)
+            }
+            Outcome::Lost => Err(Errno::IO.into()),
         };
         encode_status(id, &done, bytes);
         None
     });
-    of_file
+    settled
 }
 
 /// Puts the header of DATA before what was read.

@@ -124,6 +124,9 @@ impl Session<'_> {
                 let warning = held.written.warning.clone().or(lost);
                 self.has_come(&held.path, held.written.len, warning, &mut reply);
             });
+            if let Err(refused) = &done {
+                self.tell_of_path(&held.path, refused);
+            }
             reply.end(done);
         }
     }

@@ -13,7 +13,7 @@ use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::attributes::attributes;
 use crate::beneath::split;
 use crate::error::Refused;
-use crate::files::{warn_of_disk, write_at};
+use crate::files::write_at;
 use crate::reply::Reply;
 use crate::set::set_open;
 use crate::temporary::{Parent, Written, create};
@@ -91,10 +91,7 @@ impl Session<'_> {
             self.has_put(&fs::fstat(&file)?);
         }
         let mut data = [std::io::IoSlice::new(put.data)];
-        write_at(&file, &mut data, Some(0)).map_err(|e| {
-            warn_of_disk(put.path, e);
-            failed("write", e)
-        })?;
+        write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
         Ok(Written {
             warning: set(&file, put, replaced),
             file: Some(file),
@@ -280,8 +277,10 @@ fn behind_others() -> Refused {
 }
 
 pub(crate) fn failed(doing: &str, errno: Errno) -> Refused {
-    let refused = Refused::from(errno);
-    Refused::new(refused.code, format!("cannot {doing}: {}", words(errno)))
+    Refused {
+        words: format!("cannot {doing}: {}", words(errno)).into(),
+        ..Refused::from(errno)
+    }
 }
 
 pub(crate) fn words(errno: Errno) -> String {
