@@ -5,12 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul, scratch};
+use ssh::msg::{ChannelClose, ChannelData, ChannelEof, ChannelOpenConfirmation};
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
+use wire::Field as _;
 
 use crate::accounts::Machine;
+use crate::hostile_clients::{friend, logs, open_session, request};
 use crate::serving::openssh;
 
 /// A folder with a program, in sh.
@@ -182,6 +186,47 @@ fn a_program_ends_with_its_channel_and_its_connection() {
     }
     master.terminate();
     master.wait();
+}
+
+/// As libssh2 does it: the last byte, EOF and CLOSE at once. More than a pipe holds, of what is read slowly.
+#[test]
+fn what_came_before_close_reaches_the_program() {
+    let (folder, program) =
+        script("sleep 0.3; cat > \"$1/got\"; sleep 0.3; echo done > \"$1/done\"");
+    let name = program.display().to_string();
+    let scene = {
+        let builder = PeerBuilder::longhaul(longhaul(), ["--allow", &name]);
+        let builder = builder.authorize_line(Stranger::public_line());
+        Scene::with(builder).expect("longhaul is there")
+    };
+    let mut friend = friend(&scene);
+    let command = format!("{name} {}", folder.path().display());
+    let mut exec = Vec::new();
+    command.as_bytes().write(&mut exec);
+    friend.say(&open_session()).expect("it is there");
+    friend.say(&request(b"exec", &exec)).expect("it is there");
+    let content = Seed::new(11).bytes(400_000);
+    for data in content.chunks(30_000) {
+        let data = ChannelData { recipient: 0, data };
+        friend.say(&data.to_bytes()).expect("it is there");
+    }
+    let recipient = 0;
+    friend
+        .say(&ChannelEof { recipient }.to_bytes())
+        .expect("it is there");
+    friend
+        .say(&ChannelClose { recipient }.to_bytes())
+        .expect("it is there");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !folder.path().join("done").exists() {
+        assert!(Instant::now() < until, "{}", scene.peer.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(fs::read(folder.path().join("got")).expect("it") == content);
+    logs(&scene, "program over");
+    // The connection has not suffered.
+    friend.say(&open_session()).expect("it is there");
+    while friend.hear().expect("it is there").first() != Some(&ChannelOpenConfirmation::NUMBER) {}
 }
 
 #[test]

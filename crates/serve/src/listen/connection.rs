@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
 
+use super::departed::Departed;
 use super::engine::Algorithms;
 use super::losses::{Losses, Told};
 use super::parting::hear_out;
@@ -110,6 +111,7 @@ struct Connection<'s> {
     segments: Segments,
     sending: SealedQueue,
     sessions: BTreeMap<ChannelId, Session<'s>>,
+    departed: Departed<'s>,
     /// It was said that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
@@ -148,6 +150,7 @@ impl<'s> Connection<'s> {
             segments,
             sending,
             sessions: BTreeMap::new(),
+            departed: Departed::default(),
             told_clear: false,
             rtt_asked: None,
             losses,
@@ -201,6 +204,7 @@ impl<'s> Connection<'s> {
             for session in self.sessions.values_mut() {
                 session.turn(now, self.conn.channels());
             }
+            self.departed.turn(now, self.conn.channels());
             more |= self.write()?;
             // What was written has made room for more answers.
             let channels = self.conn.channels();
@@ -225,7 +229,8 @@ impl<'s> Connection<'s> {
     /// Ends what has lasted too long.
     fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
         let channels = self.conn.channels();
-        if self.sessions.values().any(|s| s.is_busy(channels)) {
+        let busy = |s: &Session<'_>| s.is_busy(channels);
+        if self.sessions.values().any(busy) || !self.departed.is_empty() {
             self.busy = now;
         }
         let channels = self.conn.channels();
@@ -268,7 +273,8 @@ impl<'s> Connection<'s> {
         if self.moved < now {
             earlier(self.moved + self.served.slow);
         }
-        if let Some(at) = self.sessions.values().filter_map(|s| s.look(now)).min() {
+        let looks = self.sessions.values().filter_map(|s| s.look(now));
+        if let Some(at) = looks.chain(self.departed.look(now)).min() {
             earlier(at);
         }
         let wait = match more {
@@ -285,6 +291,7 @@ impl<'s> Connection<'s> {
         }
         let channels = self.conn.channels();
         let watched = self.sessions.values().flat_map(|s| s.watch(channels));
+        let watched = watched.chain(self.departed.watch(channels));
         fds.extend(watched.map(|(fd, wanted)| PollFd::from_borrowed_fd(fd, wanted)));
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -400,6 +407,7 @@ impl<'s> Connection<'s> {
                 if let Some(mut session) = self.sessions.remove(&id) {
                     session.finish(true);
                     session.tell(self.over);
+                    self.departed.add(Instant::now(), session);
                 }
             }
             // Of channels that we would have opened.

@@ -17,6 +17,7 @@ mod bytes_tests;
 mod confine;
 mod connection;
 mod crowd;
+mod departed;
 mod engine;
 mod expiry;
 mod figures;

@@ -317,6 +317,19 @@ impl<'s> Session<'s> {
         }
     }
 
+    /// Whether it has a program that has not ended, ...
+    pub(super) fn runs_program(&self) -> bool {
+        self.program.is_some() && !self.over
+    }
+
+    /// ... and that has something to do though the client has closed the channel: to read what came before
+    /// that, or to make something of all there is.
+    pub(super) fn goes_on_alone(&mut self) -> bool {
+        let goes_on = self.runs_program() && (self.ended || !self.received.is_empty());
+        self.ended = true;
+        goes_on
+    }
+
     /// Says what it has moved, once it is gone.
     pub(super) fn tell(&self, over: &dyn Fn(Moved)) {
         if let Some(server) = &self.server {
