@@ -37,6 +37,7 @@ mod process;
 mod program;
 mod ready;
 mod rules;
+mod said;
 mod served;
 mod serving;
 mod session;

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use aws_lc_rs::digest;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ssh::key::PrivateKey;
 use ssh::msg::UserauthRequest;
@@ -143,6 +145,9 @@ impl Scene {
             }
             let last = LoggedIn {
                 state: b"",
+                kex: b"",
+                cipher: b"",
+                mac: b"",
                 unread: b"",
             };
             let _ = theirs.send(&last.to_bytes());

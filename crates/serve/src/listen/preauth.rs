@@ -181,7 +181,14 @@ impl Preauth<'_> {
         Ok(!fds[0].revents().is_empty())
     }
 
+        let chosen = self.conn.negotiated();
+        let direction = chosen.map(|n| n.c2s);
     fn read(&mut self) -> Result<(), ConnectionError> {
+            kex: chosen.map_or(b"", |n| n.kex.name.as_bytes()),
+            cipher: direction.map_or(b"", |d| d.cipher.name.as_bytes()),
+            mac: direction
+                .and_then(|d| d.mac)
+                .map_or(b"", |m| m.name.as_bytes()),
         let mut segment = [0; SEGMENT];
         match rustix::io::read(&self.stream, &mut segment) {
             Ok(0) => return Err(ConnectionError::Gone),
