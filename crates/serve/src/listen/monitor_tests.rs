@@ -42,6 +42,7 @@ impl Scene {
             entrance: Entrance::this(file.clone()),
             keys: BTreeMap::new(),
             algorithms: Algorithms::default(),
+            to_old_clients: None,
             limits: Limits::default(),
             login_time: Duration::from_secs(60),
             host_keys: vec![Arc::new(PrivateKey::generate_ed25519().unwrap())],
@@ -144,10 +145,10 @@ impl Scene {
                 }
             }
             let last = LoggedIn {
-                state: b"",
                 kex: b"",
                 cipher: b"",
                 mac: b"",
+                state: b"",
                 unread: b"",
             };
             let _ = theirs.send(&last.to_bytes());
