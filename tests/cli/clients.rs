@@ -11,7 +11,12 @@ use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Run, Seed, missing};
 
 fn listening() -> Scene {
-    Scene::with(PeerBuilder::longhaul(longhaul(), [""; 0])).expect("longhaul is there")
+    with_flags(&[])
+}
+
+fn with_flags(flags: &[&str]) -> Scene {
+    let flags = flags.iter().copied();
+    Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
 }
 
 /// Whether a program is installed; says so where it is not.
@@ -51,7 +56,8 @@ fn rclone_copies_there_and_back_and_checks() {
     if !has("rclone") {
         return;
     }
-    let scene = listening();
+    // Of Debian 12: 1.60, with Go's library of its time.
+    let scene = with_flags(&["--old-clients"]);
     Tree::full(4).make(&scene.path("tree"));
     let rclone = || {
         let run = Run::new("rclone").env("RCLONE_CONFIG", scene.path("rclone.conf"));

@@ -145,7 +145,7 @@ fn cve_2018_10933_success_from_a_client_ends_the_connection() {
 }
 
 /// A packet without keys.
-fn plain(payload: &[u8]) -> Vec<u8> {
+pub(crate) fn plain(payload: &[u8]) -> Vec<u8> {
     let padding = 8 - (5 + payload.len()) % 8 + 8;
     let len = (1 + payload.len() + padding) as u32;
     let mut packet = len.to_be_bytes().to_vec();
@@ -155,21 +155,12 @@ fn plain(payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A client's KEXINIT with strict KEX.
-fn kexinit() -> Vec<u8> {
+/// A client's KEXINIT with what it has of key exchanges, host keys, ciphers and MACs.
+pub(crate) fn kexinit([kex, host_key, cipher, mac]: [&str; 4]) -> Vec<u8> {
     let mut payload = vec![20];
     payload.extend([1; 16]);
     for list in [
-        "curve25519-sha256,kex-strict-c-v00@openssh.com",
-        "ssh-ed25519",
-        "chacha20-poly1305@openssh.com",
-        "chacha20-poly1305@openssh.com",
-        "hmac-sha2-256",
-        "hmac-sha2-256",
-        "none",
-        "none",
-        "",
-        "",
+        kex, host_key, cipher, cipher, mac, mac, "none", "none", "", "",
     ] {
         payload.extend((list.len() as u32).to_be_bytes());
         payload.extend(list.as_bytes());
@@ -179,7 +170,7 @@ fn kexinit() -> Vec<u8> {
 }
 
 /// All that the server says to this, until it hangs up.
-fn told(scene: &Scene, said: &[&[u8]]) -> String {
+pub(crate) fn told(scene: &Scene, said: &[&[u8]]) -> String {
     let mut stream = TcpStream::connect(scene.peer.addr()).expect("it listens");
     let time = Some(Duration::from_secs(20));
     stream.set_read_timeout(time).expect("a timeout");
@@ -197,7 +188,12 @@ fn told(scene: &Scene, said: &[&[u8]]) -> String {
 fn cve_2023_48795_what_is_slipped_in_before_the_keys_ends_the_connection() {
     let scene = listening(&[]);
     let ignore = plain(&Ignore { data: b"" }.to_bytes());
-    let kexinit = plain(&kexinit());
+    let kexinit = plain(&kexinit([
+        "mlkem768x25519-sha256,kex-strict-c-v00@openssh.com",
+        "ssh-ed25519",
+        "chacha20-poly1305@openssh.com",
+        "hmac-sha2-256",
+    ]));
     for said in [[&ignore, &kexinit], [&kexinit, &ignore]] {
         let told = told(&scene, &[said[0], said[1]]);
         let noticed = ["strict key exchange forbids", "a strict first key exchange"];

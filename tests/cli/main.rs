@@ -30,6 +30,7 @@ mod load;
 mod lying_server;
 mod metadata;
 mod noted;
+mod old_clients;
 mod old_scp;
 mod operating;
 mod output;

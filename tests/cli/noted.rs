@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::Scene;
 use testkit::tree::write_file;
-use testkit::{KeyKind, Run, Seed, missing};
+use testkit::{KeyKind, Outcome, Run, Seed, missing};
 
+use crate::old_clients::BesideSshd;
 use crate::operating::{configured, configured_with, logs, put};
 use crate::serving::openssh;
 
@@ -82,54 +83,68 @@ fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
     );
 }
 
-/// Those of the package that ssh-audit has nothing to say about, without the sign that has them be
-/// comments.
-fn strict() -> String {
-    let packaged = missing::checkout().join("packaging/serve.toml");
-    let text = fs::read_to_string(packaged).expect("it is there");
-    let lines = text.lines().filter_map(|line| line.strip_prefix("# "));
-    let strict = lines.filter(|l| l.starts_with("key-exchange = ") || l.starts_with("macs = "));
-    let strict: Vec<&str> = strict.collect();
-    assert_eq!(strict.len(), 2, "{text}");
-    strict.join("\n")
+/// What ssh-audit says of a server, with its test of how fast one may come and go; nothing where it
+/// is not installed.
+fn audit(scene: &Scene) -> Option<Outcome> {
+    let python = missing::built_peers().join("venv/bin/python");
+    let installed = || {
+        let run = Run::new(&python).args(["-c", "import ssh_audit"]);
+        run.run().success()
+    };
+    if !python.is_file() || !installed() {
+        missing::skip("ssh-audit", "run scripts/setup-tests.sh");
+        return None;
+    }
+    let port = scene.peer.port().to_string();
+    let run = Run::new(&python).args(["-m", "ssh_audit", "--level=warn"]);
+    Some(run.args(["-n", "-p", &port, "127.0.0.1"]).run())
 }
 
-/// With a key of Ed25519; the nonces of ECDSA it warns of as well.
+/// Whatever is offered without a word.
+#[track_caller]
+fn nothing_is_said_of(scene: &Scene) {
+    let Some(outcome) = audit(scene) else {
+        return;
+    };
+    assert!(outcome.success(), "{outcome}");
+    for word in ["[warn]", "[fail]", "throttling"] {
+        assert!(!outcome.out().contains(word), "{outcome}");
+    }
+}
+
 #[test]
 fn ssh_audit_has_nothing_to_warn_of() {
-    let python = missing::built_peers().join("venv/bin/python");
-    // With its test of how fast one may come and go.
-    let audit = |port: u16| {
-        let run = Run::new(&python).args(["-m", "ssh_audit", "--level=warn"]);
-        run.args(["-n", "-p", &port.to_string(), "127.0.0.1"]).run()
-    };
-    let installed = Run::new(&python).args(["-c", "import ssh_audit"]);
-    if !python.is_file() || !installed.run().success() {
-        missing::skip("ssh-audit", "run scripts/setup-tests.sh");
+    nothing_is_said_of(&configured_with("", &[KeyKind::Ed25519]).0);
+    nothing_is_said_of(&configured_with("", &[KeyKind::Rsa3072]).0);
+}
+
+/// ECDSA's is not shown: ssh-audit warns of its curve and its nonces.
+#[test]
+fn ssh_audit_has_nothing_to_warn_of_beside_an_sshd() {
+    if let Some(beside) = BesideSshd::start(&[]) {
+        nothing_is_said_of(&beside.scene);
+    }
+}
+
+#[test]
+fn with_old_clients_ssh_audit_warns_of_what_is_known() {
+    let (scene, _file, _folder) = configured("old-clients = true\n");
+    let Some(outcome) = audit(&scene) else {
         return;
-    }
-    let (scene, _file, _folder) = configured_with(&strict(), &[KeyKind::Ed25519]);
-    let outcome = audit(scene.peer.port());
-    assert!(outcome.success(), "{outcome}");
+    };
     let out = outcome.out();
-    for word in ["[warn]", "[fail]", "throttling"] {
-        assert!(!out.contains(word), "{outcome}");
-    }
-    // What is offered besides, for clients that have nothing better, is what is known.
-    let (scene, _file, _folder) = configured("");
-    let outcome = audit(scene.peer.port());
-    let out = outcome.out();
-    let told = out
-        .lines()
-        .filter(|l| l.contains("[warn]") || l.contains("[fail]"));
+    let told = |word| out.lines().filter(move |l: &&str| l.contains(word));
     let known = [
         "post-quantum",
         "elliptic curves",
         "encrypt-and-MAC",
         "weak random number",
     ];
-    for line in told {
+    for line in told("[warn]").chain(told("[fail]")) {
         assert!(known.iter().any(|known| line.contains(known)), "{line}");
+    }
+    for known in known {
+        assert!(out.contains(known), "{known}: {outcome}");
     }
     assert!(!out.contains("throttling"), "{outcome}");
     // Who was turned away for that comes in a little later.

@@ -103,7 +103,8 @@ fn behind_proxy(why: &str) -> Done {
     let mut client = ClientDir::new();
     let builder = match missing::find_program("sshd") {
         Some(_) => PeerBuilder::openssh(),
-        None => PeerBuilder::longhaul(longhaul(), [""; 0]),
+        // The machine's scp may be old.
+        None => PeerBuilder::longhaul(longhaul(), ["--old-clients"]),
     };
     let Some(peer) = builder.authorize(&client).start() else {
         return Err("the far end does not come up".into());

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     };
     measure(
         "longhaul",
-        PeerBuilder::longhaul(longhaul(), [""; 0]),
+        PeerBuilder::longhaul(longhaul(), ["--old-clients"]),
         &asked,
     );
     if asked.sshd {

@@ -68,7 +68,7 @@ impl Stranger {
         let config = TransportConfig {
             software: "longhaul_stranger".to_owned(),
             proposal: Proposal {
-                kex: names(vec!["curve25519-sha256"]),
+                kex: names(vec!["mlkem768x25519-sha256"]),
                 host_key: names(vec!["ssh-ed25519"]),
                 ciphers: names(preferred_order(true)),
                 macs: names(MACS.iter().map(|mac| mac.name).collect()),

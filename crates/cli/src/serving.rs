@@ -160,7 +160,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         drop(settled.export()?);
     }
     let settings = settled.settings()?;
-    tell_keys(&settings);
+    tell_what_is_shown(&settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
     if let Some(home) = settings.entrance.home()
         && let Err(e) = env::set_current_dir(home)
@@ -221,7 +221,7 @@ fn reload(args: &ServeArgs, current: &Current) {
     systemd::reloading();
     match Settled::of(args).and_then(|settled| settled.settings()) {
         Ok(settings) => {
-            tell_keys(&settings);
+            tell_what_is_shown(&settings);
             current.replace(settings);
             info!("configuration and host keys were read again");
         }
@@ -230,7 +230,13 @@ fn reload(args: &ServeArgs, current: &Current) {
     systemd::notify("READY=1");
 }
 
-fn tell_keys(settings: &Settings) {
+fn tell_what_is_shown(settings: &Settings) {
+    if settings.to_old_clients.is_none() {
+        warn!(
+            "old clients are let in (--old-clients): whoever records what they copy can open it once \
+             there is a quantum computer"
+        );
+    }
     for key in &settings.host_keys {
         let public = key.public();
         info!("host key {} {}", public.key_type(), public.fingerprint());

@@ -129,12 +129,14 @@ impl Keys {
         Ok(command)
     }
 
-    /// `longhaul serve`, which has no options of sshd's.
+    /// `longhaul serve`, which has no options of sshd's. The machine's ssh may be old, and nobody
+    /// records what goes over the lab's path.
     fn our_server(&self) -> Command {
         let mut command = Command::new(OURSELVES);
         command.args(["serve", "--listen", &format!(":{PORT}"), "--host-key"]);
         command.arg(self.path("host_key")).arg("--authorized-keys");
         command.arg(self.path("authorized_keys"));
+        command.arg("--old-clients");
         command
     }
 

@@ -105,6 +105,17 @@ pub(crate) enum ConnectionError {
     Process,
     /// What is to be served cannot be.
     Export(ExportError),
+    /// The client has nothing of some kind in common with what is offered.
+    NothingInCommon {
+        /// Its identification.
+        client: Option<String>,
+        /// Of which kind.
+        what: &'static str,
+        /// What it has of that.
+        theirs: String,
+        /// `--old-clients` would have offered something of each kind.
+        old_clients: bool,
+    },
     /// The client does not keep to the protocol, or has left in its words.
     Engine(ssh::Error),
     /// The socket broke.
@@ -112,8 +123,10 @@ pub(crate) enum ConnectionError {
 }
 
 /// What a client that is disconnected for its own fault is told as the reason
-/// (SSH_DISCONNECT_PROTOCOL_ERROR), and what every other (SSH_DISCONNECT_BY_APPLICATION).
+/// (SSH_DISCONNECT_PROTOCOL_ERROR), what one that there is nothing in common with
+/// (SSH_DISCONNECT_KEY_EXCHANGE_FAILED), and what every other (SSH_DISCONNECT_BY_APPLICATION).
 const PROTOCOL_ERROR: u32 = 2;
+const KEY_EXCHANGE_FAILED: u32 = 3;
 const BY_APPLICATION: u32 = 11;
 
 impl ConnectionError {
@@ -127,6 +140,7 @@ impl ConnectionError {
                 "Too many authentication failures".to_owned(),
             )),
             Self::Engine(e) => Some((PROTOCOL_ERROR, e.to_string())),
+            e @ Self::NothingInCommon { .. } => Some((KEY_EXCHANGE_FAILED, e.to_string())),
             e => Some((BY_APPLICATION, e.to_string())),
         }
     }
@@ -158,10 +172,42 @@ impl fmt::Display for ConnectionError {
             Self::Ended(why) => f.write_str(why),
             Self::Process => f.write_str("the account's process was ended"),
             Self::Export(e) => e.fmt(f),
+            Self::NothingInCommon {
+                client,
+                what,
+                theirs,
+                old_clients,
+            } => {
+                let client = client.as_deref().unwrap_or("the client");
+                write!(f, "{client} has no {what} that is offered here, ")?;
+                match theirs.as_str() {
+                    "" => f.write_str("and names none"),
+                    theirs => write!(f, "only {}", first_of(theirs)),
+                }?;
+                match old_clients {
+                    true => f.write_str(
+                        "; longhaul serve --old-clients (old-clients = true) would let it in",
+                    ),
+                    false => Ok(()),
+                }
+            }
             Self::Engine(e) => e.fmt(f),
             Self::Io(e) => write!(f, "the connection broke: {e}"),
         }
     }
+}
+
+/// Characters of a client's list that are told.
+const TOLD: usize = 512;
+
+/// The first names of a list, which is printable (RFC 4251 section 5).
+fn first_of(list: &str) -> Cow<'_, str> {
+    if list.len() <= TOLD {
+        return list.into();
+    }
+    let cut: String = list.chars().take(TOLD).collect();
+    let whole = cut.rsplit_once(',').map_or(&*cut, |(names, _)| names);
+    format!("{whole},...").into()
 }
 
 impl std::error::Error for ConnectionError {}
@@ -241,6 +287,40 @@ impl From<io::Error> for Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_with_nothing_in_common_is_named_with_what_it_has_and_what_helps() {
+        let told = |theirs: &str, old_clients| {
+            let why = ConnectionError::NothingInCommon {
+                client: Some("SSH-2.0-old".to_owned()),
+                what: "cipher",
+                theirs: theirs.to_owned(),
+                old_clients,
+            };
+            why.farewell().expect("it is there")
+        };
+        assert_eq!(
+            told("aes128-cbc,3des-cbc", false),
+            (
+                3,
+                "SSH-2.0-old has no cipher that is offered here, only aes128-cbc,3des-cbc"
+                    .to_owned()
+            )
+        );
+        let words = told("a", true).1;
+        assert!(
+            words.ends_with("; longhaul serve --old-clients (old-clients = true) would let it in")
+        );
+        assert!(told("", false).1.ends_with(", and names none"));
+        // Of the longest list there is.
+        for list in ["name,".repeat(7000), "n".repeat(35_000), "é".repeat(9000)] {
+            let words = told(&list, true).1;
+            assert!(
+                words.chars().count() < 700 && words.contains(",...; "),
+                "{words}"
+            );
+        }
+    }
 
     #[test]
     fn a_client_that_sends_too_many_of_something_reads_of_what() {

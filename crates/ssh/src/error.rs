@@ -174,6 +174,9 @@ pub enum PeerIncompatible {
         what: &'static str,
         /// The peer's list.
         theirs: String,
+        /// With all that this server could offer ([`crate::Connection::set_could_offer`]) there
+        /// would be something of each kind.
+        could_be: bool,
     },
 }
 
@@ -187,7 +190,7 @@ impl fmt::Display for PeerIncompatible {
                     escape(ident.as_bytes())
                 )
             }
-            Self::NoCommon { what, theirs } => write!(
+            Self::NoCommon { what, theirs, .. } => write!(
                 f,
                 "no {what} in common; the peer offers {}",
                 escape(theirs.as_bytes())

@@ -162,6 +162,7 @@ pub(crate) struct ServeArgs {
     pub(crate) check: Option<PathBuf>,
     pub(crate) authorized_keys: Option<PathBuf>,
     pub(crate) host_keys: Vec<PathBuf>,
+    pub(crate) old_clients: bool,
     pub(crate) root: Option<PathBuf>,
     pub(crate) access: Option<serve::Access>,
     pub(crate) renounced: Renounced,
@@ -495,6 +496,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
                 "--insecure-none-cipher goes with --listen: with --once, all is encrypted"
             }
             () if !args.allow.is_empty() => "--allow goes with --listen",
+            () if args.old_clients => "--old-clients goes with --listen",
             () if of_listen => {
                 "--authorized-keys and --host-key go with --listen: with --once, the client and \
                  this end make keys of their own"
@@ -520,6 +522,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
         )),
         (true, false) if !args.allow.is_empty() => Err(serve_usage(
             "--allow goes with --listen: with --stdio, sshd runs programs",
+        )),
+        (true, false) if args.old_clients => Err(serve_usage(
+            "--old-clients goes with --listen: with --stdio, sshd says what is offered",
         )),
         (true, false) if of_listen => Err(serve_usage(
             "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",

@@ -153,6 +153,7 @@ mod tests {
     fn a_whole_file_is_read() {
         let text = "listen = \":2222\"\n\
                     access = \"read-only\"\n\
+                    old-clients = true\n\
                     users = [\"alice\"]\n\
                     connections-per-user = 10\n\
                     metrics = \"127.0.0.1:9100\"\n\
@@ -162,6 +163,7 @@ mod tests {
                     access = \"write-only\"\n";
         let options = parse(text).expect("it is right");
         assert_eq!(options.access, Some(Access::ReadOnly));
+        assert_eq!(options.old_clients, Some(true));
         let key = &options.key.expect("one")[0];
         assert_eq!(key.access, Some(Access::WriteOnly));
         assert_eq!(parse("").expect("nothing is right"), Options::default());
@@ -262,7 +264,7 @@ mod tests {
                 }
             }
             match parse(&text) {
-                Ok(options) => drop(options.algorithms()),
+                Ok(options) => drop(options.algorithms(false)),
                 Err(wrongs) => {
                     assert!(!wrongs.is_empty(), "{text:?}");
                     for wrong in wrongs {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ssh::key::PrivateKey;
+use ssh::key::{PrivateKey, PublicKey};
 use transfer::identity;
 
 /// sshd's own, in the order of its defaults for HostKey, the preferred first.
@@ -14,19 +14,40 @@ const SSHD: [&str; 3] = [
     "/etc/ssh/ssh_host_rsa_key",
 ];
 
-/// The keys in `files`; without any, those of sshd where they can be read, else one of our own,
-/// which is made where it is missing.
+/// ssh-audit warns of shorter ones.
+const RSA_BITS: usize = 3072;
+
+/// The keys of a host.
+pub(super) struct HostKeys {
+    /// Those that are shown to clients, the preferred first.
+    pub(super) shown: Vec<Arc<PrivateKey>>,
+    /// Those that are there and kept back.
+    pub(super) left_out: Vec<Arc<PrivateKey>>,
+}
+
+/// The keys in `files`; without any, those of sshd where they can be read, but for weak ones where
+/// there is a better one and no old client; else one of our own, which is made where it is missing.
 ///
 /// # Errors
 /// A file that was named has no usable key, or none can be made: one sentence.
-pub(super) fn load(files: &[PathBuf]) -> Result<Vec<Arc<PrivateKey>>, String> {
+pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, String> {
+    let all = |keys| HostKeys {
+        shown: keys,
+        left_out: Vec::new(),
+    };
     if !files.is_empty() {
-        return files.iter().map(|file| read(file)).collect();
+        let read: Result<_, _> = files.iter().map(|file| read(file)).collect();
+        return read.map(all);
     }
     let of_sshd = SSHD.iter().map(Path::new);
     let of_sshd: Vec<_> = of_sshd.filter(|f| fs::File::open(f).is_ok()).collect();
     if !of_sshd.is_empty() {
-        return of_sshd.into_iter().map(read).collect();
+        let read: Result<Vec<_>, _> = of_sshd.into_iter().map(read).collect();
+        let read = read?;
+        return Ok(match old_clients {
+            true => all(read),
+            false => without_weak(read),
+        });
     }
     let folder = transfer::state_folder();
     let folder = folder.ok_or("there is no home to keep a host key in: --host-key names one")?;
@@ -35,10 +56,76 @@ pub(super) fn load(files: &[PathBuf]) -> Result<Vec<Arc<PrivateKey>>, String> {
         let made = serve::listen::generate(&file);
         made.map_err(|e| format!("{}: a host key cannot be made: {e}", file.display()))?;
     }
-    Ok(vec![read(&file)?])
+    Ok(all(vec![read(&file)?]))
 }
 
 fn read(file: &Path) -> Result<Arc<PrivateKey>, String> {
     let key = identity::read_private(file).map_err(|e| e.to_string())?;
     Ok(Arc::new(key))
+}
+
+/// Keeps back what ssh-audit warns of, unless there is nothing else.
+fn without_weak(keys: Vec<Arc<PrivateKey>>) -> HostKeys {
+    let good = |key: &Arc<PrivateKey>| is_good(key.public());
+    let (shown, left_out): (Vec<_>, Vec<_>) = match keys.iter().any(good) {
+        true => keys.into_iter().partition(good),
+        false => (keys, Vec::new()),
+    };
+    HostKeys { shown, left_out }
+}
+
+/// Not of a curve of NIST, whose signatures tell the key where their random numbers are not good, and
+/// no short one of RSA.
+fn is_good(key: &PublicKey) -> bool {
+    key.key_type() == "ssh-ed25519" || key.rsa_bits().is_some_and(|bits| bits >= RSA_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weak_keys_are_kept_back_where_there_is_a_better_one() {
+        let ed25519 = Arc::new(PrivateKey::generate_ed25519().expect("a key"));
+        let ecdsa = Arc::new(PrivateKey::generate_ecdsa("nistp256").expect("a key"));
+        let rsa = Arc::new(PrivateKey::generate_rsa().expect("a key"));
+        let blobs = |keys: &[&Arc<PrivateKey>]| {
+            let blobs = keys.iter().map(|key| key.public_blob().to_vec());
+            blobs.collect::<Vec<_>>()
+        };
+        for (there, shown, left_out) in [
+            (
+                &[&ed25519, &ecdsa, &rsa][..],
+                &[&ed25519, &rsa][..],
+                &[&ecdsa][..],
+            ),
+            (&[&ecdsa, &rsa], &[&rsa], &[&ecdsa]),
+            (&[&ecdsa], &[&ecdsa], &[]),
+            (&[&ed25519], &[&ed25519], &[]),
+        ] {
+            let keys = without_weak(there.iter().map(|key| Arc::clone(key)).collect());
+            let of = |keys: &[Arc<PrivateKey>]| blobs(&keys.iter().collect::<Vec<_>>());
+            assert_eq!(of(&keys.shown), blobs(shown));
+            assert_eq!(of(&keys.left_out), blobs(left_out));
+        }
+    }
+
+    #[test]
+    fn a_short_key_of_rsa_is_weak() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (bits, good) in [("2048", false), ("3072", true)] {
+            let file = folder.path().join(bits);
+            let made = std::process::Command::new("ssh-keygen")
+                .args(["-q", "-t", "rsa", "-b", bits, "-N", "", "-f"])
+                .arg(&file)
+                .status();
+            if made.is_ok_and(|status| status.success()) {
+                assert_eq!(
+                    is_good(read(&file).expect("a key").public()),
+                    good,
+                    "{bits}"
+                );
+            }
+        }
+    }
 }

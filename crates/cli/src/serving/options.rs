@@ -42,7 +42,8 @@ options! {
             "Where to listen, as --listen, which goes before it.";
         host_keys("host-keys"): Vec<PathBuf> = "list of files",
             "Private keys of this host, one of each type, the preferred first. Without it the keys \
-             of /etc/ssh where they can be read, else one that is made.";
+             of /etc/ssh where they can be read (without old-clients not those of ECDSA, or of RSA with \
+             fewer than 3072 bits, where there is a better one), else one that is made.";
         authorized_keys("authorized-keys"): PathBuf = "file",
             "Where an account's keys are: %h stands for its home, %u for its name, %% for %; what \
              is not absolute is at home. Without it .ssh/authorized_keys.";
@@ -66,18 +67,22 @@ options! {
         nologin_shells("nologin-shells"): bool = "true or false",
             "Let in accounts whose shell is nologin or false: accounts for transfers alone. \
              Without it they are refused.";
+        old_clients("old-clients"): bool = "true or false",
+            "DANGER: with true, also offer what is weaker, for clients that have nothing better, as \
+             --old-clients: whoever records what they copy can open it once there is a quantum \
+             computer. Without it false.";
         key_exchange("key-exchange"): Vec<String> = "list of names",
-            "Key exchange methods to offer, the preferred first. Without it all there are: \
-             mlkem768x25519-sha256, sntrup761x25519-sha512 and those of elliptic curves alone, for \
-             clients that have nothing better, which ssh-audit warns of. The lines of the EXAMPLE \
-             leave what it has nothing to say about, and clients of OpenSSH 8.5, PuTTY 0.78 and \
-             later.";
+            "Key exchange methods to offer, the preferred first, whatever old-clients says. Without \
+             it those that no quantum computer of later on opens: mlkem768x25519-sha256, \
+             sntrup761x25519-sha512 and sntrup761x25519-sha512@openssh.com; with old-clients also \
+             curve25519-sha256, curve25519-sha256@libssh.org and ecdh-sha2-nistp256, -nistp384 and \
+             -nistp521.";
         ciphers("ciphers"): Vec<String> = "list of names",
-            "Ciphers to offer. Without it all there are.";
+            "Ciphers to offer. Without it all there are: AES-GCM, chacha20-poly1305 and AES-CTR.";
         macs("macs"): Vec<String> = "list of names",
-            "MACs to offer, for ciphers without one of their own. Without it all there are: those \
-             that a MAC of what is encrypted has (-etm), and those before it, which ssh-audit warns \
-             of.";
+            "MACs to offer, for ciphers without one of their own, whatever old-clients says. Without \
+             it those of what is encrypted: hmac-sha2-256-etm@openssh.com and \
+             hmac-sha2-512-etm@openssh.com; with old-clients also hmac-sha2-256 and hmac-sha2-512.";
         connections("connections"): usize = "number",
             "Connections at once. Without it 1024.";
         strangers("strangers"): usize = "number",
@@ -136,13 +141,17 @@ impl Options {
         }
     }
 
-    /// What is offered to clients.
-    pub(crate) fn algorithms(&self) -> Algorithms {
-        let all = Algorithms::default();
+    /// What is offered to clients: what is listed, and of what is not listed the good ones, or all
+    /// where there are old clients.
+    pub(crate) fn algorithms(&self, old_clients: bool) -> Algorithms {
+        let rest = match old_clients {
+            true => Algorithms::all(),
+            false => Algorithms::default(),
+        };
         Algorithms {
-            key_exchange: self.key_exchange.clone().unwrap_or(all.key_exchange),
-            ciphers: self.ciphers.clone().unwrap_or(all.ciphers),
-            macs: self.macs.clone().unwrap_or(all.macs),
+            key_exchange: self.key_exchange.clone().unwrap_or(rest.key_exchange),
+            ciphers: self.ciphers.clone().unwrap_or(rest.ciphers),
+            macs: self.macs.clone().unwrap_or(rest.macs),
         }
     }
 }
@@ -150,6 +159,21 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_go_before_what_old_clients_need() {
+        let listed = Options {
+            key_exchange: Some(vec!["ecdh-sha2-nistp256".to_owned()]),
+            ..Options::default()
+        };
+        for old in [false, true] {
+            let rest = [Algorithms::default(), Algorithms::all()][usize::from(old)].clone();
+            assert_eq!(Options::default().algorithms(old), rest);
+            let offered = listed.algorithms(old);
+            assert_eq!(offered.key_exchange, ["ecdh-sha2-nistp256"]);
+            assert_eq!(offered.macs, rest.macs);
+        }
+    }
 
     #[test]
     fn every_row_says_what_it_is() {

@@ -5,10 +5,12 @@ use std::env;
 use std::path::{self, PathBuf};
 use std::time::Duration;
 
-use serve::listen::{Allowed, Entrance, Limits, Rules, Served, Settings};
+use serve::listen::{Allowed, Entrance, Limits, Offer, Rules, Served, Settings};
 use serve::{Access, Export};
 use ssh::transport::Renounced;
+use tracing::info;
 
+use super::host_keys::HostKeys;
 use super::options::Options;
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
@@ -22,6 +24,7 @@ pub(super) struct Settled {
     root: Option<PathBuf>,
     authorized_keys: Option<PathBuf>,
     host_keys: Vec<PathBuf>,
+    old_clients: bool,
     access: Access,
     renounced: Renounced,
     window_poll: bool,
@@ -69,6 +72,7 @@ impl Settled {
                 true => of_file,
                 false => args.host_keys.clone(),
             },
+            old_clients: args.old_clients || options.old_clients.unwrap_or_default(),
             access: args.access.or(options.access).unwrap_or_default(),
             renounced: args.renounced,
             window_poll: !args.no_window_poll,
@@ -126,12 +130,25 @@ impl Settled {
             nologin_shells: options.nologin_shells.unwrap_or_default(),
             users: options.users.clone(),
         };
+        let HostKeys { shown, left_out } = host_keys::load(&self.host_keys, self.old_clients)?;
+        for key in &left_out {
+            let public = key.public();
+            let (kind, fingerprint) = (public.key_type(), public.fingerprint());
+            info!("host key {kind} {fingerprint} is not shown: --old-clients would");
+        }
+        let host_key = shown.iter().chain(&left_out);
+        let host_key = host_key.flat_map(|key| key.public().algorithms());
+        let to_old_clients = (!self.old_clients).then(|| Offer {
+            algorithms: options.algorithms(true),
+            host_key: host_key.map(str::to_owned).collect(),
+        });
         let authorities = options.trusted_user_ca_keys.clone();
         let entrance = Entrance::open(self.authorized_keys.clone(), authorities, rules);
         Ok(Settings {
             entrance: entrance.map_err(|e| e.to_string())?,
             keys,
-            algorithms: options.algorithms(),
+            algorithms: options.algorithms(self.old_clients),
+            to_old_clients,
             limits: Limits {
                 connections: options.connections.unwrap_or(usual.connections),
                 strangers: options.strangers.unwrap_or(usual.strangers),
@@ -142,7 +159,7 @@ impl Settled {
                 per_second: options.connections_per_second.unwrap_or(usual.per_second),
             },
             login_time: Duration::from_secs(options.login_time.unwrap_or(LOGIN_TIME)),
-            host_keys: host_keys::load(&self.host_keys)?,
+            host_keys: shown,
             served,
         })
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::cipher::{MACS, preferred_order};
-use ssh::kex::KEX_METHODS;
+use ssh::cipher::{MACS, MacSpec, preferred_order};
+use ssh::kex::{KEX_METHODS, KexMethod};
 use ssh::key::{HostKey, KeyError, PublicKey};
 use ssh::transport::{Guess, Proposal, Random, TransportConfig};
 use wire::Pool;
@@ -36,18 +36,30 @@ pub struct Algorithms {
 }
 
 impl Default for Algorithms {
-    /// All there are.
+    /// What ssh-audit has nothing to say about: key exchanges that hold against a quantum computer
+    /// of later on, all ciphers, and MACs of what is encrypted.
     fn default() -> Self {
-        let owned = |name: &str| name.to_owned();
-        Self {
-            key_exchange: KEX_METHODS.iter().map(|k| owned(k.name)).collect(),
-            ciphers: preferred_order(true).into_iter().map(owned).collect(),
-            macs: MACS.iter().map(|m| owned(m.name)).collect(),
-        }
+        Self::those(KexMethod::is_post_quantum, |mac| mac.etm)
     }
 }
 
 impl Algorithms {
+    /// All there are.
+    pub fn all() -> Self {
+        Self::those(|_| true, |_| true)
+    }
+
+    fn those(kex: impl Fn(&KexMethod) -> bool, mac: impl Fn(&MacSpec) -> bool) -> Self {
+        let owned = |name: &str| name.to_owned();
+        let kex = KEX_METHODS.iter().filter(|k| kex(k));
+        let macs = MACS.iter().filter(|m| mac(m));
+        Self {
+            key_exchange: kex.map(|k| owned(k.name)).collect(),
+            ciphers: preferred_order(true).into_iter().map(owned).collect(),
+            macs: macs.map(|m| owned(m.name)).collect(),
+        }
+    }
+
     /// Checks that there is something of each kind and that all of it is known.
     ///
     /// # Errors
@@ -65,6 +77,21 @@ impl Algorithms {
             macs: self.macs.clone(),
             compress: false,
         }
+    }
+}
+
+/// All that could be offered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Key exchange methods, ciphers and MACs.
+    pub algorithms: Algorithms,
+    /// Algorithms that the host keys sign with.
+    pub host_key: Vec<String>,
+}
+
+impl Offer {
+    pub(super) fn proposal(&self) -> Proposal {
+        self.algorithms.proposal(self.host_key.clone())
     }
 }
 
@@ -143,6 +170,44 @@ impl HostKey for MonitorsKey {
         match Signature::decode(&answer) {
             Ok(Signature { blob: b"" }) | Err(_) => Err(KeyError::Local),
             Ok(Signature { blob }) => Ok(blob.to_vec()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_without_a_word_is_what_ssh_audit_is_silent_about() {
+        let offered = Algorithms::default();
+        assert_eq!(
+            offered.key_exchange,
+            [
+                "mlkem768x25519-sha256",
+                "sntrup761x25519-sha512",
+                "sntrup761x25519-sha512@openssh.com",
+            ]
+        );
+        let etm = [
+            "hmac-sha2-256-etm@openssh.com",
+            "hmac-sha2-512-etm@openssh.com",
+        ];
+        assert_eq!(offered.macs, etm);
+        assert_eq!(offered.ciphers, Algorithms::all().ciphers);
+    }
+
+    #[test]
+    fn all_begins_with_that_and_has_the_rest_behind_it() {
+        let (few, all) = (Algorithms::default(), Algorithms::all());
+        assert!(all.key_exchange.starts_with(&few.key_exchange));
+        assert!(all.macs.starts_with(&few.macs));
+        for name in ["curve25519-sha256", "ecdh-sha2-nistp256"] {
+            assert!(all.key_exchange.iter().any(|k| k == name), "{name}");
+        }
+        assert!(all.macs.iter().any(|m| m == "hmac-sha2-256"));
+        for algorithms in [few, all] {
+            assert_eq!(algorithms.check(), Ok(()));
         }
     }
 }

@@ -48,6 +48,11 @@ message! {
 message! {
     /// The client is logged in: here is the connection. The last message of a preauth process.
     pub(super) struct LoggedIn<'a> = 4 {
+        /// What the client's half is protected by, for the log: names, ...
+        pub(super) kex: &'a [u8],
+        pub(super) cipher: &'a [u8],
+        /// ... and nothing where the cipher has a MAC of its own.
+        pub(super) mac: &'a [u8],
         pub(super) state: &'a [u8],
         /// Received and not handled.
         pub(super) unread: &'a [u8],

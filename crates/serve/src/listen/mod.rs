@@ -38,6 +38,7 @@ mod process;
 mod program;
 mod ready;
 mod rules;
+mod said;
 mod served;
 mod serving;
 mod session;
@@ -71,7 +72,7 @@ use rules::Account;
 pub use account::{AccountProcess, Log};
 pub use accounts::Entrance;
 pub use confine::hide_memory;
-pub use engine::Algorithms;
+pub use engine::{Algorithms, Offer};
 pub use host_key::{generate, generate_pair, keep_new};
 pub use limits::Limits;
 pub use once::{Once, OnceEnd};
@@ -102,6 +103,9 @@ pub struct Settings {
     pub keys: BTreeMap<String, Served>,
     /// What is offered to clients.
     pub algorithms: Algorithms,
+    /// What `--old-clients` would have offered, where that was not said: a client that has nothing in
+    /// common with what is offered is told whether it would have been let in.
+    pub to_old_clients: Option<Offer>,
     /// How many may be there.
     pub limits: Limits,
     /// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
@@ -125,6 +129,7 @@ impl Settings {
         PreauthTask {
             host_keys: self.host_key_blobs(),
             algorithms: self.algorithms.clone(),
+            to_old_clients: self.to_old_clients.clone(),
             becomes: self.entrance.preauth_user(),
             empty: self.entrance.preauth_folder(),
             login_milliseconds: self.login_time.as_millis() as u64,

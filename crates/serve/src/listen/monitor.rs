@@ -1,7 +1,6 @@
 //! The privileged side of one connection: it reads nothing of the client's, and believes nothing of
 //! the process that does.
 
-use std::borrow::Cow;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -9,23 +8,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::digest;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
-use ssh::key::{HostKey, PrivateKey};
-use tracing::{Span, debug, field, info, trace, warn};
+use ssh::key::{HostKey, PrivateKey, PublicKey};
+use tracing::{Span, field, info};
 use wire::WireError;
 
 use super::accounts::Judge;
 use super::connection::{self, Handed};
 use super::crowd::Place;
 use super::figures::count;
-use super::keys::{Certified, Entrant};
+use super::keys::Entrant;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, Sign, Signature, Tell, Verdict,
 };
 use super::ready::Taken;
+use super::said::{Protection, escaped, fingerprint, tell};
 use super::{Served, Settings, Shared, Stopping};
 use crate::Moved;
 use crate::error::ConnectionError;
@@ -108,20 +105,11 @@ impl<'s> Monitor<'s> {
             .take()
             .zip(self.proved.take())
             .ok_or_else(nobody)?;
+        let host_key = self.exchange.as_ref().map(|e| e.host_key.public());
+        let protection = Protection::of(&message, host_key.map(PublicKey::key_type))?;
         let user = String::from_utf8_lossy(&user);
         let user = user.escape_debug();
-        let key = &entrant.key;
-        match &entrant.certificate {
-            None => info!(%user, key, "logged in"),
-            Some(Certified {
-                authority,
-                id,
-                serial,
-            }) => {
-                // In quotes: it may have blanks, as if it were more than that.
-                info!(%user, key, ca = authority, serial, ?id, "logged in with a certificate");
-            }
-        }
+        protection.tell_login(&user, &entrant);
         Span::current().record("user", field::display(&user));
         count(&self.shared.figures.logins);
         self.place.known();
@@ -385,33 +373,6 @@ fn sign_with(settings: &Settings, sign: &Sign<'_>) -> io::Result<(Arc<PrivateKey
 
 fn unexpected(got: u8) -> WireError {
     WireError::WrongMessage { expected: 0, got }
-}
-
-/// What others have said is for one line of the log.
-fn escaped(text: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(text);
-    match text.chars().any(char::is_control) {
-        true => Cow::Owned(text.escape_debug().to_string()),
-        false => text,
-    }
-}
-
-fn tell(message: &[u8]) -> io::Result<()> {
-    let Tell { level, text } = Tell::decode(message).map_err(nonsense)?;
-    let text = escaped(text.trim_ascii_end());
-    match level {
-        0 => warn!("{text}"),
-        1 => info!("{text}"),
-        2 => debug!("{text}"),
-        _ => trace!("{text}"),
-    }
-    Ok(())
-}
-
-/// As `ssh-keygen -l`. The blob is hashed and not read.
-fn fingerprint(blob: &[u8]) -> String {
-    let hash = digest::digest(&digest::SHA256, blob);
-    format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
 }
 
 fn on_the_beat(asked: Instant) {

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use aws_lc_rs::digest;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ssh::key::PrivateKey;
 use ssh::msg::UserauthRequest;
@@ -40,6 +42,7 @@ impl Scene {
             entrance: Entrance::this(file.clone()),
             keys: BTreeMap::new(),
             algorithms: Algorithms::default(),
+            to_old_clients: None,
             limits: Limits::default(),
             login_time: Duration::from_secs(60),
             host_keys: vec![Arc::new(PrivateKey::generate_ed25519().unwrap())],
@@ -142,6 +145,9 @@ impl Scene {
                 }
             }
             let last = LoggedIn {
+                kex: b"",
+                cipher: b"",
+                mac: b"",
                 state: b"",
                 unread: b"",
             };

@@ -207,7 +207,10 @@ fn settings(mut served: Served, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEn
         served,
         entrance: Entrance::once(Arc::clone(keys)).map_err(|e| local(&e))?,
         keys: BTreeMap::new(),
-        algorithms: Algorithms::default(),
+        // Its client is ours, names the best first, and may have been told to name nothing else but
+        // something else.
+        algorithms: Algorithms::all(),
+        to_old_clients: None,
         limits: LIMITS,
         login_time: LOGIN,
         host_keys: vec![Arc::new(host_key)],

@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use ssh::auth::LoginEvent;
-use ssh::{Event, SealedQueue};
+use ssh::{Event, PeerIncompatible, SealedQueue};
 
-use super::engine::Algorithms;
+use super::engine::{Algorithms, Offer};
 use super::link::{Link, nonsense};
 use super::message::{Ask, Ended, LoggedIn, Prove, Tell, Verdict};
 use super::{confine, engine};
@@ -29,6 +29,7 @@ pub(super) struct PreauthTask {
     /// Blobs, the preferred first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
+    pub(super) to_old_clients: Option<Offer>,
     /// Whom it becomes, where it is root's.
     pub(super) becomes: Option<(u32, u32)>,
     /// Its root then, where there is such a folder.
@@ -86,6 +87,9 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
         random,
     )?;
     conn.keep_keys();
+    if let Some(all) = &task.to_old_clients {
+        conn.set_could_offer(all.proposal());
+    }
     Preauth {
         link,
         stream,
@@ -123,7 +127,7 @@ struct Preauth<'l> {
 
 impl Preauth<'_> {
     fn run(mut self) -> Result<(), ConnectionError> {
-        let done = self.serve();
+        let done = self.serve().map_err(|e| self.named(e));
         let Err(why) = &done else {
             return self.hand_over();
         };
@@ -134,6 +138,24 @@ impl Preauth<'_> {
             let _ = self.write();
         }
         done
+    }
+
+    /// Says of a client that has nothing in common with this server which one it is, and what would
+    /// let it in.
+    fn named(&self, e: ConnectionError) -> ConnectionError {
+        match e {
+            ConnectionError::Engine(ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon {
+                what,
+                theirs,
+                could_be,
+            })) => ConnectionError::NothingInCommon {
+                client: self.conn.peer().map(|ident| ident.as_str().to_owned()),
+                what,
+                theirs,
+                old_clients: could_be,
+            },
+            e => e,
+        }
     }
 
     /// Until the client is logged in and has been told so.
@@ -159,7 +181,14 @@ impl Preauth<'_> {
     fn hand_over(&self) -> Result<(), ConnectionError> {
         let state = self.conn.hand_over(Instant::now());
         let state = state.ok_or_else(|| io::Error::other("a key exchange crosses the login"))?;
+        let chosen = self.conn.negotiated();
+        let direction = chosen.map(|n| n.c2s);
         let message = LoggedIn {
+            kex: chosen.map_or(b"", |n| n.kex.name.as_bytes()),
+            cipher: direction.map_or(b"", |d| d.cipher.name.as_bytes()),
+            mac: direction
+                .and_then(|d| d.mac)
+                .map_or(b"", |m| m.name.as_bytes()),
             state: &state,
             unread: &self.received,
         };

@@ -21,8 +21,8 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::help::Helper;
 use crate::msg::UserauthFailure;
 use crate::transport::{
-    Extensions, Handover, Ident, Negotiated, Output, Random, Renounced, Transport, TransportConfig,
-    TransportEvent,
+    Extensions, Handover, Ident, Negotiated, Output, Proposal, Random, Renounced, Transport,
+    TransportConfig, TransportEvent,
 };
 
 /// Settings of a [`Connection`].
@@ -285,6 +285,12 @@ impl Connection {
     pub fn renounce(&mut self, renounced: Renounced) {
         self.asks_for_none = self.role == Role::Client && renounced != Renounced::Nothing;
         self.transport.renounce(renounced);
+    }
+
+    /// All that this server could offer, where it offers less:
+    /// [`crate::PeerIncompatible::NoCommon`] says whether that would have done.
+    pub fn set_could_offer(&mut self, all: Proposal) {
+        self.transport.set_could_offer(all);
     }
 
     /// Has others help with opening what comes.

@@ -133,6 +133,14 @@ impl PublicKey {
         self.certificate().map_or(self, Certificate::key)
     }
 
+    /// Bits of the modulus, of a key that is RSA's.
+    pub fn rsa_bits(&self) -> Option<usize> {
+        match &self.plain().kind {
+            Kind::Plain(Plain::Rsa { n, .. }) => Some(bits(n)),
+            _ => None,
+        }
+    }
+
     /// Names of the algorithms it signs with, best first: for `server-sig-algs`, USERAUTH_REQUEST
     /// and the list of host key algorithms. Of a type not known here, the type's own name.
     pub fn algorithms(&self) -> Vec<&str> {
@@ -238,10 +246,14 @@ fn read_point(r: &mut Reader<'_>, curve: &Curve) -> Result<Vec<u8>, KeyError> {
     }
 }
 
+/// Of a number without leading zero bytes.
+fn bits(n: &[u8]) -> usize {
+    n.first()
+        .map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize)
+}
+
 fn check_rsa(e: &[u8], n: &[u8]) -> Result<(), KeyError> {
-    let bits = n
-        .first()
-        .map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
+    let bits = bits(n);
     if !RSA_BITS.contains(&bits) {
         return Err(KeyError::RsaSize { bits });
     }

@@ -5,11 +5,11 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::keys::KeySet;
-use super::proposal::{EXT_INFO_C, Negotiated, STRICT_C, STRICT_S, negotiate};
+use super::proposal::{EXT_INFO_C, Negotiated, Proposal, STRICT_C, STRICT_S, negotiate};
 use super::{Guess, Ident, Offers, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
-use crate::error::{Error, Local, PeerMisbehaved};
+use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod};
 use crate::key::PublicKey;
 use crate::msg::{KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
@@ -208,7 +208,8 @@ impl Transport {
         let chosen = if client {
             negotiate(self.role, &ours, &theirs, self.renounces())?
         } else {
-            negotiate(self.role, &theirs, &ours, self.renounces())?
+            negotiate(self.role, &theirs, &ours, self.renounces())
+                .map_err(|e| could_have_been(e, self.could_offer.as_ref(), &theirs))?
         };
         let favourite = |list: wire::NameList<'_>| list.first().unwrap_or_default().to_owned();
         self.events.push_back(TransportEvent::Negotiated {
@@ -358,4 +359,13 @@ impl Transport {
         let keys = self.derive(&chosen, &secret, &hash)?;
         self.take_keys(keys)
     }
+}
+
+/// Says of a client that nothing was found for whether there is something among all that could be
+/// offered.
+fn could_have_been(mut e: Error, all: Option<&Proposal>, client: &KexInit<'_>) -> Error {
+    if let Error::PeerIncompatible(PeerIncompatible::NoCommon { could_be, .. }) = &mut e {
+        *could_be = all.is_some_and(|all| all.suits(client));
+    }
+    e
 }

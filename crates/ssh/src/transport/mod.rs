@@ -161,6 +161,8 @@ pub struct Transport {
     extensions: Extensions,
     authenticated: bool,
     renounced: Renounced,
+    /// A server's, where it offers less than it could.
+    could_offer: Option<Proposal>,
     /// Messages that came too early for the peer, and of which it will say so.
     forgiven: u32,
     hears_early: bool,
@@ -201,6 +203,7 @@ impl Transport {
             extensions: Extensions::default(),
             authenticated: false,
             renounced: Renounced::Nothing,
+            could_offer: None,
             forgiven: 0,
             hears_early: false,
             keys_since: None,
@@ -409,6 +412,12 @@ impl Transport {
     /// peer was told the same.
     pub fn renounce(&mut self, renounced: Renounced) {
         self.renounced = renounced;
+    }
+
+    /// All that this server could offer and does not: whoever has nothing in common with what it
+    /// offers is told whether that would do.
+    pub fn set_could_offer(&mut self, all: Proposal) {
+        self.could_offer = Some(all);
     }
 
     /// What is renounced in a key exchange that begins now.

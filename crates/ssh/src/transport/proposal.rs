@@ -73,6 +73,13 @@ impl Proposal {
         Ok(())
     }
 
+    /// Whether this server and a client with that KEXINIT would have something of each kind in common.
+    pub(crate) fn suits(&self, client: &KexInit<'_>) -> bool {
+        let ours = self.encode(Role::Server, [0; 16], false, false, Renounced::Nothing);
+        KexInit::decode(&ours)
+            .is_ok_and(|ours| negotiate(Role::Server, client, &ours, Renounced::Nothing).is_ok())
+    }
+
     /// The KEXINIT payload. `first` adds the indicators that only the first one carries.
     pub(crate) fn encode(
         &self,
@@ -177,9 +184,13 @@ pub(crate) fn negotiate(
             Role::Client => server,
             Role::Server => client,
         };
-        choose(client, server).ok_or_else(|| PeerIncompatible::NoCommon {
-            what,
-            theirs: theirs.as_str().to_owned(),
+        choose(client, server).ok_or_else(|| {
+            let names: Vec<&str> = theirs.iter().filter(|n| !is_indicator(n)).collect();
+            PeerIncompatible::NoCommon {
+                what,
+                theirs: names.join(","),
+                could_be: false,
+            }
         })
     };
     let kex = choose("key exchange method", client.kex, server.kex)?;
@@ -247,6 +258,7 @@ fn find<T>(
             PeerIncompatible::NoCommon {
                 what,
                 theirs: name.to_owned(),
+                could_be: false,
             }
             .into()
         })
@@ -255,7 +267,12 @@ fn find<T>(
 fn choose(client: NameList<'_>, server: NameList<'_>) -> Option<String> {
     client
         .iter()
-        .filter(|n| !n.starts_with("ext-info-") && !n.starts_with("kex-strict-"))
+        .filter(|n| !is_indicator(n))
         .find(|n| server.contains(n))
         .map(str::to_owned)
+}
+
+/// Says something of its sender, and is no method.
+fn is_indicator(name: &str) -> bool {
+    name.starts_with("ext-info-") || name.starts_with("kex-strict-")
 }

@@ -149,12 +149,39 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Be the host whose private key is in FILE; may be repeated",
         doc: "Be the host whose private key is in FILE; may be repeated, once for each type of \
               key. Without it the keys of /etc/ssh are used where they can be read, else one that \
-              is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key.",
+              is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key. Of the keys of \
+              /etc/ssh those of ECDSA, and of RSA with fewer than 3072 bits, are left out where there \
+              is a better one, unless --old-clients is given. OpenSSH takes that for a changed host key \
+              where it knows this host by such a key alone, as what it has learned before 8.5: it warns \
+              and refuses. A key that is named here is always shown.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
         set: |args, given| {
             args.host_keys = given.values.into_iter().map(Into::into).collect();
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("old-clients"),
+        takes: Takes::Nothing,
+        help: "DANGER: also offer what is weaker, to clients that have nothing better",
+        doc: "DANGER: also offer key exchanges that hold until there is a quantum computer \
+              (Curve25519, and NIST's curves, which some mistrust as they are), MACs of what is not \
+              encrypted, and all host keys of /etc/ssh. Whoever records what is copied with such a \
+              key exchange can open it one day. It is for clients that have none like \
+              mlkem768x25519-sha256 or sntrup761x25519-sha512: OpenSSH before 8.9 (8.5 to 8.8 come in \
+              without this flag by -o KexAlgorithms=+sntrup761x25519-sha512@openssh.com) and as it is \
+              for Windows to 9.8, PuTTY before 0.78, paramiko before 5.1, programs in Go from before \
+              1.24, JSch 0.1, libssh2 (curl, PHP), ssh2 of Node.js and others. A client that has one \
+              uses it as ever, if it prefers it. The log tells of each login what protects it, and \
+              of each client that was turned away for want of this flag what it has.",
+        scp: Scp::Ours,
+        group: Group::Serving,
+        overrides: &[],
+        set: |args, _| {
+            args.old_clients = true;
             Ok(())
         },
     },

@@ -363,3 +363,12 @@ fn the_table_has_no_name_twice_and_no_sha1() {
         assert_eq!(row.is_certificate(), row.name.contains("-cert-"));
     }
 }
+
+#[test]
+fn bits_of_a_modulus_are_told_of_rsa_alone() {
+    for (name, bits) in [("ed25519", false), ("nistp256", false), ("rsa", true)] {
+        assert_eq!(public(name).rsa_bits().is_some(), bits, "{name}");
+    }
+    let made = PrivateKey::generate_rsa().unwrap();
+    assert_eq!(made.public().rsa_bits(), Some(3072));
+}

@@ -222,3 +222,38 @@ fn cve_2025_26466_a_clients_pings_during_a_rekey_hold_no_memory() {
     result.unwrap();
     assert_eq!(held, 0);
 }
+
+#[test]
+fn a_server_that_could_offer_more_says_whether_that_would_do() {
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let server = Proposal {
+        kex: names(&["mlkem768x25519-sha256"]),
+        ciphers: names(&["aes256-ctr"]),
+        ..proposal()
+    };
+    for (kex, host_key, all, could) in [
+        ("curve25519-sha256", "ssh-ed25519", true, true),
+        ("curve25519-sha256", "ssh-ed25519", false, false),
+        // Nor is there a host key of that kind.
+        ("curve25519-sha256", "rsa-sha2-256", true, false),
+        ("mlkem768x25519-sha256", "rsa-sha2-256", true, false),
+    ] {
+        let client = Proposal {
+            kex: names(&[kex]),
+            host_key: names(&[host_key]),
+            ..proposal()
+        };
+        let theirs = client.encode(Role::Client, [0; 16], true, false, Renounced::Nothing);
+        let mut transport = transport(Role::Server, config(server.clone()));
+        if all {
+            transport.set_could_offer(proposal());
+        }
+        let mut sent = BytesMut::from(&b"SSH-2.0-old\r\n"[..]);
+        sent.extend_from_slice(&plain(&theirs));
+        let error = transport.next_payload(start(), &mut sent).unwrap_err();
+        let Error::PeerIncompatible(PeerIncompatible::NoCommon { could_be, .. }) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(could_be, could, "{kex}, {host_key}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Clients that have nothing newer: what they and the log of `longhaul serve --listen` read, and who is
+//! let in when it is told to.
+
+use std::fs;
+
+use longhaul_tests::{Scene, longhaul};
+use tempfile::TempDir;
+use testkit::peer::PeerBuilder;
+use testkit::tree::write_file;
+use testkit::{KeyKind, KeyPair, missing};
+
+use crate::hindered::write_script;
+use crate::hostile_clients::{kexinit, listening, plain, told};
+use crate::operating::{configured, logs};
+use crate::serving::openssh;
+
+const NEW: &str = "mlkem768x25519-sha256";
+const OLD: &str = "curve25519-sha256";
+const GCM: &str = "aes128-gcm@openssh.com";
+const REMEDY: &str = "; longhaul serve --old-clients (old-clients = true) would let it in";
+
+/// The last line of the log that has this.
+fn line_with(scene: &Scene, what: &str) -> String {
+    logs(scene, what);
+    let log = scene.peer.log();
+    let line = log.lines().rfind(|line| line.contains(what));
+    line.expect("it is there").to_owned()
+}
+
+#[test]
+fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
+    let long = "x@example.org,".repeat(2000);
+    let long = long.trim_end_matches(',');
+    for (lists, sentence, helps) in [
+        (
+            ["curve25519-sha256,ext-info-c", "ssh-ed25519", GCM, ""],
+            "no key exchange method that is offered here, only curve25519-sha256",
+            true,
+        ),
+        (
+            [NEW, "ssh-ed25519", "aes128-ctr", "hmac-sha1,hmac-sha2-256"],
+            "no MAC that is offered here, only hmac-sha1,hmac-sha2-256",
+            true,
+        ),
+        (
+            [NEW, "ssh-ed25519", "3des-cbc", "hmac-sha2-256"],
+            "no cipher that is offered here, only 3des-cbc",
+            false,
+        ),
+        // One kind would be there, and another would not.
+        (
+            [OLD, "ssh-dss", GCM, ""],
+            "no key exchange method that is offered here, only curve25519-sha256",
+            false,
+        ),
+        (
+            [NEW, "ssh-dss", GCM, ""],
+            "no host key algorithm that is offered here, only ssh-dss",
+            false,
+        ),
+        ([long, "ssh-ed25519", GCM, ""], ",x@example.org,...", false),
+    ] {
+        let scene = listening(&[]);
+        let told = told(&scene, &[&plain(&kexinit(lists))]);
+        assert!(told.contains("SSH-2.0-x has no "), "{told:?}");
+        assert!(told.contains(sentence), "{told:?}");
+        assert_eq!(told.contains(REMEDY), helps, "{told:?}");
+        let line = line_with(&scene, "ended: SSH-2.0-x has no ");
+        assert!(line.contains(sentence) && line.len() < 1000, "{line}");
+        assert!(line.ends_with(REMEDY) == helps, "{line}");
+    }
+}
+
+#[test]
+fn a_list_of_the_configuration_leaves_nothing_that_would_help() {
+    let (scene, _file, _folder) = configured(&format!("key-exchange = [\"{NEW}\"]\n"));
+    let lists = [OLD, "ssh-ed25519", GCM, ""];
+    let told = told(&scene, &[&plain(&kexinit(lists))]);
+    assert!(told.contains("only curve25519-sha256"), "{told:?}");
+    assert!(!told.contains("--old-clients"), "{told:?}");
+}
+
+/// OpenSSH's client, told to have no more than that of 2014 or of 2020 has.
+#[test]
+fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
+    let of_2014 = [
+        "-oKexAlgorithms=ecdh-sha2-nistp256",
+        "-oCiphers=aes128-ctr",
+        "-oMACs=hmac-sha2-256",
+        "-oHostKeyAlgorithms=ecdsa-sha2-nistp256",
+    ];
+    let of_2020 = ["-oKexAlgorithms=curve25519-sha256"];
+    let sftp = |scene: &Scene, options: &[&str]| {
+        let run = openssh(scene, "sftp").args(options.iter().copied());
+        run.arg("peer").stdin("pwd\n").run()
+    };
+    let scene = listening(&[]);
+    let shown_at_start = "old clients are let in (--old-clients)";
+    assert!(!scene.peer.log().contains(shown_at_start));
+    for options in [&of_2014[..], &of_2020] {
+        let outcome = sftp(&scene, options).expect_code(255);
+        outcome.expect_err(&["no matching key exchange method"]);
+    }
+    for what in ["ecdh-sha2-nistp256", OLD] {
+        let line = line_with(&scene, &format!("offered here, only {what}"));
+        assert!(line.contains("SSH-2.0-OpenSSH_"), "{line}");
+        assert!(line.ends_with(REMEDY), "{line}");
+    }
+    sftp(&scene, &[]).expect_code(0);
+    assert!(!line_with(&scene, "logged in").contains(OLD));
+
+    let flag = listening(&["--old-clients"]);
+    let (file, _file, _folder) = configured("old-clients = true\n");
+    for scene in [flag, file] {
+        assert!(scene.peer.log().contains(shown_at_start));
+        sftp(&scene, &of_2020).expect_code(0);
+        let line = line_with(&scene, "logged in");
+        assert!(
+            line.contains("kex=\"curve25519-sha256\" host_key=\"ssh-ed25519\""),
+            "{line}"
+        );
+        sftp(&scene, &of_2014).expect_code(0);
+        let line = line_with(&scene, "ecdh-sha2-nistp256");
+        for protection in [
+            "logged in user=",
+            "host_key=\"ecdsa-sha2-nistp256\"",
+            "cipher=\"aes128-ctr\" mac=\"hmac-sha2-256\"",
+        ] {
+            assert!(line.contains(protection), "{line}");
+        }
+    }
+}
+
+/// A server that finds host keys where sshd has them: in /etc/ssh, of which it sees another one.
+pub(crate) struct BesideSshd {
+    pub(crate) scene: Scene,
+    keys: TempDir,
+}
+
+impl BesideSshd {
+    /// Nothing where that is not to be had.
+    pub(crate) fn start(flags: &[&str]) -> Option<Self> {
+        if !missing::can_unshare_mounts() {
+            missing::not_here("only root can have another /etc/ssh");
+            return None;
+        }
+        let keys = longhaul_tests::scratch();
+        for (name, kind) in [
+            ("ssh_host_ed25519_key", KeyKind::Ed25519),
+            ("ssh_host_ecdsa_key", KeyKind::Ecdsa256),
+            ("ssh_host_rsa_key", KeyKind::Rsa3072),
+        ] {
+            KeyPair::generate(keys.path(), name, kind);
+        }
+        let script = keys.path().join("server");
+        let text = format!(
+            "#!/bin/sh\nmkdir -p /etc/ssh\nexec unshare --mount --propagation private sh -c \
+             'mount --bind {} /etc/ssh && exec \"$@\"' sh {} \"$@\"\n",
+            keys.path().display(),
+            longhaul().display()
+        );
+        write_script(&script, &text);
+        let builder = PeerBuilder::longhaul(script, flags.iter().copied());
+        let scene = Scene::with(builder.host_keys(&[]));
+        let scene = scene.expect("longhaul is there");
+        Some(Self { scene, keys })
+    }
+
+    /// Has the client know the host by its key of this kind alone.
+    fn known_by(&self, kind: &str) {
+        let public = self.keys.path().join(format!("ssh_host_{kind}_key.pub"));
+        let public = fs::read_to_string(public).expect("a key");
+        let line = format!("[127.0.0.1]:{} {public}", self.scene.peer.port());
+        write_file(&self.scene.client.dir.known_hosts(), line.as_bytes());
+    }
+}
+
+/// Who knows the host by a key that is not shown reads that it meets another one.
+#[test]
+fn sshd_s_key_of_ecdsa_is_kept_back_unless_there_are_old_clients() {
+    let (Some(new), Some(old)) = (
+        BesideSshd::start(&[]),
+        BesideSshd::start(&["--old-clients"]),
+    ) else {
+        return;
+    };
+    let sftp = |beside: &BesideSshd| {
+        let run = openssh(&beside.scene, "sftp").arg("-oStrictHostKeyChecking=yes");
+        run.arg("peer").stdin("pwd\n").run()
+    };
+    for (beside, kind, known) in [
+        (&new, "ed25519", true),
+        (&new, "rsa", true),
+        (&new, "ecdsa", false),
+        (&old, "ed25519", true),
+        (&old, "rsa", true),
+        (&old, "ecdsa", true),
+    ] {
+        beside.known_by(kind);
+        match known {
+            true => drop(sftp(beside).expect_code(0)),
+            false => {
+                let outcome = sftp(beside).expect_code(255);
+                outcome.expect_err(&["IDENTIFICATION HAS CHANGED", "No ED25519 host key is known"]);
+            }
+        }
+    }
+    let said = "is not shown: --old-clients would";
+    let log = new.scene.peer.log();
+    let line = log.lines().find(|line| line.contains(said));
+    let line = line.expect("it says so at its start");
+    assert!(
+        line.contains("host key ecdsa-sha2-nistp256 SHA256:"),
+        "{line}"
+    );
+    assert!(!old.scene.peer.log().contains(said));
+}
