@@ -2,7 +2,7 @@
 //! still do.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
@@ -228,9 +228,9 @@ fn what_comes_with_the_end_of_its_channel_is_kept() {
                 .arg(scene.peer.user());
             let run = run.arg(&scene.client.dir.key().private).arg(how);
             run.arg(&there).arg(leave).run().expect_code(0);
-            let until = std::time::Instant::now() + Duration::from_secs(10);
+            let until = Instant::now() + Duration::from_secs(10);
             while fs::read(&there).ok().as_deref() != Some(content.as_bytes()) {
-                assert!(std::time::Instant::now() < until, "{how}, {leave}");
+                assert!(Instant::now() < until, "{how}, {leave}: {}", scene.peer.log());
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -47,6 +47,8 @@ def main(port, user, key, how, path, leave):
     data = b"all of it" * 1000
     if how == "scp":
         channel.exec_command("scp -t " + path)
+        # Who leaves with something unread resets the connection, and takes along what has not left yet.
+        channel.recv(1)
         said = b"C0644 %d x\n" % len(data) + data
     else:
         channel.invoke_subsystem("sftp")
