@@ -12,22 +12,31 @@ fi
 
 failed=()
 step() {
-    local name=$1 begun=$SECONDS
+    local name=$1 begun=$SECONDS done=0
     shift
     echo "== $name"
-    "$@" || failed+=("$name")
+    "$@" || done=1
+    [ "$done" = 0 ] || failed+=("$name")
     echo "== $name: $((SECONDS - begun)) s"
+    return "$done"
 }
 
 log=target/test.log
 export LONGHAUL_SKIPPED=$PWD/target/skipped.txt
 mkdir -p target
 unsteady=target/unsteady.txt
-rm -f "$LONGHAUL_SKIPPED" "$unsteady"
+rm -f "$LONGHAUL_SKIPPED" "$unsteady" "$log"
 
+# The tests of the whole program run the binary of the same profile, which is built with them. By itself
+# (-p longhaul) it would be built again: dependencies have fewer features without the tests.
+build() {
+    cargo test --locked --workspace --no-run
+}
+
+# Most of them wait, for paths that are slow on purpose and for real clocks: two at a time on two cores use
+# half a core.
 tests() {
-    # The tests of the whole program run the binary of the same profile: one build serves both.
-    cargo build --locked -p longhaul || return 1
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
     cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
     [ "${PIPESTATUS[0]}" = 0 ] || again
 }
@@ -63,7 +72,7 @@ again() {
 step setup scripts/setup-tests.sh
 step format cargo fmt --all --check
 step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
-step tests tests
+step build build && step tests tests
 
 if [ -s "$LONGHAUL_SKIPPED" ]; then
     echo

@@ -87,17 +87,23 @@ fn the_locale_that_is_sent_costs_no_round_trip() {
     ends.install();
     let scene = &mut ends.scene;
     write_file(&scene.path("file"), &[b'x'; 1024]);
-    let mut trips = |sent: &str| {
+    let mut trips = |sent: &str, bar: f64| {
         let set = format!("SetEnv={sent}");
-        measure_with(
-            scene,
-            Before::Nothing,
-            11.5,
-            &["--far-end=exec", "-o", &set],
-        )
+        let flags = ["--far-end=exec", "-o", &set];
+        measure_with(scene, Before::Nothing, bar, &flags)
     };
-    let locale = trips("LANG=C.UTF-8 LC_TIME=C");
-    let more = trips("LANG=C.UTF-8 TOKEN=x");
-    eprintln!("the locale sent: {locale:.2} round trips, more: {more:.2}");
-    assert!(locale < more - 0.5, "{locale} and {more}");
+    let mut both = (0.0, 0.0);
+    // What a busy machine adds to one of them is as much as the difference: a bar that nothing is below
+    // has both measured over the longer path.
+    for bar in [11.5, 0.0] {
+        both = (
+            trips("LANG=C.UTF-8 LC_TIME=C", bar),
+            trips("LANG=C.UTF-8 TOKEN=x", bar),
+        );
+        eprintln!("round trips, the locale sent, and more: {both:.2?}");
+        if both.0 < both.1 - 0.5 {
+            return;
+        }
+    }
+    panic!("the locale took {} round trips, more {}", both.0, both.1);
 }

@@ -112,6 +112,16 @@ impl Outgoing {
         self.finish == Finish::Sent && self.sent.is_empty()
     }
 
+    /// Takes all as having come, where it was sent to the end; whether that is so.
+    pub(crate) fn presume_over(&mut self) -> bool {
+        let sent = self.finish == Finish::Sent;
+        if sent {
+            self.sent.clear();
+            self.lost.clear();
+        }
+        sent
+    }
+
     /// Bytes that have come to the other half.
     pub(crate) fn acked(&self) -> u64 {
         self.acked

@@ -242,6 +242,12 @@ impl Session {
         self.outgoing.is_over() && self.incoming.is_over()
     }
 
+    /// Nobody is left to answer. Whether all was sent and passed on to the ends, and then it is over:
+    /// the other half's last word has no answer, and whoever says it is gone afterwards.
+    pub fn presume_over(&mut self) -> bool {
+        self.incoming.is_over() && self.outgoing.presume_over()
+    }
+
     /// What tells the other half that all has come; on each leg, since there is no answer.
     pub fn farewell(&mut self, now: Instant) -> Bytes {
         self.incoming.tell_again();

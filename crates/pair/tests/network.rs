@@ -362,3 +362,38 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
     assert!(one.has_parted(LegId(0)) && other.has_parted(LegId(0)));
     assert_eq!(one.carrying(), 1);
 }
+
+#[test]
+fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
+    #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
+    let now = Instant::now();
+    let config = Config {
+        most: MOST,
+        zstd: false,
+        answers: true,
+    };
+    let mut session = Session::new(config);
+    session.add(LegId(0));
+    session.handle(LegId(0), &Frame::End(0), now).unwrap();
+    assert_eq!(session.read(&mut [0], now), 0);
+    session.write(b"bytes");
+    session.pass_on_end();
+    assert!(!session.presume_over(), "there may be more");
+    session.finish();
+    assert!(!session.presume_over(), "the end was never sent");
+    while session.poll(LegId(0), &mut || now).is_some() {}
+    session.remove(LegId(0));
+    assert!(!session.is_over());
+    assert!(session.presume_over() && session.is_over());
+
+    let mut session = Session::new(config);
+    session.add(LegId(0));
+    session.finish();
+    while session.poll(LegId(0), &mut || now).is_some() {}
+    assert!(!session.presume_over(), "no end has come");
+    session.handle(LegId(0), &Frame::End(0), now).unwrap();
+    assert_eq!(session.read(&mut [0], now), 0);
+    assert!(!session.presume_over(), "it is not passed on");
+    session.pass_on_end();
+    assert!(session.presume_over());
+}

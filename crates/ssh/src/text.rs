@@ -40,10 +40,10 @@ fn escape_up_to(bytes: &[u8], limit: usize, keep_lines: bool) -> String {
     out
 }
 
-/// C1 controls, line separators, and marks that turn the direction of what follows.
+/// C1 controls, line separators, marks that turn the direction of what follows, and what nobody sees.
 fn steers_a_terminal(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -56,6 +56,8 @@ mod tests {
         assert_eq!(title, "a\\x1b]0;owned\\x07\\r\\nb\\x7f");
         assert_eq!(escape("\u{9b}2J".as_bytes()), "\\u{9b}2J");
         assert_eq!(escape("x\u{202e}y".as_bytes()), "x\\u{202e}y");
+        // Two names that look the same.
+        assert_eq!(escape("ro\u{200d}ot".as_bytes()), "ro\\u{200d}ot");
         assert_eq!(escape(b"\xff\xc3"), "\\xff\\xc3");
     }
 

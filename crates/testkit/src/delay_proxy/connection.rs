@@ -216,8 +216,15 @@ fn deliver(way: Way, connection: &Connection, shared: &Shared) {
             std::thread::sleep(Duration::from_millis(10));
         }
         match piece {
-            Piece::Data(bytes) => {
-                if !write(to, &bytes, connection) || shared.count(way, bytes.len() as u64) {
+            Piece::Data(mut bytes) => {
+                // What is behind a cut must not arrive: what answers it could overtake the reset.
+                let cut = shared.cut_in(way, bytes.len());
+                bytes.truncate(cut.unwrap_or(bytes.len()));
+                let written = write(to, &bytes, connection);
+                if written {
+                    shared.count(way, bytes.len());
+                }
+                if !written || cut.is_some() {
                     connection.reset();
                 }
                 connection.delivered(way, bytes.len());

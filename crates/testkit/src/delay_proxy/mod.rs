@@ -67,7 +67,8 @@ impl Builder {
         self
     }
 
-    /// Resets the first connection once so many bytes went this way. Later connections pass.
+    /// Resets the first connection once so many bytes went this way, and none behind them. Later
+    /// connections pass.
     pub fn cut_after(mut self, way: Way, bytes: u64) -> Self {
         self.cut = Some((way, bytes));
         self
@@ -227,15 +228,21 @@ impl Shared {
         own.copied().or(each).map(|(_, fate)| fate)
     }
 
-    /// Counts delivered bytes; says whether the path is to be cut at this point.
-    fn count(&self, way: Way, bytes: u64) -> bool {
-        let total = self.counter(way).fetch_add(bytes, Ordering::Relaxed) + bytes;
+    fn count(&self, way: Way, bytes: usize) {
+        self.counter(way).fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// How many of these bytes, which are about to be delivered, come before the cut, if it is in them.
+    fn cut_in(&self, way: Way, bytes: usize) -> Option<usize> {
         let mut cut = locked(&self.cut);
-        let now = cut.is_some_and(|(at, limit)| at == way && total >= limit);
-        if now {
-            *cut = None;
+        let (_, left) = cut.as_mut().filter(|(at, _)| *at == way)?;
+        if *left > bytes as u64 {
+            *left -= bytes as u64;
+            return None;
         }
-        now
+        let before = *left as usize;
+        *cut = None;
+        Some(before)
     }
 }
 

@@ -81,6 +81,25 @@ fn a_cut_is_a_reset_for_both_ends() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
+/// A server that was slow to be told of the reset answered what came behind the cut, and the login that
+/// was to fail went on.
+#[test]
+fn what_is_behind_a_cut_does_not_arrive() {
+    let listener = TcpListener::bind(port::loopback(0)).expect("a port");
+    let server = listener.local_addr().expect("an address");
+    let proxy = DelayProxy::to(server).cut_after(Way::Up, 1500).start();
+    let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
+    let (mut served, _) = listener.accept().expect("a connection");
+    socket.write_all(&[1; 1000]).expect("writes");
+    served.read_exact(&mut [0; 1000]).expect("it has come");
+    socket.write_all(&[2; 1000]).expect("writes");
+    let mut rest = Vec::new();
+    let end = served.read_to_end(&mut rest).expect_err("no end of file");
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(rest, [2; 500]);
+    assert_eq!(proxy.carried(Way::Up), 1500);
+}
+
 #[test]
 fn nothing_passes_in_a_blackout() {
     let proxy = DelayProxy::to(echo()).start();
