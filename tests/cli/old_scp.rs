@@ -230,7 +230,11 @@ fn what_comes_with_the_end_of_its_channel_is_kept() {
             run.arg(&there).arg(leave).run().expect_code(0);
             let until = Instant::now() + Duration::from_secs(10);
             while fs::read(&there).ok().as_deref() != Some(content.as_bytes()) {
-                assert!(Instant::now() < until, "{how}, {leave}: {}", scene.peer.log());
+                assert!(
+                    Instant::now() < until,
+                    "{how}, {leave}: {}",
+                    scene.peer.log()
+                );
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

@@ -313,8 +313,9 @@ fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Re
             }
             most = most.max(owed);
         }
-        assert!(spare || most > 4, "{most}: nothing was held");
-        assert!(spare || (pool.holds() && owed <= 10), "{owed}");
+        // One is written but for its end, and the next one goes on with that.
+        assert!(spare || most >= 2, "{most}: nothing was held");
+        assert!(spare || (pool.holds() && owed <= 4), "{owed}");
         while owed > 0 {
             let reply = wait(&pool, &told);
             answered(&mut owed, reply);
