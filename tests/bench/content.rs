@@ -1,4 +1,4 @@
-//! What is copied: made, warmed up for, counted and compared.
+//! What is copied: made, counted and compared.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -200,22 +200,6 @@ fn words(len: usize) -> Vec<u8> {
     }
     text.truncate(len);
     text
-}
-
-/// Writes as much as a run will and removes it again, so that its memory is at hand. Of a large
-/// payload twice as much, where there is room: a host that takes free memory back takes 300 MB a
-/// second while the run is on its way, and each page of it costs ten times its copy.
-pub(crate) fn warm(file: &Path, payload: Payload) -> io::Result<()> {
-    let mut out = File::create(file)?;
-    let chunk = vec![0; 1 << 20];
-    // A small file takes a page at least.
-    let bytes = payload.bytes + payload.files * 4096;
-    let room = rustix::fs::fstatvfs(&out)?;
-    let room = room.f_bavail * room.f_frsize;
-    for _ in 0..(2 * bytes).min(bytes.max(room / 4 * 3)) >> 20 {
-        out.write_all(&chunk)?;
-    }
-    fs::remove_file(file)
 }
 
 /// What there is, unfinished files included.

@@ -15,6 +15,7 @@ use sys::children_usage;
 
 use crate::content;
 use crate::job::{Job, Server, ServerKind};
+use crate::memory::Warm;
 use crate::watch::{ServerProcess, Spent, Watch, last_half_rate};
 
 /// What makes this program the inner part.
@@ -50,7 +51,7 @@ fn run(job: &Job) -> io::Result<Sample> {
     }
     fresh(job)?;
     // Behind it: what stands there already took its memory of what was at hand.
-    content::warm(&job.scratch.join("warm"), job.payload)?;
+    let warm = Warm::take(&job.scratch.join("warm"), job.payload)?;
     if let Some(process) = process {
         process.settle();
     }
@@ -59,7 +60,9 @@ fn run(job: &Job) -> io::Result<Sample> {
     let spent = process.filter(|_| ours).map(Spent::start);
     let client_before = children_usage();
     let watch = Watch::start(job.up);
+    let giving = warm.give()?;
     let run = once(job, &server)?;
+    drop(giving);
     let curve = watch.stop();
     let client = children_usage();
     // What the tool left is counted before the server has time to finish it.

@@ -6,10 +6,9 @@
 //! Each copy is compared with its original. A tool that does not finish in time, fails or is not
 //! installed is in the report with what it did, and gets no further runs in that scenario.
 //!
-//! Before each run as much memory as it writes is taken and given back. Under a hypervisor that
-//! takes free memory away, a first touch costs ten times the copy (5.9 GB/s warm, 0.5 cold were
-//! measured), and would be all that is measured. Where copies are within the machine and not short,
-//! its memory is made such that the hypervisor leaves it (`memory`).
+//! What a run writes to is memory that is at hand (`memory`). Under a hypervisor that takes free memory
+//! away, a first touch costs ten times the copy (5.9 GB/s warm, 0.5 cold were measured), and would be
+//! all that is measured.
 //!
 //! scripts/bench.sh says what the environment changes.
 

@@ -1,90 +1,120 @@
-//! Memory that stays as warm as it is.
+//! Memory that is warm when a run wants it.
 //!
 //! A host may take free memory back from its guest (virtio-balloon's free page reporting), in pieces of
-//! 2 MiB and within a second or two. Whoever writes there next waits for the host: 4 GiB take 9.5 s
-//! where they took 0.6, so that a copy within one machine measures what the run before it left free, and
-//! when. There is no switch for it in a guest. But a piece of 2 MiB is free only when all of it is: so
-//! all memory is written to once, and then given back but for a page in each mebibyte.
+//! 2 MiB, a second or two after it became free. Whoever writes there next waits for the host: 4 GiB take
+//! 9.5 s where they took 0.6, so that a copy within one machine measures what the run before it left free,
+//! and when. So as much as a run writes is taken before it, and held until the host has done with what
+//! others have left; and it is given to the run little by little, as that takes it, since what is free for
+//! longer is not warm any more. It is given in pieces as large as it came: where files lie in huge pages,
+//! theirs are huge too.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use measure::Payload;
 
-/// One page in so many bytes stays.
-const STRIDE: u64 = 1 << 20;
-
-/// What is written at a time.
-const CHUNK: u64 = 1 << 20;
-
-/// What is not taken at all, so that nothing else goes short meanwhile.
-const LEFT: u64 = 300 << 20;
-
+/// Written at a time.
+const CHUNK: usize = 2 << 20;
+/// So much that is warm is free while a run is on its way, ...
+const READY: u64 = 768 << 20;
+/// ... and so much is given at once.
+const GIFT: u64 = 256 << 20;
+/// How often it is looked at what is free: at 4 GB/s a tenth of a gigabyte.
+const LOOK: Duration = Duration::from_millis(25);
+/// The kernel reports what is free two seconds after it became so (mm/page_reporting.c,
+/// PAGE_REPORTING_DELAY); some of it then, the next part after as long again.
+const QUIET: Duration = Duration::from_secs(5);
+/// For less than this it is not worth waiting.
+const LARGE: u64 = 256 << 20;
 /// The bit of the balloon's features that says the guest reports what is free (VIRTIO 1.2, 5.5.3).
 const REPORTING: usize = 5;
 
-/// While it lives, free memory lies in pieces too small for a host to take.
-pub(crate) struct Kept {
-    _file: File,
-    /// What is in a pipe can't be moved by the kernel, which would make large pieces again otherwise.
-    _pipes: Vec<(OwnedFd, OwnedFd)>,
+/// Memory for a run, held.
+pub(crate) struct Warm {
+    path: PathBuf,
+    file: File,
+    len: u64,
 }
 
-impl Kept {
-    /// Nothing where the host takes nothing back. Some 60 s for 24 GiB, of which 0.4 % stay taken.
-    pub(crate) fn where_taken_back() -> io::Result<Option<Self>> {
-        if !taken_back() {
-            return Ok(None);
+/// Memory that a run is given.
+pub(crate) struct Giving {
+    ended: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Warm {
+    /// Takes as much as a run of `payload` writes, and more, in a file at `path`.
+    pub(crate) fn take(path: &Path, payload: Payload) -> io::Result<Self> {
+        let mut file = File::create(path)?;
+        // A small file takes a page at least.
+        let bytes = payload.bytes + payload.files * 4096;
+        let large = bytes >= LARGE;
+        let more = if large { bytes / 8 + READY } else { 0 };
+        let room = rustix::fs::fstatvfs(&file)?;
+        let wanted = (bytes + more).min(room.f_bavail * room.f_frsize);
+        let chunk = vec![0; CHUNK];
+        let mut len = 0;
+        while len + CHUNK as u64 <= wanted {
+            file.write_all(&chunk)?;
+            len += CHUNK as u64;
         }
-        eprintln!("this machine's host takes free memory back: all of it is touched first");
-        let file = File::from(memfd_create("kept warm", MemfdFlags::CLOEXEC)?);
-        let mut size = 0;
-        let chunk = vec![0; CHUNK as usize];
-        while free()? > LEFT {
-            file.write_all_at(&chunk, size)?;
-            size += CHUNK;
+        if large && taken_back() {
+            thread::sleep(QUIET);
         }
-        let mut pipes = Vec::new();
-        let page = rustix::param::page_size();
-        let mut room = 0;
-        for start in (0..size).step_by(STRIDE as usize) {
-            if room == 0 {
-                let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-                // Each page takes a place, whatever it holds. Who isn't root has fewer.
-                let bytes = fcntl_setpipe_size(&write, 1 << 20).unwrap_or(page);
-                room = bytes / page;
-                pipes.push((read, write));
+        let path = path.to_owned();
+        Ok(Self { path, file, len })
+    }
+
+    /// Gives it to the run that begins now, until that has ended.
+    pub(crate) fn give(mut self) -> io::Result<Giving> {
+        let before = free()?;
+        self.give_some(before)?;
+        let (ended, end) = channel();
+        let thread = thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(LOOK) {
+                if self.give_some(before).is_err() {
+                    break;
+                }
             }
-            let Some((_, write)) = pipes.last() else {
-                break;
-            };
-            let mut from = start;
-            splice(
-                &file,
-                Some(&mut from),
-                write,
-                None,
-                page,
-                SpliceFlags::NONBLOCK,
-            )?;
-            room -= 1;
+        });
+        Ok(Giving {
+            ended: Some(ended),
+            thread: Some(thread),
+        })
+    }
+
+    /// Until enough is free beside what was `before`.
+    fn give_some(&mut self, before: u64) -> io::Result<()> {
+        while self.len > 0 && free()? < before + READY {
+            self.len = self.len.saturating_sub(GIFT);
+            self.file.set_len(self.len)?;
         }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        for start in (0..size).step_by(STRIDE as usize) {
-            fallocate(&file, hole, start + page as u64, STRIDE - page as u64)?;
+        Ok(())
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        // The folder goes anyhow.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Giving {
+    fn drop(&mut self) {
+        self.ended = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-        Ok(Some(Self {
-            _file: file,
-            _pipes: pipes,
-        }))
     }
 }
 
 /// Whether there is a balloon that reports.
-fn taken_back() -> bool {
+pub(crate) fn taken_back() -> bool {
     let devices = fs::read_dir("/sys/bus/virtio/drivers/virtio_balloon");
     devices.into_iter().flatten().flatten().any(|device| {
         let features = fs::read_to_string(device.path().join("features"));
@@ -116,5 +146,19 @@ mod tests {
         assert_eq!(free_of(text), Some(23_983_104 << 10));
         assert_eq!(free_of("MemTotal: 1 kB\n"), None);
         assert!(free().unwrap() > 0);
+    }
+
+    #[test]
+    fn what_is_taken_is_given_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("warm");
+        let payload = Payload {
+            files: 3,
+            bytes: 20 << 20,
+        };
+        let warm = Warm::take(&path, payload).unwrap();
+        assert_eq!(path.metadata().unwrap().len(), 20 << 20);
+        drop(warm.give().unwrap());
+        assert!(!path.exists());
     }
 }

@@ -17,7 +17,7 @@ use testkit::{PeerKind, Run};
 use crate::content::Content;
 use crate::inside;
 use crate::job::{Job, ServerKind};
-use crate::memory::Kept;
+use crate::memory;
 use crate::report;
 use crate::scenarios::{self, Scenario, cases};
 use crate::servers::Servers;
@@ -71,15 +71,10 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         .flat_map(|scenario| scenario.ways.iter().map(move |way| (scenario, *way)))
         .filter(|(scenario, way)| scenario.chosen(settings, *way))
         .collect();
-    let within = chosen.iter().any(|(scenario, _)| scenario.lab.is_empty());
-    let kept = match within && settings.preset == Preset::Full {
-        true => Kept::where_taken_back().map_err(|error| format!("warming memory: {error}"))?,
-        false => None,
-    };
     let mut race = Race {
         schema: SCHEMA,
         date: report::today(),
-        preset: preset(settings, all, kept.as_ref()),
+        preset: preset(settings, all),
         runs: settings.runs,
         scale: settings.scale,
         machine: report::machine(),
@@ -151,12 +146,12 @@ fn takes_part(settings: &Settings, tool: &Tool) -> bool {
 }
 
 /// Names the tools that the preset leaves out: none is left out in silence.
-fn preset(settings: &Settings, all: &[Tool], kept: Option<&Kept>) -> String {
+fn preset(settings: &Settings, all: &[Tool]) -> String {
     let out = all.iter().filter(|tool| !takes_part(settings, tool));
     let out: Vec<&str> = out.map(|tool| tool.name).collect();
     let mut text = settings.shown();
-    if kept.is_some() {
-        text.push_str(", memory kept warm");
+    if memory::taken_back() {
+        text.push_str(", memory held warm");
     }
     if !out.is_empty() {
         text.push_str(&format!(" (without {})", out.join("; ")));

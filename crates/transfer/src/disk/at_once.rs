@@ -17,7 +17,10 @@ const GATHERED_FROM: u64 = 64 << 10;
 
 /// Writes to memory that are held, of the jobs that have any.
 #[derive(Default)]
-pub(super) struct Held(RefCell<BTreeMap<JobId, (Option<Arc<Target>>, Gathered)>>);
+pub(super) struct Held(RefCell<BTreeMap<JobId, OfJob>>);
+
+/// Those of a job, and where to.
+type OfJob = (Option<Arc<Target>>, Gathered);
 
 impl Held {
     pub(super) fn is_empty(&self) -> bool {
