@@ -126,10 +126,10 @@ fn a_copy_that_breaks_off_leaves_what_was_there() {
     assert!(running.until(|| names_in(&scene.path("there")).len() == 2));
     running.terminate();
     running.wait();
-    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while names_in(&scene.path("there")) != ["it"] {
         assert!(
-            std::time::Instant::now() < until,
+            Instant::now() < until,
             "{:?}",
             names_in(&scene.path("there"))
         );
