@@ -159,7 +159,7 @@ mod tests {
         let mut put = |(offset, pieces): (u64, Vec<Bytes>), ends: bool| {
             let bytes = pieces.concat();
             let end = offset as usize + bytes.len();
-            assert!(!bytes.is_empty() && (ends || end as u64 % PIECE == 0));
+            assert!(!bytes.is_empty() && (ends || (end as u64).is_multiple_of(PIECE)));
             file[offset as usize..end].copy_from_slice(&bytes);
         };
         for at in (0..content.len()).step_by(CHUNK as usize) {

@@ -286,7 +286,7 @@ fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Re
         // The second part first: it does not follow.
         chunks.rotate_left(7);
         let (mut owed, mut most) = (0, 0);
-        let mut answered = |owed: &mut usize, reply: DiskReply| {
+        let answered = |owed: &mut usize, reply: DiskReply| {
             let DiskReply::Written { offset, len, .. } = reply else {
                 panic!("{reply:?}");
             };
