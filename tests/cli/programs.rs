@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul, scratch};
-use ssh::msg::{ChannelClose, ChannelData, ChannelEof, ChannelOpenConfirmation};
+use ssh::msg::{ChannelClose, ChannelData, ChannelEof, ChannelOpenConfirmation, ChannelRequest};
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
-use wire::Field as _;
+use wire::{Field as _, Rest};
 
 use crate::accounts::Machine;
 use crate::hostile_clients::{friend, logs, open_session, request};
@@ -227,6 +227,44 @@ fn what_came_before_close_reaches_the_program() {
     // The connection has not suffered.
     friend.say(&open_session()).expect("it is there");
     while friend.hear().expect("it is there").first() != Some(&ChannelOpenConfirmation::NUMBER) {}
+}
+
+#[test]
+fn who_closes_one_program_after_the_other_has_no_more_of_them() {
+    const ALL: usize = 25;
+    let (_folder, program) = script("exec sleep 600");
+    let name = program.display().to_string();
+    let builder = PeerBuilder::longhaul(longhaul(), ["--allow", &name]);
+    let builder = builder.authorize_line(Stranger::public_line());
+    let scene = Scene::with(builder).expect("longhaul is there");
+    let mut friend = friend(&scene);
+    let mut exec = Vec::new();
+    name.as_bytes().write(&mut exec);
+    for recipient in 0..ALL as u32 {
+        friend.say(&open_session()).expect("it is there");
+        let run = ChannelRequest {
+            recipient,
+            name: b"exec",
+            want_reply: false,
+            data: Rest(&exec),
+        };
+        let (eof, close) = (ChannelEof { recipient }, ChannelClose { recipient });
+        for message in [run.to_bytes(), eof.to_bytes(), close.to_bytes()] {
+            friend.say(&message).expect("it is there");
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    let count = |what: &str| scene.peer.log().matches(what).count();
+    while count(" runs program=") < ALL {
+        assert!(Instant::now() < until, "{}", scene.peer.log());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // What is logged last is the start of one, before it departs.
+    assert!(
+        count("ended with its channel") >= ALL - 11,
+        "{}",
+        scene.peer.log()
+    );
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::{Export, Moved};
 /// A connection on which nothing has been under way for so long keeps no memory for more.
 const KEEPS_MEMORY: Duration = Duration::from_secs(5);
 /// Channels of a connection (MaxSessions of sshd).
-const MOST_SESSIONS: usize = 10;
+pub(super) const MOST_SESSIONS: usize = 10;
 /// When the server stops, a connection on which nothing has been under way for so long ends: a
 /// copy of many files is between two of them now and then.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);

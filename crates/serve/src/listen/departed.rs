@@ -12,6 +12,10 @@ use super::session::Session;
 /// at once does not wait for them. sshd leaves them alone; here none outlives its connection.
 const LAST: Duration = Duration::from_secs(2);
 
+/// As many of a connection as it may have with a channel: whoever opens and closes one after the other has no
+/// more processes here than who leaves them open.
+const MOST: usize = super::connection::MOST_SESSIONS;
+
 /// Sessions without a channel, each with its end.
 #[derive(Default)]
 pub(super) struct Departed<'s>(Vec<(Instant, Session<'s>)>);
@@ -24,6 +28,10 @@ impl<'s> Departed<'s> {
     /// Takes one whose channel is gone, if it has a program that goes on without it.
     pub(super) fn add(&mut self, now: Instant, mut session: Session<'s>) {
         if session.goes_on_alone() {
+            if self.0.len() >= MOST {
+                // The oldest, which has had the most time.
+                self.0.remove(0);
+            }
             self.0.push((now + LAST, session));
         }
     }
