@@ -14,6 +14,9 @@ const OPENING: usize = 4;
 const MAKING: usize = 64;
 /// Into how many pieces for each lane the rest is cut.
 const PIECES: u64 = 3;
+/// Seconds for which a piece lasts at least, where that is more than the largest otherwise. Pieces of 4 MiB are
+/// 800 a second on loopback, each of which is opened, closed and logged.
+const LASTS: f64 = 0.1;
 
 impl Spread {
     pub(super) fn give(&mut self) {
@@ -176,9 +179,12 @@ impl Spread {
         let most = depth.clamp(self.options.most / 4, self.options.most);
         // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
         // file waiting.
-        let rate = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
-        let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
+        let known = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
+        let rate = known.unwrap_or_else(|| self.lanes.usual_rate(self.now));
         let quick = (2.0 * rate) as u64;
+        // A fast one is not kept busy with opening and closing the file.
+        let lasting = known.map_or(0, |rate| (LASTS * rate) as u64);
+        let most = most.max(lasting);
         let least = self.options.least.min(quick).max(self.options.unit);
         let share = self.lanes.by_id.get(&lane).map_or(0, |l| l.share);
         let piece = share.clamp(least, most.min(quick).max(least));

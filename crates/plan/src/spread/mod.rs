@@ -118,7 +118,7 @@ pub struct SpreadOptions {
     pub split_from: u64,
     /// The smallest piece, towards the end.
     pub least: u64,
-    /// The largest.
+    /// The largest, unless a lane moves more than that in a tenth of a second.
     pub most: u64,
     /// Pieces are multiples of this: the size of one WRITE.
     pub unit: u64,
