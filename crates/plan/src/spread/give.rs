@@ -179,11 +179,11 @@ impl Spread {
         let most = depth.clamp(self.options.most / 4, self.options.most);
         // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
         // file waiting.
-        let known = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
-        let rate = known.unwrap_or_else(|| self.lanes.usual_rate(self.now));
+        let rate = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
+        let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
         let quick = (2.0 * rate) as u64;
         // A fast one is not kept busy with opening and closing the file.
-        let lasting = known.map_or(0, |rate| (LASTS * rate) as u64);
+        let lasting = self.lanes.by_id.get(&lane).map_or(0, |l| l.lasting(LASTS));
         let most = most.max(lasting);
         let least = self.options.least.min(quick).max(self.options.unit);
         let share = self.lanes.by_id.get(&lane).map_or(0, |l| l.share);

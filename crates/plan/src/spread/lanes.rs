@@ -177,6 +177,11 @@ impl LaneState {
         self.meter.rate().is_some()
     }
 
+    /// What it moves in `seconds`, as far as it has shown.
+    pub(super) fn lasting(&self, seconds: f64) -> u64 {
+        self.meter.lasting(seconds)
+    }
+
     /// Bytes a second, now: what it last reached, less if it has been silent since.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
         Some(self.slowed(now, self.meter.rate()?))

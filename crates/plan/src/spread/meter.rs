@@ -63,6 +63,16 @@ impl Meter {
         self.rate.or(begun)
     }
 
+    /// What it moves in `seconds`; while no rate is known, no more than it has moved so far.
+    pub(super) fn lasting(&self, seconds: f64) -> u64 {
+        let rate = self.rate().or_else(|| self.so_far());
+        let bytes = rate.map_or(0, |rate| (seconds * rate) as u64);
+        match self.known {
+            true => bytes,
+            false => bytes.min(self.all_bytes.saturating_add(self.bytes)),
+        }
+    }
+
     fn count(&mut self, now: Instant) {
         if let Some(since) = &mut self.since {
             self.time += now.saturating_duration_since(*since);
@@ -122,6 +132,7 @@ mod tests {
         move_on(&mut meter, &mut now, 3, MB);
         assert_eq!(meter.so_far(), None);
         move_on(&mut meter, &mut now, 2, MB);
+        assert_eq!(meter.lasting(0.1), 5 * MB);
         let rate = meter.so_far().expect("it has moved 5 MiB") / MB as f64;
         assert!((99.0..101.0).contains(&rate), "{rate} MiB/s");
         assert_eq!(meter.rate(), None);
