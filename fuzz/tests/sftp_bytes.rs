@@ -293,7 +293,7 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
         // A WRITE that comes in pieces is looked at more closely than one that does not.
         let whole = split(&mut Splitter::new(bound), &stream, usize::MAX, bound);
         let step = u.int_in_range(1..=4000)?;
-        let mut streaming = Splitter::streaming_writes(bound);
+        let mut streaming = Splitter::streaming_writes(bound, bound);
         let pieces = split(&mut streaming, &stream, step, bound);
         match pieces.1 {
             true => assert!(whole.0.starts_with(&pieces.0)),

@@ -27,10 +27,15 @@ use crate::troubles::Troubles;
 use crate::unsynced::{Unsynced, may_be_held};
 use crate::whole_file::Put;
 
-/// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h).
+/// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h), but for a WRITE.
 pub(crate) const LONGEST: u32 = 256 * 1024;
-/// What a READ answers, and a WRITE may carry, at most: a message holds headers too.
+/// What a READ answers at most: a message holds headers too.
 pub(crate) const LONGEST_DATA: u32 = LONGEST - 1024;
+/// What a WRITE may carry: its data are never gathered in memory, and file systems that give out many pages at
+/// once take them with less work (tmpfs with huge pages zeroes what a write has not of one).
+pub(crate) const LONGEST_WRITTEN: u32 = 1 << 20;
+/// A message with that.
+pub(crate) const LONGEST_WRITE: u32 = LONGEST_WRITTEN + 1024;
 
 /// How a request ended; what it has to tell is in its [`Reply`] then.
 pub(crate) type Answer = Result<(), Refused>;
@@ -236,9 +241,9 @@ impl<'e> Session<'e> {
             R::UsersGroupsById { users, groups } => self.names_of_ids(users, groups, reply),
             R::Limits {} => {
                 reply.extended(&Limits {
-                    packet: LONGEST.into(),
+                    packet: LONGEST_WRITE.into(),
                     read: LONGEST_DATA.into(),
-                    write: LONGEST_DATA.into(),
+                    write: LONGEST_WRITTEN.into(),
                     handles: self.handles.most() as u64,
                 });
                 Ok(())

@@ -114,7 +114,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
         let mut r = Reader::new(&body);
         let limits = Limits::read(&mut r).unwrap();
         assert_eq!(r.left(), 0);
-        assert!(limits.read >= 32 << 10 && limits.write >= 32 << 10);
+        assert!(limits.read >= 32 << 10 && limits.write >= 1 << 20);
         assert!(limits.packet > limits.read && limits.packet > limits.write);
         assert!(limits.handles > 0);
     }),

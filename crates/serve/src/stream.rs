@@ -11,7 +11,7 @@ use sftp::{
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
-use crate::answer::{LONGEST, LONGEST_DATA, Moved, Session};
+use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Moved, Session};
 use crate::answers::{Answer, Answers, DATA_HEADER};
 use crate::aside::Aside;
 use crate::error::StreamError;
@@ -54,7 +54,7 @@ impl<'e> Server<'e> {
     pub fn answering_in(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
         Self {
             session: Session::new(export, handles),
-            splitter: Splitter::streaming_writes(LONGEST),
+            splitter: Splitter::streaming_writes(LONGEST, LONGEST_WRITE),
             greeted: false,
             answers: Answers::new(pool, slot),
             held: None,

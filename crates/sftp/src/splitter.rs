@@ -12,6 +12,8 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Splitter {
     bound: u32,
+    /// The longest WRITE where these are streamed.
+    writes: u32,
     streaming: Streaming,
     partial: Vec<u8>,
     /// Data of a WRITE that is arriving.
@@ -60,9 +62,9 @@ pub enum Piece {
 }
 
 const WRITE: u8 = 6;
-/// Smaller pieces of a WRITE are put together: a client that sends them one by one must not make
-/// us keep a thousand times as much.
-const SMALL: usize = 2048;
+/// Smaller pieces of a WRITE are put together: a client that sends them one by one, with something else
+/// between them, must not make us keep a thousand times as much.
+const SMALL: usize = 8 << 10;
 const DATA: u8 = 103;
 /// Length, number, request id, length of the data.
 const DATA_HEADER: usize = 13;
@@ -72,6 +74,7 @@ impl Splitter {
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
+            writes: bound,
             streaming: Streaming::Nothing,
             partial: Vec::new(),
             data: Vec::new(),
@@ -87,10 +90,12 @@ impl Splitter {
         }
     }
 
-    /// Hands on a WRITE that does not lie in one piece as [`Piece::Write`].
-    pub fn streaming_writes(bound: u32) -> Self {
+    /// Hands on a WRITE that does not lie in one piece as [`Piece::Write`]. One may have up to `writes`
+    /// bytes, since nothing is gathered for it.
+    pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
             streaming: Streaming::Writes,
+            writes: writes.max(bound),
             ..Self::new(bound)
         }
     }
@@ -159,11 +164,14 @@ impl Splitter {
         };
         if have >= 4 {
             let length = be32(&head, 0);
-            if length == 0 || length > self.bound {
-                return Err(Error::Length {
-                    length,
-                    bound: self.bound,
-                });
+            // Of what kind it is the next byte tells.
+            let bound = match self.streaming == Streaming::Writes && (have == 4 || head[4] == WRITE)
+            {
+                true => self.writes,
+                false => self.bound,
+            };
+            if length == 0 || length > bound {
+                return Err(Error::Length { length, bound });
             }
         }
         let is_data = self.streaming == Streaming::Data && head[4] == DATA && have > 4;
@@ -397,8 +405,34 @@ mod tests {
             9999,
             bytes.len(),
         ] {
-            let streamed = split(Splitter::streaming_writes(20_000), &bytes, step);
+            let streamed = split(Splitter::streaming_writes(1000, 20_000), &bytes, step);
             assert_eq!(streamed, whole, "{step}");
+        }
+    }
+
+    /// What is gathered in memory has another bound than what is not.
+    #[test]
+    fn only_a_write_may_be_longer_than_other_messages() {
+        for step in [1, 4, 5, 100, 5000] {
+            let write = Request::Write {
+                handle: &[7; 4],
+                offset: 9,
+                data: &[5; 3000],
+            };
+            let mut bytes = Vec::new();
+            write.encode(RequestId(1), &mut bytes);
+            let new = || Splitter::streaming_writes(1000, 3100);
+            assert_eq!(split(new(), &bytes, step).len(), 1, "{step}");
+            for (kind, writes) in [(3, 3100), (6, 2999), (103, 3100)] {
+                let mut bytes = bytes.clone();
+                bytes[4] = kind;
+                let mut splitter = Splitter::streaming_writes(1000, writes);
+                let refused = bytes.chunks(step).any(|part| {
+                    let mut part = Bytes::copy_from_slice(part);
+                    matches!(splitter.next(&mut part), Err(Error::Length { .. }))
+                });
+                assert!(refused, "{kind} {step}");
+            }
         }
     }
 
@@ -414,14 +448,14 @@ mod tests {
             }
             .encode(RequestId(1), &mut bytes);
             bytes[25..29].copy_from_slice(&wrong.to_be_bytes());
-            let mut splitter = Splitter::streaming_writes(1000);
+            let mut splitter = Splitter::streaming_writes(500, 1000);
             let mut first = Bytes::copy_from_slice(&bytes[..50]);
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
             assert_eq!(splitter.next(&mut rest), Err(Error::DataLength));
             // A handle that is longer than its message.
             bytes[9..13].copy_from_slice(&wrong.max(200).to_be_bytes());
-            let mut splitter = Splitter::streaming_writes(1000);
+            let mut splitter = Splitter::streaming_writes(500, 1000);
             let mut first = Bytes::copy_from_slice(&bytes[..50]);
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
@@ -442,7 +476,7 @@ mod tests {
             .encode(RequestId(1), &mut bytes);
             bytes[25..29].copy_from_slice(&said.to_be_bytes());
             for step in [1, 30, 50, 99] {
-                let mut splitter = Splitter::streaming_writes(1000);
+                let mut splitter = Splitter::streaming_writes(500, 1000);
                 let mut found = Vec::new();
                 for chunk in bytes.chunks(step) {
                     let mut input = Bytes::copy_from_slice(chunk);

@@ -83,7 +83,7 @@ impl LaneConfig {
                 min: 2048,
                 max: 16 * 1024,
             },
-            length: OPENSSH_LENGTH,
+            length: FAST_LENGTH,
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
@@ -150,6 +150,8 @@ pub(super) struct Server {
     pub(super) in_order: bool,
     pub(super) read: u32,
     pub(super) write: u32,
+    /// What a WRITE may carry where data are so fast that longer ones do not take longer: `write`, or more.
+    pub(super) fast_write: u32,
     pub(super) open_files: usize,
 }
 
@@ -163,6 +165,12 @@ const SAFE_LENGTH: u32 = 32 * 1024;
 /// Bounds blocks and answers whatever the server claims: asyncssh offers 4 MiB, and an answer
 /// longer than [`sftp::MAX_MESSAGE`] ends the channel.
 const MAX_LENGTH: u64 = OPENSSH_LENGTH as u64;
+/// The longest WRITE to a server of ours: it is carried out as one write(2), for which 4 GiB into memory took
+/// 0.247 s of its processor for each GB instead of 0.27.
+const FAST_LENGTH: u32 = 1 << 20;
+/// Seconds that a WRITE lasts at most to be longer than OpenSSH takes it: on a path of 1 Gbit/s nothing is gained,
+/// and whoever waits for answers learns more of short ones.
+const FAST: f64 = 1e-3;
 const PAGE: u32 = 4096;
 
 impl Server {
@@ -197,10 +205,12 @@ impl Server {
                 (false, _) => SAFE_LENGTH,
             },
             write: if openssh { OPENSSH_LENGTH } else { SAFE_LENGTH },
+            fast_write: 0,
             open_files: config.open_files.max(1),
         };
         server.write = whole_pages(server.write.min(config.length));
         server.read = whole_pages(server.read.min(config.length));
+        server.fast_write = server.write;
         if let Some(limits) = info.limits {
             server.apply(config, limits);
         }
@@ -217,10 +227,29 @@ impl Server {
         };
         self.read = whole_pages(length(limits.read));
         self.write = whole_pages(length(limits.write));
+        // Others have not been seen to like it.
+        let fast = match self.put_file {
+            true => u32::try_from(limits.write.min(FAST_LENGTH.into())).unwrap_or(FAST_LENGTH),
+            false => 0,
+        };
+        self.fast_write = whole_pages(fast.min(config.length)).max(self.write);
         if limits.handles > 0 {
             // Half is left to whatever else holds files open in that process.
             let half = usize::try_from(limits.handles / 2).unwrap_or(usize::MAX);
             self.open_files = config.open_files.min(half).max(1);
+        }
+    }
+}
+
+impl Server {
+    /// How much of a file a WRITE at `offset` carries where `rate` bytes a second are moved. Longer ones than
+    /// usual end at multiples of their length, as what file systems gather does.
+    pub(super) fn fast_piece(&self, offset: u64, rate: Option<f64>) -> u64 {
+        let lasts = (FAST * rate.unwrap_or_default()) as u64;
+        let fast = u64::from(self.fast_write);
+        match fast > u64::from(self.write) && lasts >= fast {
+            true => fast - offset % fast,
+            false => self.write.into(),
         }
     }
 }

@@ -58,6 +58,14 @@ impl Core {
         self.packing.since.is_multiple_of(AGAIN)
     }
 
+    /// How much of a file goes as it is into the WRITE at `offset`, of which `len` bytes were asked about: up to
+    /// `most`.
+    pub(super) fn longer(&mut self, offset: u64, len: u64, most: u64) -> u64 {
+        let piece = self.server.fast_piece(offset, self.bytes.rate()).min(most);
+        self.packing.pays.asked(piece.saturating_sub(len));
+        piece
+    }
+
     /// Whether what a file begins with is to be made smaller, if more follows it: how long it is, or
     /// the file, is not known yet. Whether data become smaller again is not tried with it, since of
     /// most files nothing follows.

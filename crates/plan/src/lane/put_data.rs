@@ -91,21 +91,32 @@ impl Put {
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let most = if risky { FIRST as u64 } else { u64::MAX };
         let len = u64::from(core.server.write).min(left).min(most);
+        let packs = core.packs(len.min(size.saturating_sub(offset)));
+        let len = match packs {
+            true => len,
+            false => core.longer(offset, len, left.min(most)),
+        };
         a.next_read += len;
         if left == len {
             a.end = limit;
         }
-        self.read(core, offset, len);
+        self.ask(core, offset, len, packs);
         true
     }
 
+    /// Reads what is missing of a piece.
     fn read(&mut self, core: &mut Core, offset: u64, len: u64) {
+        let size = self.attempt.meta.attributes.size.unwrap_or(0);
+        let short = len <= core.server.write.into();
+        let packs = short && core.packs(len.min(size.saturating_sub(offset)));
+        self.ask(core, offset, len, packs);
+    }
+
+    fn ask(&mut self, core: &mut Core, offset: u64, len: u64, packs: bool) {
         let Some(handle) = &self.attempt.handle else {
             return;
         };
         let handle = handle.as_bytes().len();
-        let size = self.attempt.meta.attributes.size.unwrap_or(0);
-        let packs = core.packs(len.min(size.saturating_sub(offset)));
         let block = match packs {
             true => core.block_to_pack(handle, len as usize),
             false => core.block(handle, len as usize),

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
-use plan::{JobKind, PutOptions};
+use plan::{JobKind, Pack, PutOptions};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
@@ -286,5 +287,60 @@ fn what_waits_behind_a_refused_open_is_not_sent() {
         assert!(w.failed(id).is_some(), "{mode:?}");
         let requests = w.model.log().len();
         assert!(requests < 9, "{mode:?}: {requests} requests");
+    }
+}
+
+/// One write(2) of a mebibyte costs the server less than four, where that takes no longer than a millisecond.
+#[test]
+fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
+    let data = bytes(40_000_001, 5);
+    let longest = |server: Personality, rate: u64| {
+        let link = LinkOptions {
+            delay: Duration::from_micros(50),
+            bandwidth: rate,
+            ..link()
+        };
+        let mut config = config(Mode::Predicting, 1);
+        config.remembered = None;
+        let mut w = World::with(config, server, link, 1);
+        let put = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(put), "{:?}", w.events);
+        assert!(w.model.fs.data("up") == Some(data.as_slice()));
+        w.model.writes.iter().copied().max()
+    };
+    assert_eq!(longest(Personality::ours(), 2_000_000_000), Some(1 << 20));
+    assert_eq!(longest(Personality::ours(), 500_000_000), Some(252 << 10));
+    assert_eq!(
+        longest(Personality::openssh(), 2_000_000_000),
+        Some(252 << 10)
+    );
+    // asyncssh offers 4 MiB.
+    let mut other = Personality::openssh();
+    other.write = 4 << 20;
+    assert_eq!(longest(other, 2_000_000_000), Some(252 << 10));
+}
+
+/// A hole that ends within a long one, and data that become smaller behind data that do not.
+#[test]
+fn long_writes_leave_nothing_out() {
+    let line = b"a line of a log that says the same again and again: 200 OK\n";
+    let mut data = bytes(30_000_000, 6);
+    data.extend(line.iter().copied().cycle().take(9_000_001));
+    data.extend(bytes(5_000_000, 7));
+    for pack in [Pack::Never, Pack::Auto, Pack::Always] {
+        let link = LinkOptions {
+            delay: Duration::from_micros(50),
+            ..link()
+        };
+        let mut config = config(Mode::Predicting, 1);
+        config.remembered = None;
+        config.pack = pack;
+        let mut w = World::with(config, Personality::ours(), link, 1);
+        let put = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(put), "{:?}", w.events);
+        assert!(w.model.fs.data("up") == Some(data.as_slice()), "{pack:?}");
+        assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
     }
 }

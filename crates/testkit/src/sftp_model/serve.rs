@@ -32,6 +32,7 @@ impl SftpModel {
                 data,
             } => {
                 let inode = self.inode(handle, true)?;
+                self.writes.push(data.len());
                 done(self.fs.write(inode, offset, data))
             }
             Request::Stat { path } => self.stat(id, path, true),
@@ -81,9 +82,9 @@ impl SftpModel {
             }
             Request::Limits {} if self.has(&request) => {
                 let limits = Limits {
-                    packet: 256 * 1024,
+                    packet: u64::from(self.personality.write) + 1024,
                     read: u64::from(self.personality.read),
-                    write: 255 * 1024,
+                    write: self.personality.write.into(),
                     handles: 1019,
                 };
                 let mut body = Vec::new();

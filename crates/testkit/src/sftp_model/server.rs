@@ -19,6 +19,8 @@ pub struct Personality {
     pub handles: HandleStyle,
     /// Bytes a READ answers at most, whatever was asked.
     pub read: u32,
+    /// Bytes that a WRITE may carry.
+    pub write: u32,
     /// SYMLINK's arguments in the draft's order.
     pub draft_symlink: bool,
     /// Answers to what arrives together leave in any order, as the draft allows (section 7).
@@ -37,6 +39,7 @@ impl Personality {
                 .collect(),
             handles: HandleStyle::OpenSsh,
             read: 255 * 1024,
+            write: 255 * 1024,
             draft_symlink: false,
             shuffles: false,
             no_setstat: false,
@@ -49,6 +52,7 @@ impl Personality {
         let own = own.map(|(n, d)| (n.as_bytes().to_vec(), d.as_bytes().to_vec()));
         let mut ours = Self::openssh();
         ours.extensions.extend(own);
+        ours.write = 1 << 20;
         ours
     }
 
@@ -59,6 +63,7 @@ impl Personality {
             extensions: Vec::new(),
             handles: HandleStyle::Random(32),
             read: 64 * 1024,
+            write: 255 * 1024,
             draft_symlink: true,
             shuffles: false,
             no_setstat: false,
@@ -79,6 +84,8 @@ pub struct SftpModel {
     pub lies_about_lengths: bool,
     /// Bytes that copy-data has copied.
     pub copied: u64,
+    /// Bytes of each WRITE, if there were data.
+    pub writes: Vec<usize>,
     /// Bytes of files that came or went packed.
     pub packed: u64,
     pub(super) personality: Personality,
@@ -107,8 +114,9 @@ impl SftpModel {
             lies_about_sums: false,
             lies_about_lengths: false,
             copied: 0,
+            writes: Vec::new(),
             packed: 0,
-            splitter: Splitter::new(256 * 1024),
+            splitter: Splitter::new(longest(&personality)),
             greeted: false,
             handles: Handles::new(personality.handles),
             personality,
@@ -142,7 +150,7 @@ impl SftpModel {
 
     /// The client comes again on a new channel.
     pub fn reconnect(&mut self) {
-        self.splitter = Splitter::new(256 * 1024);
+        self.splitter = Splitter::new(longest(&self.personality));
         self.greeted = false;
         self.handles = Handles::new(self.personality.handles);
         self.trees.clear();
@@ -308,4 +316,9 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
         Act::Status(_) | Act::Reply(_) | Act::OtherId | Act::Silence => {}
     }
+}
+
+/// The longest message.
+fn longest(personality: &Personality) -> u32 {
+    personality.write + 1024
 }

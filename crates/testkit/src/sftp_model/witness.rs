@@ -30,7 +30,7 @@ struct File {
 impl Default for Witness {
     fn default() -> Self {
         Self {
-            sent: Splitter::new(1 << 20),
+            sent: Splitter::new(2 << 20),
             received: Splitter::new(1 << 20),
             greetings: (false, false),
             files: BTreeMap::new(),
