@@ -12,9 +12,14 @@ use crate::{DiskRequest, Fault, FileState, Job, JobId, JobKind, Kept, LaneEvent,
 /// Bytes over all files that may be answered and not durable before they are synced. A machine
 /// that stops costs this and what is answered while the sync takes.
 const SYNC_EACH: u64 = 24 << 20;
+/// But no sooner after the last sync than this: at 3 GB/s there were 130 syncs a second, each of which opens the
+/// file at the far end.
+const SYNC_PAUSE: Duration = Duration::from_millis(200);
 /// So much more is told before it is durable: it counts while the receiving machine's kernel runs,
 /// and a sync may take seconds in which hundreds of MiB are answered.
 const TELL_EACH: u64 = 4 << 20;
+/// But no sooner after the last time than this.
+const TELL_PAUSE: Duration = Duration::from_millis(20);
 /// And how long.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// A file of this size is durable before it gets its name: to send it again after a crash would
@@ -189,10 +194,12 @@ impl Spread {
             file.keeping.wrote(offset, len);
             self.fresh += len;
             self.untold += len;
-            if self.untold >= TELL_EACH {
+            let since = |at: Instant| self.now.saturating_duration_since(at);
+            let (tells, syncs) = (since(self.told_at), since(self.synced_at));
+            if self.untold >= TELL_EACH && tells >= TELL_PAUSE {
                 self.tell_written();
             }
-            if self.fresh >= SYNC_EACH {
+            if self.fresh >= SYNC_EACH && syncs >= SYNC_PAUSE {
                 self.sync();
             }
         }
@@ -201,6 +208,7 @@ impl Spread {
     /// Tells what is there and not known to be durable.
     pub(super) fn tell_written(&mut self) {
         self.untold = 0;
+        self.told_at = self.now;
         let mut told = Vec::new();
         for (id, file) in &mut self.files {
             let spans = std::mem::take(&mut file.keeping.untold);

@@ -216,6 +216,8 @@ pub struct Spread {
     /// And those that nobody was told of.
     untold: u64,
     synced_at: Instant,
+    /// When what was written was last told.
+    told_at: Instant,
     no_side_lane: bool,
 }
 
@@ -291,6 +293,7 @@ impl Spread {
             strays: Strays::default(),
             untold: 0,
             synced_at: now,
+            told_at: now,
             no_side_lane: false,
         }
     }
