@@ -264,7 +264,7 @@ fn a_cancelled_lane_cleans_up() {
             plain_put(&mut w, &bytes(3_000_000, 1), "a"),
             plain_put(&mut w, &bytes(10, 1), "b"),
         ];
-        w.run_for(std::time::Duration::from_millis(400));
+        w.run_for(Duration::from_millis(400));
         w.lane.cancel(w.now, "interrupted");
         w.jobs.clear();
         w.run();
