@@ -1,10 +1,12 @@
 //! When a lane gets its next piece.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use plan::{
-    Attributes, ConnectionId, DiskReply, Hint, Job, JobId, JobKind, LaneEvent, LaneId, LaneReport,
-    Order, PutOptions, Spread,
+    Attributes, ConnectionId, DiskReply, DiskRequest, Hint, Job, JobId, JobKind, Keep, LaneEvent,
+    LaneId, LaneReport, Order, PutOptions, Spread, SpreadEvent, SpreadOptions,
 };
 
 use crate::world::{remote, small};
@@ -64,6 +66,116 @@ fn the_next_piece_is_there_while_the_former_still_moves() {
 
     spread.handle_lane(now, lane, LaneEvent::Progress(piece, 400 << 10));
     assert_ne!(pushed(&mut spread), [], "the lane has room again");
+}
+
+/// What a lane that moves `rate` bytes a second does with a file of 2 GiB that is kept.
+#[derive(Debug, Default)]
+struct Moved {
+    pieces: usize,
+    /// Milliseconds at whose beginning it had less than 3 MiB to move, once it had moved 5 MiB.
+    short: u64,
+    syncs: usize,
+    told: usize,
+    took: u64,
+}
+
+fn two_gib_at(rate: u64) -> Moved {
+    const SIZE: u64 = 2 << 30;
+    let mut now = testkit::sftp_model::epoch();
+    let mut spread = Spread::new(SpreadOptions::default(), now);
+    let lane = LaneId {
+        connection: ConnectionId(0),
+        channel: 0,
+    };
+    let report = LaneReport {
+        wants: 64,
+        predicts: true,
+        in_order: true,
+        depth: 4 * MB,
+        ..LaneReport::default()
+    };
+    spread.lane_opened(now, lane, false, report);
+    let job = JobId(1);
+    let kind = JobKind::Get {
+        source: remote("big"),
+        target: PathBuf::from("/dst/big"),
+        known: Some(Attributes {
+            size: Some(SIZE),
+            mode: Some(0o100_644),
+            ..Attributes::default()
+        }),
+        options: PutOptions {
+            keep: Some(Box::new(Keep::default())),
+            ..PutOptions::default()
+        },
+    };
+    let hint = Hint {
+        size: Some(SIZE),
+        relayed: false,
+    };
+    spread.push(now, Job { id: job, kind }, hint);
+    assert_eq!(spread.poll_order(), None);
+    while spread.poll_disk().is_some() {}
+    let seekable = true;
+    spread.handle_disk(now, DiskReply::Created { job, seekable });
+    let (mut moved, mut left) = (Moved::default(), SIZE);
+    let mut given: VecDeque<(JobId, u64, u64)> = VecDeque::new();
+    while left > 0 {
+        while let Some(order) = spread.poll_order() {
+            if let Order::Push(_, job) = order
+                && let JobKind::GetRange { span, .. } = job.kind
+            {
+                moved.pieces += 1;
+                let len = span.len.unwrap_or(u64::MAX).min(SIZE - span.offset);
+                given.push_back((job.id, span.offset, len));
+            }
+        }
+        let has: u64 = given.iter().map(|(_, _, len)| len).sum();
+        moved.short += u64::from(has < 3 * MB && left > 5 * MB && SIZE - left > 5 * MB);
+        now += Duration::from_millis(1);
+        moved.took += 1;
+        let mut n = rate / 1000;
+        while let Some((piece, at, len)) = given.front_mut().filter(|_| n > 0) {
+            let part = n.min(*len);
+            spread.handle_lane(now, lane, LaneEvent::Progress(*piece, part));
+            spread.handle_lane(now, lane, LaneEvent::Written(*piece, *at, part));
+            (n, left) = (n - part, left - part);
+            (*at, *len) = (*at + part, *len - part);
+            if *len == 0 {
+                spread.handle_lane(now, lane, LaneEvent::Done(*piece));
+                given.pop_front();
+            }
+        }
+        while let Some(request) = spread.poll_disk() {
+            if let DiskRequest::SyncTarget { job } = request {
+                moved.syncs += 1;
+                spread.handle_disk(now, DiskReply::Synced { job, mtime: 1 });
+            }
+        }
+        while let Some(event) = spread.poll_event() {
+            let told = matches!(event, SpreadEvent::Lane(LaneEvent::Kept(..)));
+            moved.told += usize::from(told);
+        }
+        assert!(moved.took < 600_000, "{left} bytes left: {moved:?}");
+    }
+    moved
+}
+
+/// On loopback a copy was 800 opened and closed pieces a second, 130 syncs, and 800 records of the
+/// journal; and for 250 ms both ends waited for each other, since there was one piece at a time.
+#[test]
+fn a_fast_lane_has_pieces_that_last_and_is_seldom_synced() {
+    let fast = two_gib_at(2 << 30);
+    assert!((990..=1030).contains(&fast.took), "{fast:?}");
+    assert!(fast.pieces < 100, "{fast:?}");
+    assert!(fast.short < 10, "{fast:?}");
+    assert!((2..=8).contains(&fast.syncs), "{fast:?}");
+    assert!((20..=60).contains(&fast.told), "{fast:?}");
+    // Here a piece of 4 MiB lasts 100 ms.
+    let slow = two_gib_at(40 << 20);
+    assert!(slow.pieces > 450, "{slow:?}");
+    assert!((70..=90).contains(&slow.syncs), "{slow:?}");
+    assert!(slow.told > 450, "{slow:?}");
 }
 
 /// The first lane had 64 files of 256 KiB at once, and more whenever one was through: of a tree over
