@@ -321,13 +321,14 @@ fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
     assert_eq!(longest(other, 2_000_000_000), Some(252 << 10));
 }
 
-/// A hole that ends within a long one, and data that become smaller behind data that do not.
+/// A hole that begins and ends within long ones, and data that become smaller behind data that do not.
 #[test]
 fn long_writes_leave_nothing_out() {
     let line = b"a line of a log that says the same again and again: 200 OK\n";
     let mut data = bytes(30_000_000, 6);
     data.extend(line.iter().copied().cycle().take(9_000_001));
     data.extend(bytes(5_000_000, 7));
+    data[20_300_000..25_777_777].fill(0);
     for pack in [Pack::Never, Pack::Auto, Pack::Always] {
         let link = LinkOptions {
             delay: Duration::from_micros(50),
@@ -337,10 +338,15 @@ fn long_writes_leave_nothing_out() {
         config.remembered = None;
         config.pack = pack;
         let mut w = World::with(config, Personality::ours(), link, 1);
-        let put = w.put(data.clone(), "up", PutOptions::default());
+        let sparse = PutOptions {
+            sparse: true,
+            ..PutOptions::default()
+        };
+        let put = w.put(data.clone(), "up", sparse);
         w.run();
         assert!(w.done(put), "{:?}", w.events);
         assert!(w.model.fs.data("up") == Some(data.as_slice()), "{pack:?}");
+        assert!(w.model.writes.contains(&(1 << 20)) || pack == Pack::Always);
         assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
     }
 }

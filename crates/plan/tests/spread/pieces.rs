@@ -161,16 +161,17 @@ fn two_gib_at(rate: u64) -> Moved {
     moved
 }
 
-/// On loopback a copy was 800 opened and closed pieces a second, 130 syncs, and 800 records of the
-/// journal; and for 250 ms both ends waited for each other, since there was one piece at a time.
+/// On loopback a copy was 800 opened and closed pieces a second, and as many records of the journal; and for
+/// 250 ms both ends waited for each other, since there was one piece at a time. No more is at stake than before
+/// where a machine stops.
 #[test]
-fn a_fast_lane_has_pieces_that_last_and_is_seldom_synced() {
+fn a_fast_lane_has_pieces_that_last_and_is_told_of_less_often() {
     let fast = two_gib_at(2 << 30);
     assert!((990..=1030).contains(&fast.took), "{fast:?}");
     assert!(fast.pieces < 100, "{fast:?}");
     assert!(fast.short < 10, "{fast:?}");
-    assert!((2..=8).contains(&fast.syncs), "{fast:?}");
-    assert!((20..=60).contains(&fast.told), "{fast:?}");
+    assert!((70..=90).contains(&fast.syncs), "{fast:?}");
+    assert!((180..=260).contains(&fast.told), "{fast:?}");
     // Here a piece of 4 MiB lasts 100 ms.
     let slow = two_gib_at(40 << 20);
     assert!(slow.pieces > 450, "{slow:?}");
