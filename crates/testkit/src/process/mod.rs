@@ -45,7 +45,9 @@ impl Run {
         command
             .args(["-q", "-e", "-f", "-c"])
             .arg(words.join(" "))
-            .arg("/dev/null");
+            .arg("/dev/null")
+            // Whatever terminal the tests run in.
+            .env("TERM", "xterm");
         for (name, value) in self.command.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
