@@ -239,9 +239,7 @@ impl Server {
             self.open_files = config.open_files.min(half).max(1);
         }
     }
-}
 
-impl Server {
     /// How much of a file a WRITE at `offset` carries where `rate` bytes a second are moved. Longer ones than
     /// usual end at multiples of their length, as what file systems gather does.
     pub(super) fn fast_piece(&self, offset: u64, rate: Option<f64>) -> u64 {

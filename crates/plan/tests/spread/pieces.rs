@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plan::{
     Attributes, ConnectionId, DiskReply, DiskRequest, Hint, Job, JobId, JobKind, Keep, LaneEvent,
@@ -22,12 +22,14 @@ fn pushed(spread: &mut Spread) -> Vec<JobId> {
         .collect()
 }
 
-/// Nothing but progress: a lane that waited for the end of its last piece stood still for a round
-/// trip between any two.
-#[test]
-fn the_next_piece_is_there_while_the_former_still_moves() {
-    let now = testkit::sftp_model::epoch();
-    let mut spread = Spread::new(small(), now);
+/// A file of `size` bytes is to be read over one lane, and its target is there.
+fn a_download(
+    now: Instant,
+    options: SpreadOptions,
+    size: u64,
+    put: PutOptions,
+) -> (Spread, LaneId) {
+    let mut spread = Spread::new(options, now);
     let lane = LaneId {
         connection: ConnectionId(0),
         channel: 0,
@@ -45,14 +47,14 @@ fn the_next_piece_is_there_while_the_former_still_moves() {
         source: remote("big"),
         target: PathBuf::from("/dst/big"),
         known: Some(Attributes {
-            size: Some(16 * MB),
+            size: Some(size),
             mode: Some(0o100_644),
             ..Attributes::default()
         }),
-        options: PutOptions::default(),
+        options: put,
     };
     let hint = Hint {
-        size: Some(16 * MB),
+        size: Some(size),
         relayed: false,
     };
     spread.push(now, Job { id: job, kind }, hint);
@@ -60,6 +62,15 @@ fn the_next_piece_is_there_while_the_former_still_moves() {
     while spread.poll_disk().is_some() {}
     let seekable = true;
     spread.handle_disk(now, DiskReply::Created { job, seekable });
+    (spread, lane)
+}
+
+/// Nothing but progress: a lane that waited for the end of its last piece stood still for a round
+/// trip between any two.
+#[test]
+fn the_next_piece_is_there_while_the_former_still_moves() {
+    let now = testkit::sftp_model::epoch();
+    let (mut spread, lane) = a_download(now, small(), 16 * MB, PutOptions::default());
     let first = pushed(&mut spread);
     let piece = *first.last().expect("a piece for the only lane");
     assert!(first.len() < 8, "{} pieces at once", first.len());
@@ -82,42 +93,11 @@ struct Moved {
 fn two_gib_at(rate: u64) -> Moved {
     const SIZE: u64 = 2 << 30;
     let mut now = testkit::sftp_model::epoch();
-    let mut spread = Spread::new(SpreadOptions::default(), now);
-    let lane = LaneId {
-        connection: ConnectionId(0),
-        channel: 0,
+    let kept = PutOptions {
+        keep: Some(Box::new(Keep::default())),
+        ..PutOptions::default()
     };
-    let report = LaneReport {
-        wants: 64,
-        predicts: true,
-        in_order: true,
-        depth: 4 * MB,
-        ..LaneReport::default()
-    };
-    spread.lane_opened(now, lane, false, report);
-    let job = JobId(1);
-    let kind = JobKind::Get {
-        source: remote("big"),
-        target: PathBuf::from("/dst/big"),
-        known: Some(Attributes {
-            size: Some(SIZE),
-            mode: Some(0o100_644),
-            ..Attributes::default()
-        }),
-        options: PutOptions {
-            keep: Some(Box::new(Keep::default())),
-            ..PutOptions::default()
-        },
-    };
-    let hint = Hint {
-        size: Some(SIZE),
-        relayed: false,
-    };
-    spread.push(now, Job { id: job, kind }, hint);
-    assert_eq!(spread.poll_order(), None);
-    while spread.poll_disk().is_some() {}
-    let seekable = true;
-    spread.handle_disk(now, DiskReply::Created { job, seekable });
+    let (mut spread, lane) = a_download(now, SpreadOptions::default(), SIZE, kept);
     let (mut moved, mut left) = (Moved::default(), SIZE);
     let mut given: VecDeque<(JobId, u64, u64)> = VecDeque::new();
     while left > 0 {
