@@ -61,7 +61,11 @@ impl Core {
     /// How much of a file goes as it is into the WRITE at `offset`, of which `len` bytes were asked about: up to
     /// `most`.
     pub(super) fn longer(&mut self, offset: u64, len: u64, most: u64) -> u64 {
-        let piece = self.server.fast_piece(offset, self.bytes.rate()).min(most);
+        // One request may exceed a pace that was set, however fast it goes: a short one.
+        let long = self.reading.saturating_add(self.server.fast_write.into());
+        let fits = self.pace.is_none_or(|left| left >= long);
+        let rate = self.bytes.rate().filter(|_| fits);
+        let piece = self.server.fast_piece(offset, rate).min(most);
         self.packing.pays.asked(piece.saturating_sub(len));
         piece
     }

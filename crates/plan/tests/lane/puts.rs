@@ -321,6 +321,31 @@ fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
     assert_eq!(longest(other, 2_000_000_000), Some(252 << 10));
 }
 
+/// A rate that was set lets a few bytes go at once, which go fast: a mebibyte of them was too much.
+#[test]
+fn a_pace_is_not_exceeded_by_a_long_write() {
+    let data = bytes(40_000_001, 5);
+    let longest = |pace: u64| {
+        let link = LinkOptions {
+            delay: Duration::from_micros(50),
+            bandwidth: 4_000_000_000,
+            ..link()
+        };
+        let mut config = config(Mode::Predicting, 1);
+        config.remembered = None;
+        let mut w = World::with(config, Personality::ours(), link, 1);
+        let put = w.put(data.clone(), "up", PutOptions::default());
+        w.lane.set_pace(w.now, pace);
+        w.pace = Some(pace);
+        w.run();
+        assert!(w.done(put), "{:?}", w.events);
+        assert!(w.model.fs.data("up") == Some(data.as_slice()));
+        w.model.writes.iter().copied().max()
+    };
+    assert_eq!(longest(700_000), Some(252 << 10));
+    assert_eq!(longest(u64::MAX), Some(1 << 20));
+}
+
 /// A hole that begins and ends within long ones, and data that become smaller behind data that do not.
 #[test]
 fn long_writes_leave_nothing_out() {

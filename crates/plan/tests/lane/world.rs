@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) unwritten: u64,
     /// What the channel takes each time that anything happens.
     pub(crate) room: usize,
+    /// What the lane may send each time that nothing is on its way any more.
+    pub(crate) pace: Option<u64>,
     link: LinkOptions,
     seed: u64,
     up: Link,
@@ -103,6 +105,7 @@ impl World {
             error: None,
             unwritten: 0,
             room: usize::MAX,
+            pace: None,
             link,
             seed,
             up: Link::new(link, seed),
@@ -210,6 +213,11 @@ impl World {
             ];
             let Some(next) = next.into_iter().flatten().min() else {
                 if said && self.room < usize::MAX {
+                    continue;
+                }
+                if let Some(pace) = self.pace {
+                    self.now += Duration::from_millis(1);
+                    self.lane.set_pace(self.now, pace);
                     continue;
                 }
                 panic!("nothing is on its way and {:?} is left", self.lane.stats());
