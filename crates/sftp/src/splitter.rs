@@ -12,8 +12,6 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Splitter {
     bound: u32,
-    /// The longest WRITE where these are streamed.
-    writes: u32,
     streaming: Streaming,
     partial: Vec<u8>,
     /// Data of a WRITE that is arriving.
@@ -25,7 +23,7 @@ pub struct Splitter {
 enum Streaming {
     Nothing,
     Data,
-    Writes,
+    Writes { longest: u32 },
 }
 
 #[derive(Debug)]
@@ -74,7 +72,6 @@ impl Splitter {
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
-            writes: bound,
             streaming: Streaming::Nothing,
             partial: Vec::new(),
             data: Vec::new(),
@@ -94,8 +91,9 @@ impl Splitter {
     /// bytes, since nothing is gathered for it.
     pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
-            streaming: Streaming::Writes,
-            writes: writes.max(bound),
+            streaming: Streaming::Writes {
+                longest: writes.max(bound),
+            },
             ..Self::new(bound)
         }
     }
@@ -165,10 +163,9 @@ impl Splitter {
         if have >= 4 {
             let length = be32(&head, 0);
             // Of what kind it is the next byte tells.
-            let bound = match self.streaming == Streaming::Writes && (have == 4 || head[4] == WRITE)
-            {
-                true => self.writes,
-                false => self.bound,
+            let bound = match self.streaming {
+                Streaming::Writes { longest } if have == 4 || head[4] == WRITE => longest,
+                _ => self.bound,
             };
             if length == 0 || length > bound {
                 return Err(Error::Length { length, bound });
@@ -197,7 +194,8 @@ impl Splitter {
         }
         let end = 4 + length as usize;
         let whole = self.partial.is_empty() && input.len() >= end;
-        self.state = match self.streaming == Streaming::Writes && head[4] == WRITE && !whole {
+        let streams = matches!(self.streaming, Streaming::Writes { .. });
+        self.state = match streams && head[4] == WRITE && !whole {
             true => State::Write {
                 end,
                 have: self.partial.len(),

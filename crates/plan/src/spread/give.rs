@@ -175,18 +175,20 @@ impl Spread {
     /// How large the next piece is: so that each lane gets several of what is left, and the last
     /// ones are small, since whoever has the last keeps all the others waiting.
     fn piece(&self, lane: LaneId) -> u64 {
-        let depth = self.lanes.by_id.get(&lane).map_or(0, |l| l.report.depth);
-        let most = depth.clamp(self.options.most / 4, self.options.most);
+        let lane = self.lanes.by_id.get(&lane);
+        let depth = lane.map_or(0, |l| l.report.depth);
+        // A fast one is not kept busy with opening and closing the file.
+        let lasting = lane.map_or(0, |l| l.lasting(LASTS));
+        let most = depth
+            .clamp(self.options.most / 4, self.options.most)
+            .max(lasting);
         // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
         // file waiting.
-        let rate = self.lanes.by_id.get(&lane).and_then(|l| l.rate(self.now));
+        let rate = lane.and_then(|l| l.rate(self.now));
         let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
         let quick = (2.0 * rate) as u64;
-        // A fast one is not kept busy with opening and closing the file.
-        let lasting = self.lanes.by_id.get(&lane).map_or(0, |l| l.lasting(LASTS));
-        let most = most.max(lasting);
         let least = self.options.least.min(quick).max(self.options.unit);
-        let share = self.lanes.by_id.get(&lane).map_or(0, |l| l.share);
+        let share = lane.map_or(0, |l| l.share);
         let piece = share.clamp(least, most.min(quick).max(least));
         piece.next_multiple_of(self.options.unit.max(1))
     }

@@ -65,8 +65,7 @@ impl Meter {
 
     /// What it moves in `seconds`; while no rate is known, no more than it has moved so far.
     pub(super) fn lasting(&self, seconds: f64) -> u64 {
-        let rate = self.rate().or_else(|| self.so_far());
-        let bytes = rate.map_or(0, |rate| (seconds * rate) as u64);
+        let bytes = self.so_far().map_or(0, |rate| (seconds * rate) as u64);
         match self.known {
             true => bytes,
             false => bytes.min(self.all_bytes.saturating_add(self.bytes)),
