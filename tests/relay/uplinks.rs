@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use testkit::Seed;
 use testkit::missing::{find_program, not_here, skip};
 
@@ -201,8 +202,11 @@ fn connections_of_any_kind_go_by_a_way_that_can_be_had() {
         seen.contains(&ONE.into()) && seen.contains(&OTHER.into()),
         "{seen:?}"
     );
-    let gone = listener.local_addr().unwrap();
-    drop(listener);
+    // Nobody listens at a port that is held: a listener's, once closed, was another test's.
+    let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    let gone = held.local_addr().unwrap().as_socket().unwrap();
     let relay = Relay::start(&[
         "127.0.0.1:0",
         &gone.to_string(),
