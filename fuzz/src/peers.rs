@@ -56,7 +56,8 @@ pub fn transport(role: Role, config: TransportConfig) -> Transport {
 pub fn drain(transport: &mut Transport) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(output) = transport.poll_output() {
-        bytes.extend_from_slice(output.seal().expect("a packet that seals").remaining());
+        let sealed = output.seal().expect("a packet that seals");
+        bytes.extend(sealed.to_vec().expect("it is in memory"));
     }
     bytes
 }

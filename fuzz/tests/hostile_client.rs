@@ -199,8 +199,8 @@ impl World {
                 return down;
             }
             let before = down.len();
-            for slice in self.sealed.slices() {
-                down.extend_from_slice(&slice);
+            for part in self.sealed.parts() {
+                down.extend(part.to_vec().expect("it is in memory"));
             }
             self.sealed.written(down.len() - before);
             if self.sealed.is_empty() {

@@ -3,9 +3,10 @@
 use std::fs;
 
 use longhaul_tests::{Scene, longhaul};
-use testkit::Seed;
+use testkit::delay_proxy::Way;
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
+use testkit::{DelayProxy, Seed};
 
 const CLEAR: &str = "NOT ENCRYPTED";
 const UNPROVEN: &str = "NOT AUTHENTICATED";
@@ -103,4 +104,52 @@ fn where_one_end_was_not_told_everything_is_encrypted() {
     let (said, told) = there_and_back(&scene, &[]);
     assert!(said.iter().all(|said| !said.contains(CLEAR)), "{said:?}");
     assert!(told.is_empty(), "{told:?}");
+}
+
+/// What is neither sealed nor authenticated is sent from the file's own pages: what they have become may not
+/// pass for what was in the file.
+#[test]
+fn a_file_that_shrinks_while_it_is_sent_from_where_it_is() {
+    let Some(mut scene) = serving(&[MAC]) else {
+        return;
+    };
+    let content = fs::read(scene.path("file")).expect("ours");
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    let dir = &mut scene.client.dir;
+    dir.add_host_at("peer", &scene.peer, proxy.port());
+    for (way, left) in [Way::Up, Way::Down]
+        .into_iter()
+        .flat_map(|way| [0, 500_000, 1_500_000, 2_000_000].map(|left| (way, left)))
+    {
+        let _ = fs::remove_file(scene.path("copy"));
+        write_file(&scene.path("file"), &content);
+        let before = proxy.carried(way);
+        let (file, copy) = (scene.path("file"), scene.path("copy"));
+        let (from, to) = match way {
+            Way::Up => (file.clone().into_os_string(), scene.remote("copy")),
+            Way::Down => (scene.remote("file"), copy.clone().into_os_string()),
+        };
+        // Nor does anybody look whether they become smaller.
+        let flags = ["--connections", "1", "--compress=never", MAC];
+        let running = scene.client.cp().args(flags);
+        let running = running.arg(from).arg(to).spawn();
+        assert!(running.until(|| proxy.carried(way) > before + 1_000_000));
+        let file = fs::OpenOptions::new().write(true).open(file);
+        file.and_then(|file| file.set_len(left)).expect("our file");
+        let outcome = running.wait();
+        assert!(!outcome.timed_out, "{outcome}");
+        match outcome.success() {
+            true => {
+                let copy = fs::read(copy).expect("it is there");
+                assert!(
+                    content.starts_with(&copy),
+                    "bytes that never were in the file\n{outcome}"
+                );
+            }
+            false => {
+                outcome.expect_code(1).expect_err(&["file"]);
+                assert!(!copy.exists());
+            }
+        }
+    }
 }

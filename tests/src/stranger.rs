@@ -170,7 +170,7 @@ impl Stranger {
     pub fn output(&mut self) -> Result<Vec<u8>, End> {
         let mut all = Vec::new();
         while let Some(output) = self.transport.poll_output() {
-            all.extend_from_slice(output.seal()?.remaining());
+            all.extend(output.seal()?.to_vec().expect("it is in memory"));
         }
         Ok(all)
     }

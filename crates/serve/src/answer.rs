@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags};
 use sftp::{Limits, Request, RequestId, StatusCode, Told};
+use sys::Windows;
 
 use crate::Export;
 use crate::accounts::Accounts;
@@ -44,6 +45,8 @@ pub(crate) type Answer = Result<(), Refused>;
 pub(crate) struct Session<'e> {
     pub(crate) export: &'e Export,
     pub(crate) handles: Handles,
+    /// What of their files is sent from where the kernel has it.
+    pub(crate) windows: Windows,
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
@@ -83,6 +86,7 @@ impl<'e> Session<'e> {
         Self {
             export,
             handles: Handles::new(handles),
+            windows: Windows::default(),
             accounts: Accounts::default(),
             zone: TimeZone::system(),
             own: Own::default(),

@@ -2,14 +2,16 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::Rest;
+use wire::{Pool, Rest};
 
 use super::{Server, stdio};
+use crate::answers::{Answer, DATA_HEADER};
 use crate::incoming::Incoming;
 use crate::{Access, Export};
 
@@ -215,4 +217,65 @@ fn a_fifo_is_opened_without_its_other_end() {
     let answers = crate::testing::answers(&export, &[open(OpenFlags::READ)]);
     let answer = sftp::Response::decode(&answers[0]).map(|(_, answer)| answer);
     assert!(matches!(answer, Ok(sftp::Response::Handle { .. })));
+}
+
+/// Where nobody has to look at what is sent, nobody reads it; and a file is closed when the client closes it.
+#[test]
+fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
+    let (folder, export) = export();
+    let content: Vec<u8> = (0..300_000_u32).map(|n| (n / 7) as u8).collect();
+    fs::write(folder.path().join("file"), &content).expect("ours");
+    let handle = &[0; 4];
+    let read = |offset, len| Request::Read {
+        handle,
+        offset,
+        len,
+    };
+    let open = Request::Open {
+        path: b"/file",
+        flags: OpenFlags::READ,
+        attrs: Attrs::default(),
+    };
+    for clear in [true, false] {
+        let pool = Pool::new(256 << 10, 4);
+        pool.let_lie_outside(clear);
+        let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
+        server.several_at_once(true);
+        let all = [
+            open,
+            read(1000, 200_000),
+            read(250_000, 9000),
+            read(250_000, 100_000),
+            read(300_000, 100_000),
+        ];
+        let mut outside = Vec::new();
+        server.handle(&mut requests(&all).into()).expect("sound");
+        let taken = server.take_answers(|answer| {
+            if let Answer::Block(block) = answer {
+                let payload = block.to_vec();
+                let data = payload[DATA_HEADER..].to_vec();
+                outside.push((block.lies_outside(), data));
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        let parts = [1000..201_000, 250_000..259_000, 250_000..300_000];
+        let expected: Vec<_> = parts
+            .into_iter()
+            .map(|part| (clear && part.len() == 200_000, content[part].to_vec()))
+            .collect();
+        assert!(outside == expected);
+        assert!(is_open(&folder.path().join("file")));
+        let mut close = Vec::new();
+        Request::Close { handle }.encode(RequestId(9), &mut close);
+        server.handle(&mut close.into()).expect("sound");
+        assert!(!is_open(&folder.path().join("file")));
+    }
+}
+
+/// Whether this process has it open.
+fn is_open(path: &Path) -> bool {
+    let all = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+    let mut files = all.filter_map(|fd| fs::read_link(fd.path()).ok());
+    files.any(|file| file == path)
 }

@@ -216,6 +216,8 @@ pub enum Local {
     KeyExchange,
     /// What was handed over of a connection is not one.
     Handover,
+    /// What a packet was to carry is not where it was.
+    Outside,
 }
 
 impl fmt::Display for Local {
@@ -230,6 +232,7 @@ impl fmt::Display for Local {
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str("what was handed over is no connection"),
+            Self::Outside => f.write_str("a file became shorter while it was sent"),
         }
     }
 }

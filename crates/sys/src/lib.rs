@@ -9,6 +9,7 @@ pub mod far;
 mod fork;
 mod holes;
 mod ignored;
+mod mapped;
 #[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
@@ -34,6 +35,7 @@ pub use descriptors::{handed_on, keep_descriptors};
 pub use fork::{Forked, forget_children, fork};
 pub use holes::{next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
+pub use mapped::{Mapped, Windows, is_in_memory, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]

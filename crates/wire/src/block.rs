@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::PacketBuf;
+use crate::{Elsewhere, PacketBuf};
 
 /// The payload of one message, lying in the packets that will carry it.
 ///
@@ -123,6 +124,36 @@ impl Block {
         }
     }
 
+    /// Whether its bytes may stay where they lie: nobody has to read them, to seal them or otherwise.
+    pub fn may_lie_outside(&self) -> bool {
+        let unmade = self.unmade.as_ref();
+        self.packets.is_empty() && unmade.is_some_and(|unmade| unmade.pool.may_lie_outside())
+    }
+
+    /// Its payload are the `len` bytes that lie `at` bytes behind the beginning of `lie`, of which it takes
+    /// as many as there is room for, and stay there.
+    pub fn lie_outside(&mut self, lie: &Arc<dyn Elsewhere>, mut at: usize, len: usize) {
+        let Some(unmade) = self.unmade.take() else {
+            return;
+        };
+        let mut left = len.min(unmade.room);
+        let mut skip = unmade.reserve;
+        while left > 0 {
+            let n = (unmade.slot - skip).min(left);
+            let mut packet = unmade.pool.packet(skip, 0);
+            packet.lie_outside(Arc::clone(lie), at, n);
+            self.packets.push_back(packet);
+            at += n;
+            left -= n;
+            skip = 0;
+        }
+    }
+
+    /// Whether some of the payload is not in memory.
+    pub fn lies_outside(&self) -> bool {
+        self.packets.iter().any(PacketBuf::lies_outside)
+    }
+
     /// Appends a copy of as much of `bytes` as there is room for; returns how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut from = 0;
@@ -153,11 +184,11 @@ impl Block {
         self.packets.iter()
     }
 
-    /// The payload in one piece, copied; for tests and links that cannot gather.
+    /// The payload in one piece, copied, without what is not to be had any more; for tests.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.packets
-            .iter()
-            .flat_map(|p| p.payload().iter().copied())
+        let parts = self.packets.iter().flat_map(|packet| packet.parts(0, 0));
+        parts
+            .flat_map(|part| part.to_vec().unwrap_or_default())
             .collect()
     }
 }
@@ -176,6 +207,7 @@ struct Inner {
     slot: usize,
     keep: usize,
     free: Mutex<Free>,
+    outside: AtomicBool,
 }
 
 /// Memory that is not in use, of each size by itself; the last is a whole slot.
@@ -196,6 +228,7 @@ impl Pool {
                 slot,
                 keep,
                 free: Mutex::default(),
+                outside: AtomicBool::new(false),
             }),
         }
     }
@@ -203,6 +236,15 @@ impl Pool {
     /// Payload bytes that a packet of this pool has room for.
     pub fn slot(&self) -> usize {
         self.inner.slot
+    }
+
+    /// Whether what its packets carry may stay where it lies, as nobody seals or compresses them.
+    pub fn let_lie_outside(&self, may: bool) {
+        self.inner.outside.store(may, Ordering::Relaxed);
+    }
+
+    fn may_lie_outside(&self) -> bool {
+        self.inner.outside.load(Ordering::Relaxed)
     }
 
     /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.
@@ -223,7 +265,7 @@ impl Pool {
     }
 
     pub(crate) fn give_back(&self, memory: Vec<u8>) {
-        let Inner { slot, keep, .. } = *self.inner;
+        let (slot, keep) = (self.inner.slot, self.inner.keep);
         let whole = PacketBuf::memory_for(slot);
         let nth = match memory.len() < whole {
             true => SIZES
@@ -250,94 +292,5 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payload_is_split_over_packets_and_read_back_whole() {
-        let pool = Pool::new(10, 8);
-        let mut block = Block::new(&pool, 10, 4, 25);
-        assert_eq!(block.room(), 25);
-        assert_eq!(block.append(b"abcdefghijklmnopqrstuvwxyz"), 25);
-        block.prepend(b"123");
-        assert_eq!(block.to_vec(), b"123abcdefghijklmnopqrstuvwxy");
-        let lens: Vec<_> = block.packets().map(PacketBuf::len).collect();
-        assert_eq!(lens, [9, 10, 9]);
-    }
-
-    #[test]
-    fn packets_are_made_for_what_there_is() {
-        let pool = Pool::new(32 << 10, 8);
-        let mut block = Block::new(&pool, 32 << 10, 100, 128 << 10);
-        assert_eq!((block.room(), block.packets().count()), (128 << 10, 0));
-        assert_eq!(block.append(&[7; 4096]), 4096);
-        let memory: Vec<_> = block.packets().map(PacketBuf::memory_len).collect();
-        assert_eq!(memory, [PacketBuf::memory_for(SIZES[1])]);
-        assert_eq!(block.room(), (128 << 10) - 4096);
-        assert_eq!(block.append(&[8; 40_000]), 40_000);
-        assert_eq!((block.len(), block.packets().count()), (44_096, 3));
-        block.clear();
-        assert_eq!(block.room(), 128 << 10);
-        assert_eq!(block.append(&[9; 200_000]), 128 << 10);
-        block.prepend(&[1; 100]);
-        assert_eq!(block.to_vec()[..101], [&[1; 100][..], &[9]].concat());
-
-        let mut empty = Block::new(&pool, 32 << 10, 100, 0);
-        empty.prepend(b"header");
-        assert_eq!(empty.to_vec(), b"header");
-    }
-
-    #[test]
-    fn a_short_read_drops_the_packets_behind_it() {
-        let pool = Pool::new(10, 8);
-        let mut block = Block::new(&pool, 10, 2, 30);
-        assert_eq!(block.grow(30).len(), 4);
-        block.truncate(5);
-        block.prepend(b"xy");
-        assert_eq!((block.len(), block.packets().count()), (7, 1));
-        block.truncate(0);
-        assert_eq!((block.len(), block.packets().count()), (0, 1));
-    }
-
-    #[test]
-    fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
-        let pool = Pool::new(256 << 10, 2);
-        let memory = |room| pool.packet(10, room).memory_len();
-        for _ in 0..3 {
-            assert_eq!(memory(100), PacketBuf::memory_for(SIZES[0]));
-            assert_eq!(memory(4096), PacketBuf::memory_for(SIZES[1]));
-            assert_eq!(memory(5000), PacketBuf::memory_for(SIZES[2]));
-            assert_eq!(memory((32 << 10) - 10), PacketBuf::memory_for(32 << 10));
-            assert_eq!(memory((32 << 10) - 9), PacketBuf::memory_for(256 << 10));
-        }
-        let many: Vec<_> = (0..40).map(|_| pool.packet(0, 32 << 10)).collect();
-        drop(many);
-        assert_eq!(pool.lock().0.each_ref().map(Vec::len), [1, 1, 1, 16, 1]);
-    }
-
-    #[test]
-    fn no_packet_has_more_memory_than_a_slot() {
-        let pool = Pool::new(1000, 2);
-        let packets = [pool.packet(0, 10), pool.packet(10, 990)];
-        for packet in &packets {
-            assert_eq!(packet.memory_len(), PacketBuf::memory_for(1000));
-        }
-        drop(packets);
-        assert_eq!(pool.lock().0.each_ref().map(Vec::len), [0, 0, 0, 0, 2]);
-    }
-
-    #[test]
-    fn memory_is_used_again() {
-        let pool = Pool::new(1000, 1);
-        let mut packet = pool.packet(0, 1000);
-        packet.append(b"x");
-        let at = packet.payload().as_ptr();
-        drop(packet);
-        let mut packet = pool.packet(0, 10);
-        packet.append(b"y");
-        assert_eq!(packet.payload().as_ptr(), at);
-        drop(packet);
-        pool.trim();
-        assert!(pool.lock().0.iter().all(Vec::is_empty));
-    }
-}
+#[path = "block_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@ mod error;
 mod field;
 mod message;
 mod name_list;
+mod outside;
 mod packet_buf;
 mod reader;
 
@@ -18,5 +19,6 @@ pub use block::{Block, Pool};
 pub use error::WireError;
 pub use field::{Field, Mpint, Rest};
 pub use name_list::NameList;
+pub use outside::{Elsewhere, Outside, Part};
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};
 pub use reader::Reader;

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use crate::Pool;
+use crate::outside::{Elsewhere, Outside, Part};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
@@ -12,6 +15,8 @@ pub const TAILROOM: usize = 31 + 64;
 ///  | HEADROOM | reserve | payload .. room | TAILROOM |
 ///              <- prepend()   append() ->
 /// ```
+///
+/// Bytes that nobody has read may follow the payload in memory ([`PacketBuf::lie_outside`]).
 #[derive(Debug)]
 pub struct PacketBuf {
     memory: Vec<u8>,
@@ -19,6 +24,7 @@ pub struct PacketBuf {
     end: usize,
     limit: usize,
     pool: Option<Pool>,
+    outside: Option<Outside>,
 }
 
 impl PacketBuf {
@@ -41,6 +47,7 @@ impl PacketBuf {
             end: start,
             limit,
             pool,
+            outside: None,
         }
     }
 
@@ -64,12 +71,40 @@ impl PacketBuf {
 
     /// Payload bytes.
     pub fn len(&self) -> usize {
-        self.end - self.start
+        self.inside() + self.outside.as_ref().map_or(0, |outside| outside.len)
     }
 
     /// Whether there is no payload.
     pub fn is_empty(&self) -> bool {
-        self.start == self.end
+        self.len() == 0
+    }
+
+    /// Payload bytes in memory.
+    pub fn inside(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether some of the payload is not in memory.
+    pub fn lies_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// `len` more bytes of payload, which stay where they lie, `at` bytes behind its beginning. Nothing can
+    /// be appended behind them.
+    pub(crate) fn lie_outside(&mut self, lie: Arc<dyn Elsewhere>, at: usize, len: usize) {
+        self.limit = self.end;
+        self.outside = Some(Outside { lie, at, len });
+    }
+
+    /// The same with all of the payload in memory; `None` where it is not to be had any more.
+    pub fn gathered(self) -> Option<Self> {
+        let Some(outside) = &self.outside else {
+            return Some(self);
+        };
+        let mut packet = Self::new(Vec::new(), 0, self.len(), self.len(), None);
+        packet.append(self.payload());
+        let copied = outside.lie.copy(outside.at, packet.grow(outside.len));
+        copied.then_some(packet)
     }
 
     #[cfg(test)]
@@ -82,12 +117,12 @@ impl PacketBuf {
         self.limit - self.end
     }
 
-    /// The payload.
+    /// The payload, as far as it is in memory.
     pub fn payload(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
-    /// The payload, to change in place.
+    /// The same, to change in place.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.end]
     }
@@ -109,12 +144,34 @@ impl PacketBuf {
 
     /// Drops payload behind the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
+        let behind = len.saturating_sub(self.inside());
+        self.outside = self.outside.take().filter(|_| behind > 0);
+        if let Some(outside) = &mut self.outside {
+            outside.len = outside.len.min(behind);
+        }
         self.end = self.end.min(self.start + len);
     }
 
     /// Drops the first `n` payload bytes.
     pub fn advance(&mut self, n: usize) {
-        self.start = (self.start + n).min(self.end);
+        let inside = self.inside().min(n);
+        self.start += inside;
+        if let Some(outside) = &mut self.outside {
+            outside.advance(n - inside);
+        }
+    }
+
+    /// Takes the first `n` payload bytes, or all, as a packet of their own: a copy, of what is in memory.
+    pub fn split_front(&mut self, n: usize, pool: &Pool) -> Self {
+        let inside = self.inside().min(n);
+        let mut front = pool.packet(0, inside);
+        front.append(&self.payload()[..inside]);
+        if let Some(outside) = self.outside.as_ref().filter(|_| n > inside) {
+            front.limit = front.end;
+            front.outside = Some(outside.front(n - inside));
+        }
+        self.advance(n);
+        front
     }
 
     /// Puts `header` in front of the payload; panics when it exceeds the room in front.
@@ -128,15 +185,21 @@ impl PacketBuf {
         self.memory[self.start..self.start + header.len()].copy_from_slice(header);
     }
 
-    /// The payload with `front` bytes before it and `back` bytes behind it, to build and seal
+    /// The payload in memory with `front` bytes before it and `back` bytes behind it, to build and seal
     /// the packet in. At most [`HEADROOM`] and [`TAILROOM`] are there for every packet.
     pub fn with_room(&mut self, front: usize, back: usize) -> &mut [u8] {
         &mut self.memory[self.start - front..self.end + back]
     }
 
-    /// What [`PacketBuf::with_room`] gives, to read.
-    pub fn around(&self, front: usize, back: usize) -> &[u8] {
-        &self.memory[self.start - front..self.end + back]
+    /// What [`PacketBuf::with_room`] gives, in order: what lies outside goes before the `back` bytes.
+    pub fn parts(&self, front: usize, back: usize) -> [Part<'_>; 3] {
+        let whole = &self.memory[self.start - front..self.end + back];
+        let (before, behind) = match self.outside {
+            Some(_) => whole.split_at(front + self.inside()),
+            None => (whole, &[][..]),
+        };
+        let outside = self.outside.as_ref().map_or(Part::Here(&[]), Part::from);
+        [Part::Here(before), outside, Part::Here(behind)]
     }
 }
 

@@ -221,7 +221,7 @@ impl World {
             match self.client.poll_output() {
                 Ok(Some(output)) => {
                     let sealed = output.seal().expect("seals");
-                    let bytes = sealed.remaining();
+                    let bytes = sealed.to_vec().expect("it is in memory");
                     if !self.approved && !bytes.starts_with(b"SSH-2.0-") {
                         // Still in the clear: length, padding, number.
                         let number = bytes.get(5).copied();
@@ -230,7 +230,7 @@ impl World {
                             "message {number:?} before the host key was approved"
                         );
                     }
-                    up.extend_from_slice(bytes);
+                    up.extend(bytes);
                 }
                 Ok(None) => return up,
                 Err(_) => {

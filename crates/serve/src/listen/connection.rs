@@ -93,7 +93,7 @@ pub(super) fn serve(
             }
             last.fill(&mut conn, BATCH)?;
             // The log knows as well.
-            if rustix::io::writev(&stream, &last.slices()).is_ok() {
+            if sys::write_parts(&stream, last.parts()).is_ok() {
                 hear_out(&stream);
             }
             Err(why)
@@ -332,7 +332,11 @@ impl<'s> Connection<'s> {
         while let Some(event) = self.conn.poll_event() {
             match event {
                 Event::Channel(event) => self.handle_channel(event),
-                Event::Transport(TransportEvent::Keys { first: false }) => self.tell_clear(),
+                Event::Transport(TransportEvent::Keys { first: false }) => {
+                    let clear = self.conn.sends_clear();
+                    self.conn.channels().pool().let_lie_outside(clear);
+                    self.tell_clear();
+                }
                 // A client's, or of the login.
                 _ => {}
             }
@@ -423,15 +427,15 @@ impl<'s> Connection<'s> {
             if self.sending.is_empty() {
                 return Ok(false);
             }
-            match rustix::io::writev(&self.stream, &self.sending.slices()) {
+            match sys::write_parts(&self.stream, self.sending.parts()) {
                 Ok(n) => {
                     self.moved = Instant::now();
                     total += n;
                     self.sending.written(n);
                 }
-                Err(Errno::AGAIN) => self.writable = false,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io::Error::from(e).into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
             }
         }
         Ok(self.writable)

@@ -294,11 +294,11 @@ impl Preauth<'_> {
             if self.sending.is_empty() {
                 return Ok(true);
             }
-            match rustix::io::writev(&self.stream, &self.sending.slices()) {
+            match sys::write_parts(&self.stream, self.sending.parts()) {
                 Ok(n) => self.sending.written(n),
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io::Error::from(e).into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
             }
         }
     }

@@ -126,12 +126,7 @@ impl Channel {
     /// The first `n` bytes of the packet in front, as CHANNEL_DATA.
     fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
         let mut packet = match self.queue.front_mut()? {
-            Queued::Data(packet) if packet.len() > n => {
-                let mut head = pool.packet(0, n);
-                head.append(packet.payload().get(..n)?);
-                packet.advance(n);
-                head
-            }
+            Queued::Data(packet) if packet.len() > n => packet.split_front(n, pool),
             _ => match self.queue.pop_front()? {
                 Queued::Data(packet) => packet,
                 _ => return None,

@@ -1,14 +1,15 @@
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::sync::Arc;
+
+use wire::Part;
 
 use super::Connection;
 use crate::error::{Error, Local};
 use crate::help::{Batch, Helper, Order};
 use crate::transport::{Output, Sealed};
 
-/// Slices given to one writev: sockets take far less at once.
-const SLICES: usize = 64;
+/// Packets given to one writev: sockets take far less at once.
+const PACKETS: usize = 64;
 
 /// What is given to others to be sealed at once, in bytes: to wake somebody costs as much as to seal
 /// two packets.
@@ -62,9 +63,9 @@ impl SealedQueue {
             };
             self.ahead_len = match self.ahead.is_empty() {
                 true => 0,
-                false => self.ahead_len.saturating_sub(sealed.remaining().len()),
+                false => self.ahead_len.saturating_sub(sealed.remaining()),
             };
-            self.len += sealed.remaining().len();
+            self.len += sealed.remaining();
             self.packets.push_back(sealed);
         }
         Ok(())
@@ -102,9 +103,8 @@ impl SealedQueue {
     }
 
     /// What is in front, for one writev.
-    pub fn slices(&self) -> Vec<IoSlice<'_>> {
-        let front = self.packets.iter().take(SLICES);
-        front.map(|s| IoSlice::new(s.remaining())).collect()
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.packets.iter().take(PACKETS).flat_map(Sealed::parts)
     }
 
     /// Notes that `n` bytes were written.
@@ -112,7 +112,7 @@ impl SealedQueue {
         self.len -= n.min(self.len);
         while let Some(front) = self.packets.front_mut() {
             n -= front.advance(n);
-            if !front.remaining().is_empty() {
+            if front.remaining() > 0 {
                 return;
             }
             self.packets.pop_front();

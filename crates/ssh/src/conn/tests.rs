@@ -97,7 +97,10 @@ fn pair(compress: bool, change: impl Fn(&mut ConnectionConfig)) -> Pair {
 fn flush(conn: &mut Connection, to: &mut BytesMut) -> bool {
     let mut queue = SealedQueue::default();
     queue.fill(conn, usize::MAX).unwrap();
-    let bytes: Vec<u8> = queue.slices().iter().flat_map(|s| s.to_vec()).collect();
+    let bytes: Vec<u8> = queue
+        .parts()
+        .flat_map(|part| part.to_vec().unwrap())
+        .collect();
     queue.written(bytes.len());
     to.extend_from_slice(&bytes);
     !bytes.is_empty()

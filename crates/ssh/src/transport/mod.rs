@@ -325,7 +325,7 @@ impl Transport {
         self.inbound.set_helper(helper);
     }
 
-    /// Whether what is sent needs no sealing: there is neither cipher nor MAC.
+    /// Whether what is sent needs no sealing: there is neither cipher nor MAC, nor compression.
     pub(crate) fn sends_clear(&self) -> bool {
         self.outbound.is_free()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::PacketBuf;
+use wire::{PacketBuf, Part};
 
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
@@ -31,15 +31,21 @@ impl SealJob {
     /// Builds the packet around its payload and seals it where it lies.
     pub fn seal(mut self) -> Result<Sealed, Error> {
         let framing = self.key.framing();
-        let payload = self.packet.len();
+        if self.packet.lies_outside() && !self.key.is_free() {
+            // The peer has gone back to a cipher.
+            self.packet = self.packet.gathered().ok_or(Local::Outside)?;
+        }
+        let (payload, inside) = (self.packet.len(), self.packet.inside());
         let (padding, more) = (framing.padding(payload), self.more.len());
         let head = framing.head_padded(payload, more).map_err(Local::Seal)?;
         let back = padding + more + framing.tag_len();
         let bytes = self.packet.with_room(HEAD, back);
         bytes[..HEAD].copy_from_slice(&head);
-        bytes[HEAD + payload..][..padding].copy_from_slice(&self.padding[..padding]);
-        bytes[HEAD + payload + padding..][..more].copy_from_slice(&self.more);
-        self.key.seal(self.at, bytes).map_err(Local::Seal)?;
+        bytes[HEAD + inside..][..padding].copy_from_slice(&self.padding[..padding]);
+        bytes[HEAD + inside + padding..][..more].copy_from_slice(&self.more);
+        if inside == payload {
+            self.key.seal(self.at, bytes).map_err(Local::Seal)?;
+        }
         Ok(Sealed {
             packet: self.packet,
             front: HEAD,
@@ -69,17 +75,36 @@ impl Sealed {
         }
     }
 
-    /// What is still to be written.
-    pub fn remaining(&self) -> &[u8] {
-        self.packet
-            .around(self.front, self.back)
-            .get(self.written..)
-            .unwrap_or_default()
+    /// What is still to be written, in order.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut written = self.written;
+        let parts = self.packet.parts(self.front, self.back).into_iter();
+        let left = parts.map(move |part| {
+            let behind = part.behind(written);
+            written = written.saturating_sub(part.len());
+            behind
+        });
+        left.filter(|part| !part.is_empty())
+    }
+
+    /// How many bytes that are.
+    pub fn remaining(&self) -> usize {
+        let whole = self.front + self.packet.len() + self.back;
+        whole - self.written
+    }
+
+    /// A copy of them; `None` where they are not to be had any more.
+    pub fn to_vec(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.remaining());
+        for part in self.parts() {
+            bytes.extend(part.to_vec()?);
+        }
+        Some(bytes)
     }
 
     /// Notes that `n` bytes were written; returns how many of them belonged to this packet.
     pub fn advance(&mut self, n: usize) -> usize {
-        let n = n.min(self.remaining().len());
+        let n = n.min(self.remaining());
         self.written += n;
         n
     }
@@ -161,6 +186,7 @@ impl Outbound {
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
+                let packet = packet.gathered().ok_or(Local::Outside)?;
                 let mut small = Vec::new();
                 deflate
                     .deflate(packet.payload(), &mut small)
@@ -241,9 +267,9 @@ impl Outbound {
         self.deflate = None;
     }
 
-    /// Whether sealing costs nothing.
+    /// Whether sealing costs nothing, and nothing is compressed.
     pub(crate) fn is_free(&self) -> bool {
-        self.key.is_free()
+        self.key.is_free() && self.deflate.is_none()
     }
 
     /// Bytes sealed, packets sealed since the keys were new.

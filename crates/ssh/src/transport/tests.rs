@@ -149,7 +149,7 @@ impl Pair {
 fn drain(transport: &mut Transport) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     while let Some(output) = transport.poll_output() {
-        bytes.extend_from_slice(output.seal()?.remaining());
+        bytes.extend(output.seal()?.to_vec().unwrap());
     }
     Ok(bytes)
 }
@@ -384,7 +384,7 @@ fn an_ignore_slipped_into_the_first_exchange_is_refused() {
         let job = out
             .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
             .unwrap();
-        job.seal().unwrap().remaining().to_vec()
+        job.seal().unwrap().to_vec().unwrap()
     };
     let ignore = plain(&Ignore { data: b"" }.to_bytes());
     // Before KEXINIT.

@@ -212,7 +212,11 @@ impl SshdModel {
             let Some(output) = self.transport.poll_output() else {
                 return;
             };
-            let mut bytes = output.seal().expect("it is sealed").remaining().to_vec();
+            let mut bytes = output
+                .seal()
+                .expect("it is sealed")
+                .to_vec()
+                .expect("in memory");
             for (number, edit) in &self.config.edits {
                 if *number == self.packets {
                     edit.apply(&mut bytes);

@@ -367,7 +367,8 @@ impl Client {
         }
         let mut written = Vec::new();
         while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
-            written.extend_from_slice(output.seal().map_err(End::Ssh)?.remaining());
+            let sealed = output.seal().map_err(End::Ssh)?;
+            written.extend(sealed.to_vec().expect("it is in memory"));
         }
         if let (Some(lane), Some(id)) = (&mut self.lane, self.channel) {
             while lane.wants_jobs() > 0 && !self.jobs.is_empty() {
@@ -397,7 +398,8 @@ impl Client {
                 }
                 while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
                     moved = true;
-                    written.extend_from_slice(output.seal().map_err(End::Ssh)?.remaining());
+                    let sealed = output.seal().map_err(End::Ssh)?;
+                    written.extend(sealed.to_vec().expect("it is in memory"));
                 }
                 if !moved {
                     break;

@@ -1,7 +1,7 @@
 //! The socket beneath a connection: TCP, or a socketpair to a ProxyCommand or an outer
 //! connection.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use ssh::SealedQueue;
 
 /// A connected byte stream, non-blocking.
 #[derive(Debug)]
@@ -57,12 +58,12 @@ impl Stream {
         registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
     }
 
-    /// Writes what it takes of `slices`.
-    pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Writes what it takes of what is in front.
+    pub fn write(&self, queue: &SealedQueue) -> io::Result<usize> {
         loop {
-            match rustix::io::writev(self, slices) {
-                Err(rustix::io::Errno::INTR) => {}
-                done => return Ok(done?),
+            match sys::write_parts(self, queue.parts()) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
             }
         }
     }

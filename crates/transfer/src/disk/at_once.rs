@@ -96,7 +96,8 @@ impl DiskPool {
                 }
             });
         }
-        let (_, mut gathered) = held.unwrap_or_default();
+        let new = || Gathered::new(target.piece());
+        let mut gathered = held.map_or_else(new, |(_, gathered)| gathered);
         if let Err(pieces) = gathered.add(offset, pieces) {
             let all = gathered.take_all();
             self.write(&target, job, &mut gathered, all);
@@ -138,7 +139,7 @@ impl DiskPool {
         match target.write(offset, pieces) {
             Ok(_) => gathered.written(job).for_each(|r| self.shared.reply(r)),
             Err(e) => {
-                let replies = std::mem::take(gathered).answered(job, Some(local_fault(&e)));
+                let replies = gathered.answered(job, Some(local_fault(&e)));
                 replies.for_each(|reply| self.shared.reply(reply));
             }
         }

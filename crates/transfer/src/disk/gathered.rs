@@ -5,21 +5,35 @@
 //! takes many at once (tmpfs with huge pages, XFS, ext4 from Linux 6.16) are zeroed first where a write has
 //! not all of them. 1 GiB to ext4 takes 0.17 s of a processor in pieces of 256 KiB and 0.21 s in such of
 //! 255 KiB (`cargo run --release -p longhaul-transfer --example write_pieces -- FOLDER`).
+//!
+//! A file system that gives out more at once says so (st_blksize of stat(2): 2 MiB of tmpfs with huge pages, a
+//! mebibyte of NFS): then pieces are as large. 4 GiB into such a tmpfs over loopback took 1.12 s instead of 1.36
+//! without a cipher, and 1.72 instead of 1.83 with AES-GCM.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use plan::{DiskReply, DiskRequest, Fault, JobId};
 
-/// Where pieces end: at its multiples. Larger ones cost less yet, but whoever sends waits meanwhile: on two
-/// cores an enciphered download into memory lost 8 % with a mebibyte.
+/// Where pieces end: at its multiples. Larger ones cost less yet, but whoever sends waits meanwhile, and the
+/// processor's cache holds less of them: where nothing else is gained an enciphered download into memory lost
+/// 8 % with a mebibyte, on two cores.
 const PIECE: u64 = 256 << 10;
-/// What a thread writes at once ends in this piece at the latest: nobody waits for it.
-const OF_THREAD: u64 = 4;
+/// What a file system gives out at once is a piece up to this.
+const LARGEST: u64 = 2 << 20;
+/// What a thread writes at once ends at a multiple of this at the latest: nobody waits for it.
+const OF_THREAD: u64 = 1 << 20;
+
+/// How long pieces are in a file whose file system gives out so much at once.
+pub(super) fn piece_of(blksize: u64) -> u64 {
+    blksize.clamp(PIECE, LARGEST).next_power_of_two()
+}
 
 /// Data of a job that follow one another and are not written yet, and what was asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gathered {
+    /// Where pieces end: at its multiples.
+    piece: u64,
     offset: u64,
     len: u64,
     pieces: VecDeque<Bytes>,
@@ -32,6 +46,17 @@ fn length(pieces: &[Bytes]) -> u64 {
 }
 
 impl Gathered {
+    /// Nothing yet, of a file that takes pieces of so many bytes: [`piece_of`].
+    pub(super) fn new(piece: u64) -> Self {
+        Self {
+            piece,
+            offset: 0,
+            len: 0,
+            pieces: VecDeque::new(),
+            asked: VecDeque::new(),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
@@ -62,7 +87,8 @@ impl Gathered {
         queue: &mut VecDeque<DiskRequest>,
     ) {
         let mut end = offset + length(pieces);
-        let ends = (offset / PIECE + OF_THREAD) * PIECE;
+        let most = self.piece.max(OF_THREAD);
+        let ends = (offset / most + 1) * most;
         let mut alone = true;
         while end < ends
             && let Some(DiskRequest::Write { offset: at, .. }) = queue.front()
@@ -81,7 +107,7 @@ impl Gathered {
 
     /// What is to be written now, and where: up to the last end of a piece, if there is one.
     pub(super) fn take_whole(&mut self) -> Option<(u64, Vec<Bytes>)> {
-        let end = (self.offset + self.len) / PIECE * PIECE;
+        let end = (self.offset + self.len) / self.piece * self.piece;
         let len = end.checked_sub(self.offset).filter(|len| *len > 0)?;
         Some(self.take(len))
     }
@@ -123,7 +149,7 @@ impl Gathered {
 
     /// Answers to all of them: that they are written, or why not.
     pub(super) fn answered(
-        self,
+        &mut self,
         job: JobId,
         fault: Option<Fault>,
     ) -> impl Iterator<Item = DiskReply> {
@@ -131,7 +157,8 @@ impl Gathered {
             None => DiskReply::Written { job, offset, len },
             Some(fault) => DiskReply::Failed { job, fault },
         };
-        self.asked.into_iter().map(answer)
+        self.pieces.clear();
+        std::mem::take(&mut self.asked).into_iter().map(answer)
     }
 }
 
@@ -153,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_follows_is_written_in_pieces_that_end_at_multiples() {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new(PIECE);
         let content: Vec<u8> = (0..3 << 20).map(|n| (n / 999) as u8).collect();
         let (mut file, mut told) = (vec![0; content.len()], Vec::new());
         let mut put = |(offset, pieces): (u64, Vec<Bytes>), ends: bool| {
@@ -184,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_does_not_follow_comes_back_and_what_fails_is_answered() {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new(PIECE);
         gathered.add(10, vec![Bytes::from_static(b"ab")]).unwrap();
         assert!(gathered.add(13, vec![Bytes::from_static(b"c")]).is_err());
         gathered.add(12, vec![Bytes::from_static(b"c")]).unwrap();
@@ -197,8 +224,33 @@ mod tests {
     }
 
     #[test]
+    fn pieces_are_as_large_as_the_file_system_has_it() {
+        for (told, piece) in [
+            (0, PIECE),
+            (512, PIECE),
+            (4096, PIECE),
+            (384 << 10, 512 << 10),
+            (1 << 20, 1 << 20),
+            (2 << 20, 2 << 20),
+            (u64::MAX, LARGEST),
+        ] {
+            assert_eq!(piece_of(told), piece);
+        }
+        let mut gathered = Gathered::new(LARGEST);
+        let mib = Bytes::from(vec![0; 1 << 20]);
+        gathered.add(1 << 20, vec![mib.clone()]).unwrap();
+        let (offset, pieces) = gathered.take_whole().unwrap();
+        assert_eq!((offset, length(&pieces)), (1 << 20, 1 << 20));
+        gathered.add(2 << 20, vec![mib.clone()]).unwrap();
+        assert_eq!(gathered.take_whole(), None);
+        gathered.add(3 << 20, vec![mib]).unwrap();
+        let (offset, pieces) = gathered.take_whole().unwrap();
+        assert_eq!((offset, length(&pieces)), (2 << 20, 2 << 20));
+    }
+
+    #[test]
     fn a_request_for_nothing_is_answered_too() {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new(PIECE);
         gathered.add(5, Vec::new()).unwrap();
         assert!(!gathered.is_empty());
         assert_eq!(gathered.take_all(), (5, Vec::new()));

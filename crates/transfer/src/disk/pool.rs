@@ -92,7 +92,7 @@ struct Next {
     /// Of a read whose bytes are to be summed.
     ticket: Option<Ticket>,
     /// The writes that are one in it.
-    gathered: Gathered,
+    gathered: Option<Gathered>,
 }
 
 impl DiskPool {
@@ -219,12 +219,16 @@ impl State {
             return None;
         }
         let mut request = slot.queue.pop_front()?;
-        let mut gathered = Gathered::default();
-        if let (DiskRequest::Write { offset, pieces, .. }, Some(JobFile::Target(_))) =
-            (&mut request, &slot.file)
-        {
-            gathered.gather(*offset, pieces, &mut slot.queue);
-        }
+        let gathered = match (&mut request, &slot.file) {
+            (DiskRequest::Write { offset, pieces, .. }, Some(JobFile::Target(target)))
+                if !slot.queue.is_empty() =>
+            {
+                let mut gathered = Gathered::new(target.piece());
+                gathered.gather(*offset, pieces, &mut slot.queue);
+                Some(gathered)
+            }
+            _ => None,
+        };
         let file = if shared {
             slot.side_by_side += 1;
             slot.file.clone()
@@ -330,18 +334,16 @@ impl Shared {
             while let Some(mut next) = state.next(job) {
                 drop(state);
                 let shared = shares(&next.request);
-                let gathered = std::mem::take(&mut next.gathered);
+                let gathered = next.gathered.take().filter(|all| !all.is_empty());
                 let (reply, kept) = self.execute(next);
-                let tell = || match reply {
-                    Some(DiskReply::Written { .. }) if !gathered.is_empty() => {
-                        gathered.answered(job, None).for_each(|r| self.reply(r));
+                let tell = || match (reply, gathered) {
+                    (Some(DiskReply::Written { .. }), Some(mut all)) => {
+                        all.answered(job, None).for_each(|r| self.reply(r));
                     }
-                    Some(DiskReply::Failed { fault, .. }) if !gathered.is_empty() => {
-                        gathered
-                            .answered(job, Some(fault))
-                            .for_each(|r| self.reply(r));
+                    (Some(DiskReply::Failed { fault, .. }), Some(mut all)) => {
+                        all.answered(job, Some(fault)).for_each(|r| self.reply(r));
                     }
-                    reply => reply.into_iter().for_each(|reply| self.reply(reply)),
+                    (reply, _) => reply.into_iter().for_each(|reply| self.reply(reply)),
                 };
                 if kept.is_some() {
                     // Whoever hears that a file is open may join it at once.

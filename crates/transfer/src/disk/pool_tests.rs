@@ -211,6 +211,59 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     Ok(())
 }
 
+/// Where nobody has to look at what is sent, nobody reads it: what is not in memory, is little, or is to
+/// be summed is read all the same.
+#[test]
+fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
+    let (dir, content) = source_of_200_000()?;
+    let path = dir.path().join("f");
+    for (clear, summed) in [(true, false), (false, false), (true, true)] {
+        let (told, tell) = unbounded();
+        let ledger = summed.then(Arc::<Ledger>::default);
+        let pool = DiskPool::new(3, ledger, move || {
+            let _ = told.send(());
+        });
+        let (pool, job) = (pool?, JobId(1));
+        let packets = Pool::new(32_768, 8);
+        packets.let_lie_outside(clear);
+        let block = |len| Block::new(&packets, 32_768, 100, len);
+        pool.submit(DiskRequest::OpenSource {
+            job,
+            path: path.clone(),
+            first: block(32_000),
+            sparse: false,
+            pack: None,
+        });
+        let DiskReply::Opened { first, .. } = wait(&pool, &tell) else {
+            panic!("not opened");
+        };
+        assert!(!first.lies_outside() && first.to_vec() == content[..32_000]);
+        for (offset, len) in [(32_000, 100_000), (150_000, 20_000), (190_000, 70_000)] {
+            let read = DiskRequest::Read {
+                job,
+                offset,
+                len,
+                block: block(len),
+            };
+            let reply = match pool.at_once(read) {
+                Ok(reply) => reply.expect("a read is not held"),
+                Err(request) => {
+                    pool.submit(request);
+                    wait(&pool, &tell)
+                }
+            };
+            let DiskReply::Read { block, .. } = reply else {
+                panic!("not read");
+            };
+            let outside = clear && !summed && len == 100_000;
+            assert_eq!(block.lies_outside(), outside, "{len} bytes at {offset}");
+            let offset = offset as usize;
+            assert!(block.to_vec() == content[offset..content.len().min(offset + len)]);
+        }
+    }
+    Ok(())
+}
+
 /// A thread for it takes the caches of another processor, where there is one that has nothing else to
 /// do; a disk may make whoever writes wait.
 #[cfg(target_os = "linux")]

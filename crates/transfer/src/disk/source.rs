@@ -2,18 +2,17 @@ use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plan::journal::SourceId;
 use plan::{Attributes, FileMeta};
-#[cfg(target_os = "linux")]
-use rustix::fs::fstatfs;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
 use sftp::Link;
-use wire::Block;
+use sys::{Windows, is_in_memory};
+use wire::{Block, Elsewhere};
 
 use super::target::mtime;
 use crate::sums::FileSums;
@@ -24,7 +23,9 @@ pub(super) const IOV_MAX: usize = 1024;
 /// A local file that is read.
 #[derive(Debug)]
 pub(crate) struct Source {
-    file: File,
+    file: Arc<File>,
+    /// What of it is sent from where the kernel has it.
+    windows: Mutex<Windows>,
     /// When it was opened.
     size: u64,
     /// Of what is read, where sums are wanted.
@@ -39,16 +40,14 @@ pub(crate) struct Source {
     sparse: bool,
 }
 
-/// TMPFS_MAGIC of linux/magic.h, the type of a tmpfs for statfs(2). It has no RWF_NOWAIT and
-/// never waits, but for swap.
-#[cfg(target_os = "linux")]
-const TMPFS: u64 = 0x0102_1994;
+/// Less than this is read: to have it mapped costs more than to copy it.
+const MAPPED_FROM: usize = 64 << 10;
 
 /// Opens `path` and stats the open file. Like scp, copies only regular files.
 pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
     // O_NONBLOCK: a FIFO without a writer is refused below and must not block here.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    let file = Arc::new(File::from(openat(CWD, path, flags, Mode::empty())?));
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -60,6 +59,7 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
     };
     let source = Source {
         size: meta.attributes.size.unwrap_or(0),
+        windows: Mutex::default(),
         file,
         sums: None,
         summed: AtomicBool::new(false),
@@ -111,6 +111,9 @@ impl Source {
         if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }
+        if len >= MAPPED_FROM && block.may_lie_outside() && self.map(offset, len, block) {
+            return true;
+        }
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let read = read_in_memory(&self.file, &mut slices, offset, self.in_memory);
@@ -121,6 +124,17 @@ impl Source {
             block.clear();
         }
         all
+    }
+
+    /// Leaves the `len` bytes at `offset` where the kernel has them; false where they are not all there.
+    fn map(&self, offset: u64, len: usize, block: &mut Block) -> bool {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((mapped, at)) = windows.find(&self.file, offset, len) else {
+            return false;
+        };
+        let mapped: Arc<dyn Elsewhere> = mapped;
+        block.lie_outside(&mapped, at, len);
+        true
     }
 
     /// The open file.
@@ -214,16 +228,6 @@ fn read_in_memory(
 #[cfg(not(target_os = "linux"))]
 fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64, _: bool) -> Option<usize> {
     None
-}
-
-#[cfg(target_os = "linux")]
-pub(super) fn is_in_memory(file: &File) -> bool {
-    fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == TMPFS))
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn is_in_memory(_: &File) -> bool {
-    false
 }
 
 /// Fills `slices`, or what of them the file has: a read that has ended early at `ends`, where the

@@ -15,9 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::gathered::piece_of;
 use super::metadata::{self, NotKept};
 use super::older::Older;
-use super::source::{IOV_MAX, is_in_memory};
+use super::source::IOV_MAX;
 use super::{holes, temp_name};
 use crate::sums::FileSums;
 
@@ -45,6 +46,8 @@ pub(crate) struct Target {
     fresh: bool,
     /// It is on a file system that is memory, once somebody has asked.
     in_memory: OnceLock<bool>,
+    /// See [`Target::piece`].
+    piece: OnceLock<u64>,
 }
 
 #[derive(Debug)]
@@ -259,6 +262,7 @@ impl Target {
             older: None,
             fresh,
             in_memory: OnceLock::new(),
+            piece: OnceLock::new(),
         }
     }
 
@@ -315,7 +319,15 @@ impl Target {
     /// Whether a write is a copy within memory and nothing else: it waits for no disk.
     pub(super) fn takes_at_once(&self) -> bool {
         let plain = self.sums.is_none() && !self.sparse && self.is_seekable();
-        plain && *self.in_memory.get_or_init(|| is_in_memory(&self.file))
+        plain && *self.in_memory.get_or_init(|| sys::is_in_memory(&self.file))
+    }
+
+    /// How long the pieces are that it takes best ([`piece_of`]).
+    pub(super) fn piece(&self) -> u64 {
+        *self.piece.get_or_init(|| {
+            let meta = self.file.metadata();
+            piece_of(meta.map_or(0, |meta| meta.blksize()))
+        })
     }
 
     /// Writes a copy of `bytes` at `offset`, the next bytes in order.

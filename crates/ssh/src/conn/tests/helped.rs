@@ -22,7 +22,10 @@ fn move_all(queue: &mut SealedQueue, conn: &mut Connection, to: &mut BytesMut) -
     let before = to.len();
     loop {
         queue.fill(conn, 100_000).unwrap();
-        let bytes: Vec<u8> = queue.slices().iter().flat_map(|s| s.to_vec()).collect();
+        let bytes: Vec<u8> = queue
+            .parts()
+            .flat_map(|part| part.to_vec().unwrap())
+            .collect();
         // As a socket does that takes what it likes.
         let n = bytes.len().div_ceil(2);
         queue.written(n);

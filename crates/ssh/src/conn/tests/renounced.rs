@@ -135,3 +135,68 @@ fn keys_are_new_again_without_a_cipher() {
     assert!(keys > 5, "{keys} key exchanges");
     assert!(pair.client.negotiated().unwrap().s2c.cipher.is_none());
 }
+
+/// What lies somewhere, as far as it does.
+#[derive(Debug)]
+struct There(Vec<u8>);
+
+impl wire::Elsewhere for There {
+    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
+        let there = self.0.get(at..at + to.len());
+        there.inspect(|there| to.copy_from_slice(there)).is_some()
+    }
+}
+
+/// Sends what lies outside of its packets, `lies` bytes of 100,000, over a connection of which both ends
+/// renounced that.
+fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
+    let mut pair = pair(false, |_| {});
+    pair.client.renounce(renounced);
+    pair.server.renounce(renounced);
+    let id = pair.open();
+    pair.run().unwrap();
+    assert_eq!(pair.client.sends_clear(), renounced == CipherAndMac);
+    let pool = Pool::new(32 << 10, 4);
+    pool.let_lie_outside(true);
+    let there: Arc<dyn wire::Elsewhere> = Arc::new(There(SECRET.repeat(4000)[..lies].to_vec()));
+    let mut block = wire::Block::new(&pool, 32 << 10, 10, 100_000);
+    block.lie_outside(&there, 0, 100_000);
+    block.prepend(b"a header: ");
+    pair.client.channels().write_block(id, block);
+    let mut queue = SealedQueue::default();
+    queue.fill(&mut pair.client, usize::MAX)?;
+    let outside = queue
+        .parts()
+        .filter(|part| matches!(part, wire::Part::Outside { .. }));
+    assert_eq!(outside.count() > 0, renounced == CipherAndMac);
+    // In pieces that end anywhere.
+    let mut len = 1;
+    loop {
+        let front = queue.parts().next().map(|part| part.to_vec().unwrap());
+        let Some(bytes) = front else { break };
+        len = (len * 7 + 1) % 40_000;
+        let n = bytes.len().min(len);
+        pair.up.extend_from_slice(&bytes[..n]);
+        queue.written(n);
+    }
+    assert!(queue.is_empty());
+    pair.run()?;
+    Ok(pair)
+}
+
+#[test]
+fn what_lies_outside_of_its_packets_is_sent_from_there_or_sealed_like_the_rest() {
+    let content = [b"a header: ", &SECRET.repeat(4000)[..100_000]].concat();
+    for renounced in [Nothing, Cipher, CipherAndMac] {
+        let pair = sent_from_outside(renounced, 100_000).unwrap();
+        assert!(pair.received == content, "{renounced:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
+    for renounced in [Nothing, Cipher] {
+        let error = sent_from_outside(renounced, 99_999).err();
+        assert_eq!(error, Some(Error::Local(crate::error::Local::Outside)));
+    }
+}

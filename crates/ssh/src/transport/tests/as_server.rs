@@ -7,7 +7,7 @@ use wire::Rest;
 /// A packet as it is before there are keys.
 fn plain(payload: &[u8]) -> Vec<u8> {
     let job = Outbound::new().job(PacketBuf::from_payload(payload), &mut |to| to.fill(0));
-    job.unwrap().seal().unwrap().remaining().to_vec()
+    job.unwrap().seal().unwrap().to_vec().unwrap()
 }
 
 /// What is done to the client's packets on their way. The first is its identification, then come
@@ -39,7 +39,7 @@ fn attacked(cipher: &str, path: &Path) -> Result<Vec<Bytes>, Error> {
                 up.extend_from_slice(packet);
             }
             if path.cut != Some(sent) {
-                up.extend_from_slice(output.seal()?.remaining());
+                up.extend(output.seal()?.to_vec().unwrap());
             }
             sent += 1;
         }

@@ -30,7 +30,7 @@ fn written(world: &mut World) -> Vec<u8> {
 fn held(client: &mut Client) -> usize {
     let mut held = 0;
     while let Ok(Some(output)) = client.conn.poll_output() {
-        held += output.seal().expect("sealed").remaining().len();
+        held += output.seal().expect("sealed").remaining();
     }
     held
 }

@@ -89,6 +89,9 @@ impl SshLink {
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first: false } => {
                 debug!("{}: new keys", self.config.name);
+                let clear = self.conn.sends_clear();
+                self.pool.let_lie_outside(clear);
+                self.large.let_lie_outside(clear);
                 self.tell_renounced();
             }
             TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),

@@ -214,14 +214,15 @@ impl Link for SshLink {
             if self.sending.is_empty() || !self.writable {
                 break;
             }
-            let slices = self.sending.slices();
-            match self.stream.write(&slices) {
+            match self.stream.write(&self.sending) {
                 Ok(n) => {
                     total += n;
                     self.sent_bytes += n as u64;
                     self.sending.written(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                // Nothing of the peer's explains it.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(broken(&e)),
                 // Why it broke may be in what is still to be read: a DISCONNECT.
                 Err(e) if self.readable => {
                     debug!("{}: {e}", self.config.name);

@@ -1,0 +1,177 @@
+use super::*;
+
+#[test]
+fn payload_is_split_over_packets_and_read_back_whole() {
+    let pool = Pool::new(10, 8);
+    let mut block = Block::new(&pool, 10, 4, 25);
+    assert_eq!(block.room(), 25);
+    assert_eq!(block.append(b"abcdefghijklmnopqrstuvwxyz"), 25);
+    block.prepend(b"123");
+    assert_eq!(block.to_vec(), b"123abcdefghijklmnopqrstuvwxy");
+    let lens: Vec<_> = block.packets().map(PacketBuf::len).collect();
+    assert_eq!(lens, [9, 10, 9]);
+}
+
+#[test]
+fn packets_are_made_for_what_there_is() {
+    let pool = Pool::new(32 << 10, 8);
+    let mut block = Block::new(&pool, 32 << 10, 100, 128 << 10);
+    assert_eq!((block.room(), block.packets().count()), (128 << 10, 0));
+    assert_eq!(block.append(&[7; 4096]), 4096);
+    let memory: Vec<_> = block.packets().map(PacketBuf::memory_len).collect();
+    assert_eq!(memory, [PacketBuf::memory_for(SIZES[1])]);
+    assert_eq!(block.room(), (128 << 10) - 4096);
+    assert_eq!(block.append(&[8; 40_000]), 40_000);
+    assert_eq!((block.len(), block.packets().count()), (44_096, 3));
+    block.clear();
+    assert_eq!(block.room(), 128 << 10);
+    assert_eq!(block.append(&[9; 200_000]), 128 << 10);
+    block.prepend(&[1; 100]);
+    assert_eq!(block.to_vec()[..101], [&[1; 100][..], &[9]].concat());
+
+    let mut empty = Block::new(&pool, 32 << 10, 100, 0);
+    empty.prepend(b"header");
+    assert_eq!(empty.to_vec(), b"header");
+}
+
+#[test]
+fn a_short_read_drops_the_packets_behind_it() {
+    let pool = Pool::new(10, 8);
+    let mut block = Block::new(&pool, 10, 2, 30);
+    assert_eq!(block.grow(30).len(), 4);
+    block.truncate(5);
+    block.prepend(b"xy");
+    assert_eq!((block.len(), block.packets().count()), (7, 1));
+    block.truncate(0);
+    assert_eq!((block.len(), block.packets().count()), (0, 1));
+}
+
+#[test]
+fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
+    let pool = Pool::new(256 << 10, 2);
+    let memory = |room| pool.packet(10, room).memory_len();
+    for _ in 0..3 {
+        assert_eq!(memory(100), PacketBuf::memory_for(SIZES[0]));
+        assert_eq!(memory(4096), PacketBuf::memory_for(SIZES[1]));
+        assert_eq!(memory(5000), PacketBuf::memory_for(SIZES[2]));
+        assert_eq!(memory((32 << 10) - 10), PacketBuf::memory_for(32 << 10));
+        assert_eq!(memory((32 << 10) - 9), PacketBuf::memory_for(256 << 10));
+    }
+    let many: Vec<_> = (0..40).map(|_| pool.packet(0, 32 << 10)).collect();
+    drop(many);
+    assert_eq!(pool.lock().0.each_ref().map(Vec::len), [1, 1, 1, 16, 1]);
+}
+
+#[test]
+fn no_packet_has_more_memory_than_a_slot() {
+    let pool = Pool::new(1000, 2);
+    let packets = [pool.packet(0, 10), pool.packet(10, 990)];
+    for packet in &packets {
+        assert_eq!(packet.memory_len(), PacketBuf::memory_for(1000));
+    }
+    drop(packets);
+    assert_eq!(pool.lock().0.each_ref().map(Vec::len), [0, 0, 0, 0, 2]);
+}
+
+#[test]
+fn memory_is_used_again() {
+    let pool = Pool::new(1000, 1);
+    let mut packet = pool.packet(0, 1000);
+    packet.append(b"x");
+    let at = packet.payload().as_ptr();
+    drop(packet);
+    let mut packet = pool.packet(0, 10);
+    packet.append(b"y");
+    assert_eq!(packet.payload().as_ptr(), at);
+    drop(packet);
+    pool.trim();
+    assert!(pool.lock().0.iter().all(Vec::is_empty));
+}
+
+/// What lies somewhere, as far as it does.
+#[derive(Debug)]
+struct There(Vec<u8>);
+
+impl Elsewhere for There {
+    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
+        let there = self.0.get(at..at + to.len());
+        there.inspect(|there| to.copy_from_slice(there)).is_some()
+    }
+}
+
+/// Of `len` bytes, 7 bytes behind the beginning of what lies there, in packets of 100; and those bytes.
+fn outside(len: usize) -> (Block, Vec<u8>) {
+    let pool = Pool::new(100, 8);
+    assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
+    pool.let_lie_outside(true);
+    let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
+    let there: Arc<dyn Elsewhere> = Arc::new(There(bytes.clone()));
+    let mut block = Block::new(&pool, 100, 20, len);
+    assert!(block.may_lie_outside());
+    block.lie_outside(&there, 7, len + 1000);
+    assert!(block.lies_outside() && !block.may_lie_outside());
+    (block, bytes[7..].to_vec())
+}
+
+#[test]
+fn what_lies_outside_is_cut_into_packets_as_what_is_read() {
+    for len in [1, 79, 80, 81, 180, 1000] {
+        let (mut block, bytes) = outside(len);
+        assert_eq!((block.len(), block.room()), (len, 0));
+        assert_eq!(block.append(b"more"), 0);
+        block.prepend(b"a header");
+        let all = [b"a header", &bytes[..]].concat();
+        assert_eq!(block.to_vec(), all);
+        let pool = Pool::new(100, 8);
+        let mut read = Block::new(&pool, 100, 20, len);
+        read.append(&bytes);
+        read.prepend(b"a header");
+        let lens = |block: &Block| block.packets().map(PacketBuf::len).collect::<Vec<_>>();
+        assert_eq!(lens(&block), lens(&read));
+        let gathered = block
+            .packets
+            .into_iter()
+            .map(|packet| packet.gathered().unwrap());
+        let gathered: Vec<u8> = gathered
+            .flat_map(|packet| packet.payload().to_vec())
+            .collect();
+        assert_eq!(gathered, all);
+    }
+}
+
+#[test]
+fn what_lies_outside_is_split_and_cut_short_without_being_read() {
+    let all = |packet: &PacketBuf| -> Vec<u8> {
+        let parts = packet.parts(0, 0).into_iter();
+        parts.flat_map(|part| part.to_vec().unwrap()).collect()
+    };
+    let pool = Pool::new(100, 8);
+    for n in [0, 1, 8, 9, 50, 88] {
+        let (mut block, bytes) = outside(80);
+        block.prepend(b"a header");
+        let whole = [b"a header", &bytes[..]].concat();
+        let mut packet = block.pop_front().unwrap();
+        let front = packet.split_front(n, &pool);
+        assert_eq!(front.len(), n);
+        assert_eq!(
+            (all(&front), all(&packet)),
+            (whole[..n].to_vec(), whole[n..].to_vec())
+        );
+        assert_eq!(front.lies_outside(), n > 8);
+
+        let (mut block, _) = outside(80);
+        block.prepend(b"a header");
+        block.truncate(n);
+        assert_eq!(block.to_vec(), whole[..n]);
+    }
+}
+
+#[test]
+fn what_is_not_there_any_more_cannot_be_gathered() {
+    let pool = Pool::new(100, 8);
+    pool.let_lie_outside(true);
+    let there: Arc<dyn Elsewhere> = Arc::new(There(vec![1; 49]));
+    let mut block = Block::new(&pool, 100, 20, 50);
+    block.lie_outside(&there, 0, 50);
+    assert!(block.pop_front().unwrap().gathered().is_none());
+}
