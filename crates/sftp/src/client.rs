@@ -154,7 +154,7 @@ impl Client {
     }
 
     fn send_block(&mut self, id: RequestId, header: &[u8], mut block: Block) {
-        if block.len() < COPY_BELOW {
+        if block.len() < COPY_BELOW && !block.lies_outside() {
             self.gather(|out| {
                 out.extend_from_slice(header);
                 for packet in block.packets() {

@@ -23,11 +23,11 @@ use wire::{Elsewhere, Part};
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.
-const WINDOW: usize = 8 << 20;
+const WINDOW: usize = 4 << 20;
 /// How far one reaches into the next, so that few reads need two.
 const OVERLAP: usize = 2 << 20;
 /// Windows that are kept: as many places as are read at once.
-const WINDOWS: usize = 4;
+const WINDOWS: usize = 2;
 /// Parts that one writev takes (IOV_MAX of Linux and the BSDs).
 const IOV_MAX: usize = 1024;
 
@@ -101,7 +101,8 @@ impl Mapped {
         };
         let mut pages = vec![0_u8; slice.iov_len.div_ceil(page)];
         // SAFETY: it is asked about memory that is mapped, and `pages` has a byte for each page of it.
-        let asked = unsafe { libc::mincore(slice.iov_base, slice.iov_len, pages.as_mut_ptr()) };
+        let asked =
+            unsafe { libc::mincore(slice.iov_base, slice.iov_len, pages.as_mut_ptr().cast()) };
         asked == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 }

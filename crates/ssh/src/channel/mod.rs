@@ -335,6 +335,7 @@ impl Channels {
         };
         let len = block.len();
         if len <= SMALL
+            && !block.lies_outside()
             && let Some(Queued::Data(tail)) = channel.queue.back_mut()
             && tail.room() >= len
         {
