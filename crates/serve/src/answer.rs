@@ -14,6 +14,7 @@ use crate::answers::Answers;
 use crate::aside::Aside;
 use crate::drop_box::Own;
 use crate::error::Refused;
+use crate::files::changes_nothing;
 use crate::handles::Handles;
 use crate::hashes::Asked;
 use crate::incoming::Incoming;
@@ -47,6 +48,8 @@ pub(crate) struct Session<'e> {
     pub(crate) handles: Handles,
     /// What of their files is sent from where the kernel has it.
     pub(crate) windows: Windows,
+    /// The client has left, and nothing more is sent.
+    pub(crate) is_left: bool,
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
     pub(crate) own: Own,
@@ -87,6 +90,7 @@ impl<'e> Session<'e> {
             export,
             handles: Handles::new(handles),
             windows: Windows::default(),
+            is_left: false,
             accounts: Accounts::default(),
             zone: TimeZone::system(),
             own: Own::default(),
@@ -106,7 +110,21 @@ impl<'e> Session<'e> {
 
     /// Whether this one may be carried out now.
     pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
-        self.aside.as_ref().is_none_or(|aside| aside.lets(request))
+        let aside = self.aside.as_ref().is_none_or(|aside| aside.lets(request));
+        aside && !(self.is_still_sent() && self.may_change(request))
+    }
+
+    /// Whether what was answered is not read yet: it would be what the files have become.
+    pub(crate) fn is_still_sent(&self) -> bool {
+        !self.is_left && self.windows.are_busy()
+    }
+
+    fn may_change(&self, request: &Request<'_>) -> bool {
+        match request {
+            // What was written may turn out now to have failed, which only the last to close it is told.
+            Request::Close { handle } => self.handles.has_received(handle),
+            request => !changes_nothing(request),
+        }
     }
 
     /// Whether something is carried out aside.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request, StatusCode};
-use wire::{Block, Elsewhere};
+use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::aside::{Found, Outcome};
@@ -33,8 +33,6 @@ const MOST_IN_KERNEL: usize = 1 << 30;
 const LONG: Duration = Duration::from_millis(5);
 /// What less is asked for than this shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
-/// What less is asked for than this is read: to have it mapped costs more than to copy it.
-const MAPPED_FROM: usize = 64 << 10;
 /// Bytes of a STATUS, about.
 const STATUS: usize = 32;
 /// Slices that one pwritev takes (of Linux and the BSDs).
@@ -125,10 +123,8 @@ impl Session<'_> {
             });
         }
         let mut block = reply.block(len);
-        if len >= MAPPED_FROM
-            && block.may_lie_outside()
-            && self.map(handle, offset, len, &mut block)
-        {
+        let file = self.handles.open_file(handle)?;
+        if self.windows.lay(file, offset, len, &mut block) {
             reply.long_data(block, len);
             self.has_sent(handle, len);
             return Ok(());
@@ -157,17 +153,6 @@ impl Session<'_> {
             (Found::Elsewhere, None) => {}
         }
         Ok(())
-    }
-
-    /// Leaves the `len` bytes at `offset` where the kernel has them; false where they are not all there.
-    fn map(&mut self, handle: &[u8], offset: u64, len: usize, block: &mut Block) -> bool {
-        let file = self.handles.file(handle).ok();
-        let Some((mapped, at)) = file.and_then(|file| self.windows.find(file, offset, len)) else {
-            return false;
-        };
-        let mapped: Arc<dyn Elsewhere> = mapped;
-        block.lie_outside(&mapped, at, len);
-        true
     }
 
     /// Makes a file durable. Others of the client's have their turn meanwhile.

@@ -140,6 +140,11 @@ impl Handles {
         }
     }
 
+    /// Whether something was written to a file.
+    pub(crate) fn has_received(&self, handle: &[u8]) -> bool {
+        matches!(self.get(handle), Ok(Open::File { received, .. }) if *received > 0)
+    }
+
     pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::take);
         open.ok_or_else(unknown)

@@ -64,6 +64,7 @@ impl<'e> Server<'e> {
     /// Requests that wait for a disk are carried out beside others. With `told`, [`Server::bell`] says when
     /// that has ended, and [`Server::handle`] is to be called then; otherwise it waits for them.
     pub fn several_at_once(&mut self, told: bool) {
+        self.session.is_left = !told;
         match &mut self.session.aside {
             Some(aside) if !told => aside.wait(),
             aside => *aside = Some(Aside::new(told)),
@@ -83,13 +84,18 @@ impl<'e> Server<'e> {
     /// Whether [`Server::handle`] has something to do without anything new of the client.
     pub fn goes_on(&self) -> bool {
         let news = self.session.aside.as_ref().is_some_and(Aside::has_news);
-        news || (self.held.is_some() && !self.session.awaits())
+        news || (self.held.is_some() && !self.waits())
+    }
+
+    /// Whether what is held, if anything is, waits for others.
+    fn waits(&self) -> bool {
+        self.session.awaits() || (self.held.is_some() && self.session.is_still_sent())
     }
 
     /// Whether nothing goes on before one of them has ended.
     pub fn is_stuck(&self) -> bool {
         let full = self.answers.len() >= GATHERED;
-        self.session.awaits() && !self.goes_on() && (full || self.held.is_some())
+        self.waits() && !self.goes_on() && (full || self.held.is_some())
     }
 
     /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent, or
@@ -156,6 +162,11 @@ impl<'e> Server<'e> {
     /// What the client has moved so far.
     pub fn moved(&self) -> Moved {
         self.session.moved
+    }
+
+    /// Gives back the memory that is kept for files that are sent.
+    pub fn trim(&mut self) {
+        self.session.windows.trim();
     }
 
     /// Whether a file or a directory is open.

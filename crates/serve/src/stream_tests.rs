@@ -273,6 +273,92 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
     }
 }
 
+/// What was answered is read when it leaves: what would change it waits until then.
+#[test]
+fn a_read_tells_what_was_there_when_it_was_asked() {
+    let (folder, export) = export();
+    let path = folder.path().join("file");
+    fs::write(&path, vec![1; 300_000]).expect("ours");
+    let handle = &[0; 4];
+    let open = Request::Open {
+        path: b"/file",
+        flags: OpenFlags::READ | OpenFlags::WRITE,
+        attrs: Attrs::default(),
+    };
+    let read = Request::Read {
+        handle,
+        offset: 0,
+        len: 100_000,
+    };
+    let write = Request::Write {
+        handle,
+        offset: 0,
+        data: &[2; 1000],
+    };
+    let cut = Request::Fsetstat {
+        handle,
+        attrs: Attrs {
+            size: Some(50_000),
+            ..Attrs::default()
+        },
+    };
+    let close = Request::Close { handle };
+    for changes in [&[write, close][..], &[cut, close]] {
+        fs::write(&path, vec![1; 300_000]).expect("ours");
+        let before = fs::read(&path).expect("ours");
+        let pool = Pool::new(256 << 10, 4);
+        pool.let_lie_outside(true);
+        let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
+        server.several_at_once(true);
+        let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();
+        server.handle(&mut received).expect("sound");
+        let mut blocks = Vec::new();
+        let taken = server.take_answers(|answer| {
+            if let Answer::Block(block) = answer {
+                blocks.push(block);
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        for _ in 0..3 {
+            assert!(server.is_stuck() && server.awaits() && !server.goes_on());
+            server.handle(&mut received).expect("sound");
+            assert!(fs::read(&path).expect("ours") == before);
+        }
+        assert_eq!(blocks.len(), 1);
+        assert!(blocks[0].lies_outside() && blocks[0].to_vec()[DATA_HEADER..] == before[..100_000]);
+        blocks.clear();
+        assert!(server.goes_on() && !server.is_stuck());
+        server.handle(&mut received).expect("sound");
+        assert!(received.is_empty() && !server.awaits() && !server.has_open());
+        assert!(fs::read(&path).expect("ours") != before);
+
+        // Nor does anything wait for what is not sent any more.
+        fs::write(&path, vec![1; 300_000]).expect("ours");
+        let mut received: Bytes = input_of(&[&[open, read], changes].concat());
+        server.handle(&mut received).expect("sound");
+        let taken = server.take_answers(|answer| {
+            if let Answer::Block(block) = answer {
+                blocks.push(block);
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        assert!(server.is_stuck());
+        server.several_at_once(false);
+        server.handle(&mut received).expect("sound");
+        assert!(!server.has_open() && fs::read(&path).expect("ours") != before);
+    }
+}
+
+fn input_of(all: &[Request<'_>]) -> Bytes {
+    let mut input = Vec::new();
+    for (id, request) in (10..).zip(all) {
+        request.encode(RequestId(id), &mut input);
+    }
+    input.into()
+}
+
 /// Whether this process has it open.
 fn is_open(path: &Path) -> bool {
     let all = fs::read_dir("/proc/self/fd").expect("Linux").flatten();

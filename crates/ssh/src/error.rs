@@ -232,7 +232,9 @@ impl fmt::Display for Local {
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str("what was handed over is no connection"),
-            Self::Outside => f.write_str("a file became shorter while it was sent"),
+            Self::Outside => {
+                f.write_str("a file became shorter, or cannot be read any more, while it was sent")
+            }
         }
     }
 }

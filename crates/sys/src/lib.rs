@@ -35,7 +35,7 @@ pub use descriptors::{handed_on, keep_descriptors};
 pub use fork::{Forked, forget_children, fork};
 pub use holes::{next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
-pub use mapped::{Mapped, Windows, is_in_memory, write_parts};
+pub use mapped::{Windows, is_in_memory, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]

@@ -14,18 +14,22 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use libc::c_void;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::{Errno, pread};
-use wire::{Elsewhere, Part};
+use wire::{Block, Elsewhere, Part};
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.
 const WINDOW: usize = 4 << 20;
 /// How far one reaches into the next, so that few reads need two.
 const OVERLAP: usize = 2 << 20;
+/// Less than this is read: to have it mapped costs more than to copy it.
+const LEAST: usize = 64 << 10;
+/// Bytes that st_blocks counts (stat(2)).
+const STAT_BLOCK: u64 = 512;
 /// Windows that are kept: as many places as are read at once.
 const WINDOWS: usize = 2;
 /// Parts that one writev takes (IOV_MAX of Linux and the BSDs).
@@ -33,7 +37,7 @@ const IOV_MAX: usize = 1024;
 
 /// Some of a file, as memory that only the kernel reads.
 #[derive(Debug)]
-pub struct Mapped {
+pub(crate) struct Mapped {
     start: NonNull<c_void>,
     len: usize,
     file: Arc<File>,
@@ -92,6 +96,15 @@ impl Mapped {
         fstat(&*self.file).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|s| s >= end))
     }
 
+    /// What is said of a file that does not reach so far any more, or whose pages are not to be had.
+    fn shorter(&self) -> io::Error {
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let name = std::fs::read_link(link)
+            .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
+        let words = format!("{name} became shorter, or cannot be read any more, while it was sent");
+        io::Error::new(io::ErrorKind::InvalidData, words)
+    }
+
     /// Whether all of it can be read without waiting for a disk.
     fn is_resident(&self, at: usize, len: usize) -> bool {
         let page = rustix::param::page_size();
@@ -135,21 +148,33 @@ impl Elsewhere for Mapped {
 pub struct Windows {
     /// The last one that was made is in front.
     kept: VecDeque<Arc<Mapped>>,
+    /// Those of the others that are still to be written out.
+    others: Vec<Weak<Mapped>>,
 }
 
 impl Windows {
+    /// Has `block` carry the `len` bytes at `offset` of `file` from where the kernel has them; false where that
+    /// may not be or they are not all in memory, or so few that it costs less to read them.
+    pub fn lay(&mut self, file: &Arc<File>, offset: u64, len: usize, block: &mut Block) -> bool {
+        if !(LEAST..=OVERLAP).contains(&len) || !block.may_lie_outside() {
+            return false;
+        }
+        let Some((mapped, at)) = self.find(file, offset, len) else {
+            return false;
+        };
+        let mapped: Arc<dyn Elsewhere> = mapped;
+        block.lie_outside(&mapped, at, len);
+        true
+    }
+
     /// Where the `len` bytes at `offset` of `file` are, if it has them and they are in memory, and how far
     /// behind its beginning.
-    pub fn find(
-        &mut self,
-        file: &Arc<File>,
-        offset: u64,
-        len: usize,
-    ) -> Option<(Arc<Mapped>, usize)> {
+    fn find(&mut self, file: &Arc<File>, offset: u64, len: usize) -> Option<(Arc<Mapped>, usize)> {
         let stat = fstat(file).ok()?;
-        let end = offset.checked_add(len as u64)?;
-        let reaches = u64::try_from(stat.st_size).is_ok_and(|size| size >= end);
-        if !reaches || len > OVERLAP {
+        let size = u64::try_from(stat.st_size).ok()?;
+        // Whoever maps a hole of tmpfs has it filled.
+        let sparse = u64::try_from(stat.st_blocks).ok()? < size.div_ceil(STAT_BLOCK);
+        if sparse || offset.checked_add(len as u64)? > size {
             return None;
         }
         let begin = offset - offset % WINDOW as u64;
@@ -164,30 +189,53 @@ impl Windows {
 
     /// Keeps nothing of `file`, which is to be closed.
     pub fn forget(&mut self, file: &Arc<File>) {
-        self.kept.retain(|kept| !Arc::ptr_eq(&kept.file, file));
+        let of_it = |kept: &Arc<Mapped>| Arc::ptr_eq(&kept.file, file);
+        while let Some(at) = self.kept.iter().position(of_it) {
+            self.drop_at(at);
+        }
+    }
+
+    /// Keeps nothing.
+    pub fn trim(&mut self) {
+        while !self.kept.is_empty() {
+            self.drop_at(0);
+        }
+    }
+
+    /// Whether some of what was laid into blocks is still to be written out: it is what the file is then.
+    pub fn are_busy(&self) -> bool {
+        // One of them is that which is kept.
+        let kept = self.kept.iter().any(|kept| Arc::strong_count(kept) > 1);
+        kept || self.others.iter().any(|other| other.strong_count() > 0)
+    }
+
+    fn drop_at(&mut self, at: usize) {
+        self.others.retain(|other| other.strong_count() > 0);
+        if let Some(dropped) = self.kept.remove(at)
+            && Arc::strong_count(&dropped) > 1
+        {
+            self.others.push(Arc::downgrade(&dropped));
+        }
     }
 
     fn map(&mut self, file: &Arc<File>, stat: &Stat, begin: u64) -> Option<Arc<Mapped>> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return None;
         }
+        // Of files that are not the caller's mincore(2) says that all is in memory, since Linux 5.2.
+        let told = rustix::process::geteuid().as_raw() == stat.st_uid;
         let always = is_in_memory(file);
-        if !always && !is_told(stat) {
+        if !always && !told {
             return None;
         }
         let mapped = Mapped::new(file, always, begin, WINDOW + OVERLAP);
         let mapped = Arc::new(mapped.ok()?);
-        self.kept.truncate(WINDOWS - 1);
+        while self.kept.len() >= WINDOWS {
+            self.drop_at(WINDOWS - 1);
+        }
         self.kept.push_front(Arc::clone(&mapped));
         Some(mapped)
     }
-}
-
-/// Whether mincore(2) tells what is in memory: of files that are not the caller's it says that all is, since
-/// Linux 5.2.
-fn is_told(stat: &Stat) -> bool {
-    let me = rustix::process::geteuid();
-    me.is_root() || me.as_raw() == stat.st_uid
 }
 
 /// TMPFS_MAGIC of linux/magic.h, the type of a tmpfs for statfs(2).
@@ -207,53 +255,48 @@ pub fn is_in_memory(_: impl AsFd) -> bool {
     false
 }
 
-/// Writes what `fd` takes of `parts`; returns how many bytes.
+/// Writes what `fd` takes of `parts`, up to the first one that is mapped; returns how many bytes.
+///
+/// What follows that leaves by the next call: where the file has become shorter meanwhile, the packet that
+/// carries it has not left whole, so that nobody makes anything of it.
 ///
 /// # Errors
-/// Those of writev(2); `InvalidData` where a file has become shorter than it was when its part was made, so
-/// that it is not known what was written.
+/// Those of writev(2); `InvalidData` where a file has become shorter than it was when its part was made, and
+/// then nothing more may be written: it is not known what was.
 pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
-    let parts: Vec<Part<'a>> = parts.take(IOV_MAX).collect();
-    let written = match write_once(&fd, &parts, false) {
-        // A page is not to be had where it was mapped.
-        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => write_once(&fd, &parts, true)?,
-        written => written?,
-    };
-    // What the end of a file has left of its last page reads as zeros.
-    let mut left = written;
-    for part in &parts {
-        let taken = part.len().min(left);
-        left -= taken;
-        if let (Some((mapped, at)), true) = (mapped(part), taken > 0)
-            && !mapped.reaches(at + taken)
-        {
-            return Err(shorter());
-        }
-    }
-    Ok(written)
-}
-
-fn write_once(fd: &impl AsFd, parts: &[Part<'_>], copy: bool) -> io::Result<usize> {
-    let mut copies = Vec::new();
-    let mut slices = Vec::with_capacity(parts.len());
-    for part in parts {
-        slices.push(match (part, mapped(part)) {
-            (Part::Here(bytes), _) => slice(bytes),
-            (_, Some((mapped, at))) if !copy => mapped.slice(at, part.len())?,
+    let (mut slices, mut copy, mut last) = (Vec::new(), Vec::new(), None);
+    let mut before = 0;
+    for part in parts.take(IOV_MAX) {
+        last = mapped(&part);
+        match (part, last) {
+            (Part::Here(bytes), _) => slices.push(slice(bytes)),
+            (_, Some((mapped, at))) => slices.push(mapped.slice(at, part.len())?),
+            // Nobody's who is known here.
             _ => {
-                let bytes = part.to_vec().ok_or_else(shorter)?;
-                let slice = slice(&bytes);
-                copies.push(bytes);
-                slice
+                copy = part.to_vec().ok_or(io::ErrorKind::InvalidData)?;
+                slices.push(slice(&copy));
             }
-        });
+        }
+        if matches!(part, Part::Outside { .. }) {
+            break;
+        }
+        before += part.len();
     }
     let count = libc::c_int::try_from(slices.len()).map_err(io::Error::other)?;
-    // SAFETY: each slice is borrowed by `parts`, or held by `copies` or by what is mapped, which `parts`
+    // SAFETY: each slice is borrowed by `parts`, or held by `copy` or by what is mapped, which `parts`
     // borrows, and is as long as it says. The kernel reads it, and says so where a page is not there.
     let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), slices.as_ptr(), count) };
-    drop(copies);
-    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
+    drop(copy);
+    let Some((mapped, at)) = last else {
+        return written;
+    };
+    match written {
+        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Err(mapped.shorter()),
+        // What the end of a file has left of its last page reads as zeros.
+        Ok(n) if n > before && !mapped.reaches(at + n - before) => Err(mapped.shorter()),
+        written => written,
+    }
 }
 
 fn slice(bytes: &[u8]) -> libc::iovec {
@@ -274,16 +317,10 @@ fn mapped<'a>(part: &Part<'a>) -> Option<(&'a Mapped, usize)> {
     }
 }
 
-fn shorter() -> io::Error {
-    let words = "a file became shorter while it was sent";
-    io::Error::new(io::ErrorKind::InvalidData, words)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read as _, Seek as _, Write as _};
-    use std::os::unix::fs::FileExt as _;
     use std::os::unix::net::UnixStream;
 
     fn file(content: &[u8]) -> io::Result<Arc<File>> {
@@ -312,7 +349,9 @@ mod tests {
             part(&mapped, at, 20_000),
             Part::Here(b"behind"),
         ];
-        assert_eq!(write_parts(&sender, parts.into_iter())?, 20_012);
+        // What stands behind it waits until it is known that the file still reaches so far.
+        assert_eq!(write_parts(&sender, parts.into_iter())?, 20_006);
+        assert_eq!(write_parts(&sender, parts.into_iter().skip(2))?, 6);
         drop(sender);
         let mut received = Vec::new();
         receiver.read_to_end(&mut received)?;
@@ -322,28 +361,49 @@ mod tests {
 
     #[test]
     fn windows_are_found_where_the_file_reaches_and_dropped_when_others_are() -> io::Result<()> {
-        let file = file(b"begin")?;
-        file.set_len(100 << 20)?;
-        file.write_all_at(b"end", (100 << 20) - 3)?;
+        let content: Vec<u8> = (0..=250).cycle().take(20 << 20).collect();
+        let file = file(&content)?;
         let mut windows = Windows::default();
-        for offset in (0..100 << 20).step_by(1 << 20) {
-            // A hole is in memory once it was read, and on tmpfs always.
-            let mut bytes = vec![1; 1 << 20];
-            file.read_exact_at(&mut bytes, offset)?;
+        let mut sent = Vec::new();
+        for offset in (0..20 << 20).step_by(1 << 20) {
             let (mapped, at) = windows.find(&file, offset, 1 << 20).unwrap();
             assert_eq!(mapped.offset + at as u64, offset);
-            let mut same = vec![1; 1 << 20];
-            assert!(mapped.copy(at, &mut same) && same == bytes);
-            assert_eq!(bytes.starts_with(b"begin"), offset == 0);
-            assert_eq!(bytes.ends_with(b"end"), offset == 99 << 20);
+            let mut bytes = vec![1; 1 << 20];
+            let offset = offset as usize;
+            assert!(mapped.copy(at, &mut bytes) && bytes == content[offset..][..1 << 20]);
             assert!(windows.kept.len() <= WINDOWS);
+            sent.push(mapped);
         }
-        assert!(windows.find(&file, (99 << 20) + 1, 1 << 20).is_none());
+        assert!(windows.find(&file, (19 << 20) + 1, 1 << 20).is_none());
         assert!(windows.find(&file, u64::MAX, 1).is_none());
-        assert!(windows.find(&file, 0, OVERLAP + 1).is_none());
-        assert!(windows.find(&file, (8 << 20) - 1, OVERLAP).is_some());
+        assert!(windows.find(&file, (4 << 20) - 1, OVERLAP).is_some());
+        // Until the last one is written out.
+        for left in (0..sent.len()).rev() {
+            assert!(windows.are_busy(), "{left}");
+            sent.remove(0);
+        }
+        assert!(!windows.are_busy());
+        let (sent, _) = windows.find(&file, 0, 1).unwrap();
         windows.forget(&file);
-        assert!(windows.kept.is_empty() && Arc::into_inner(file).is_some());
+        assert!(windows.kept.is_empty() && windows.are_busy());
+        drop(sent);
+        assert!(!windows.are_busy() && Arc::into_inner(file).is_some());
+        Ok(())
+    }
+
+    /// tmpfs gives pages to whoever maps a hole.
+    #[test]
+    fn holes_stay_holes() -> io::Result<()> {
+        for folder in ["/dev/shm", "/tmp"] {
+            let Ok(file) = tempfile::tempfile_in(folder) else {
+                continue;
+            };
+            file.set_len(1 << 20)?;
+            let before = fstat(&file)?.st_blocks;
+            let file = Arc::new(file);
+            assert!(Windows::default().find(&file, 0, 1 << 20).is_none());
+            assert_eq!(fstat(&file)?.st_blocks, before);
+        }
         Ok(())
     }
 
@@ -357,8 +417,9 @@ mod tests {
             file.set_len(kept)?;
             let (_receiver, sender) = UnixStream::pair()?;
             let written = write_parts(&sender, std::iter::once(part(&mapped, at, 20_000)));
-            let kind = written.map_err(|e| e.kind());
-            assert_eq!(kind, Err(io::ErrorKind::InvalidData), "{kept} bytes");
+            let error = written.expect_err("it is not there");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{kept} bytes");
+            assert!(error.to_string().contains("became shorter"), "{error}");
             let mut bytes = vec![0; 20_000];
             assert!(!mapped.copy(at, &mut bytes));
         }

@@ -13,7 +13,7 @@ pub trait Elsewhere: Any + Send + Sync + fmt::Debug {
 
 /// `len` bytes, `at` bytes behind the beginning of where they lie.
 #[derive(Clone, Debug)]
-pub struct Outside {
+pub(crate) struct Outside {
     pub(crate) lie: Arc<dyn Elsewhere>,
     pub(crate) at: usize,
     pub(crate) len: usize,

@@ -102,7 +102,7 @@ impl PacketBuf {
             return Some(self);
         };
         let mut packet = Self::new(Vec::new(), 0, self.len(), self.len(), None);
-        packet.append(self.payload());
+        packet.append(self.in_memory());
         let copied = outside.lie.copy(outside.at, packet.grow(outside.len));
         copied.then_some(packet)
     }
@@ -117,13 +117,19 @@ impl PacketBuf {
         self.limit - self.end
     }
 
-    /// The payload, as far as it is in memory.
+    /// The payload, all of which must be in memory.
     pub fn payload(&self) -> &[u8] {
+        debug_assert!(self.outside.is_none(), "some of it was not read");
+        self.in_memory()
+    }
+
+    fn in_memory(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
     /// The same, to change in place.
     pub fn payload_mut(&mut self) -> &mut [u8] {
+        debug_assert!(self.outside.is_none(), "some of it was not read");
         &mut self.memory[self.start..self.end]
     }
 
@@ -165,7 +171,7 @@ impl PacketBuf {
     pub fn split_front(&mut self, n: usize, pool: &Pool) -> Self {
         let inside = self.inside().min(n);
         let mut front = pool.packet(0, inside);
-        front.append(&self.payload()[..inside]);
+        front.append(&self.in_memory()[..inside]);
         if let Some(outside) = self.outside.as_ref().filter(|_| n > inside) {
             front.limit = front.end;
             front.outside = Some(outside.front(n - inside));

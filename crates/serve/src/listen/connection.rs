@@ -221,6 +221,7 @@ impl<'s> Connection<'s> {
         if due && !self.trimmed {
             self.segments.trim();
             self.conn.channels().pool().trim();
+            self.sessions.values_mut().for_each(Session::trim);
             sys::give_back_memory();
         }
         self.trimmed = due;
@@ -333,8 +334,9 @@ impl<'s> Connection<'s> {
             match event {
                 Event::Channel(event) => self.handle_channel(event),
                 Event::Transport(TransportEvent::Keys { first: false }) => {
-                    let clear = self.conn.sends_clear();
-                    self.conn.channels().pool().let_lie_outside(clear);
+                    let as_is = self.conn.sends_as_is();
+                    self.conn.channels().pool().let_lie_outside(as_is);
+                    debug!("new keys, files are sent as they are: {as_is}");
                     self.tell_clear();
                 }
                 // A client's, or of the login.

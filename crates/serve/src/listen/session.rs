@@ -175,6 +175,13 @@ impl<'s> Session<'s> {
         !runs && any && !self.is_stuck() && channels.queued(self.id) < QUEUE
     }
 
+    /// Gives back what is kept for more to come.
+    pub(super) fn trim(&mut self) {
+        if let Some(Serving::Sftp(server)) = &mut self.server {
+            server.trim();
+        }
+    }
+
     /// Whether all that there is to do waits for what others do.
     fn is_stuck(&self) -> bool {
         !self.over && self.server.as_ref().is_some_and(Serving::is_stuck)

@@ -298,8 +298,13 @@ impl Connection {
         self.transport.set_helper(helper);
     }
 
-    /// Whether what is sent is neither sealed nor compressed.
-    pub fn sends_clear(&self) -> bool {
+    /// Whether what is sent is neither sealed nor compressed: nobody has to read it.
+    pub fn sends_as_is(&self) -> bool {
+        self.transport.sends_as_is()
+    }
+
+    /// Whether what is sent needs no sealing.
+    pub(super) fn sends_clear(&self) -> bool {
         self.transport.sends_clear()
     }
 

@@ -325,7 +325,12 @@ impl Transport {
         self.inbound.set_helper(helper);
     }
 
-    /// Whether what is sent needs no sealing: there is neither cipher nor MAC, nor compression.
+    /// Whether payloads leave as they are: there is neither cipher nor MAC, nor compression.
+    pub(crate) fn sends_as_is(&self) -> bool {
+        self.outbound.leaves_as_is()
+    }
+
+    /// Whether what is sent needs no sealing: there is neither cipher nor MAC.
     pub(crate) fn sends_clear(&self) -> bool {
         self.outbound.is_free()
     }

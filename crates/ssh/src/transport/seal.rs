@@ -267,9 +267,14 @@ impl Outbound {
         self.deflate = None;
     }
 
-    /// Whether sealing costs nothing, and nothing is compressed.
+    /// Whether sealing costs nothing.
     pub(crate) fn is_free(&self) -> bool {
-        self.key.is_free() && self.deflate.is_none()
+        self.key.is_free()
+    }
+
+    /// Whether payloads leave as they are.
+    pub(crate) fn leaves_as_is(&self) -> bool {
+        self.is_free() && self.deflate.is_none()
     }
 
     /// Bytes sealed, packets sealed since the keys were new.

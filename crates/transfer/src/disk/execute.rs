@@ -9,12 +9,19 @@ use wire::{Block, PacketBuf};
 use super::older::open_older;
 use super::pool::JobFile;
 use super::{
-    Finish, adopt_target, create_fresh, create_target, create_target_as, delta, holes, local_fault,
-    open_source, packed,
+    Finish, Target, adopt_target, create_fresh, create_target, create_target_as, delta, holes,
+    local_fault, open_source, packed,
 };
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
+
+/// A target that is written to from now on.
+fn opened(target: Target) -> JobFile {
+    // Asked now, where nobody waits: on NFS stat(2) writes out what there is.
+    target.piece();
+    JobFile::Target(Arc::new(target))
+}
 
 /// Executes `request` on the job's `file`; returns the reply and the file to keep for the job.
 pub(super) fn execute_on_files(
@@ -116,7 +123,7 @@ pub(super) fn execute_on_files(
                 target.keep_sparse();
             }
             let size = Some(size);
-            let kept = JobFile::Target(Arc::new(target));
+            let kept = opened(target);
             Ok((DiskReply::Older { job, size }, Some(kept)))
         }
         (DiskRequest::CopyOlder { job, from, at, len }, Some(JobFile::Target(target))) => {
@@ -171,7 +178,7 @@ pub(super) fn execute_on_files(
                 if sparse {
                     target.keep_sparse();
                 }
-                let kept = JobFile::Target(Arc::new(target));
+                let kept = opened(target);
                 return Ok((DiskReply::Adopted { job }, Some(kept)));
             }
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
@@ -183,7 +190,7 @@ pub(super) fn execute_on_files(
                 target.keep_sparse();
             }
             let seekable = target.is_seekable();
-            let kept = JobFile::Target(Arc::new(target));
+            let kept = opened(target);
             Ok((DiskReply::Created { job, seekable }, Some(kept)))
         }
         (

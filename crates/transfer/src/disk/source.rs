@@ -12,7 +12,7 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 use rustix::io::ReadWriteFlags;
 use sftp::Link;
 use sys::{Windows, is_in_memory};
-use wire::{Block, Elsewhere};
+use wire::Block;
 
 use super::target::mtime;
 use crate::sums::FileSums;
@@ -39,9 +39,6 @@ pub(crate) struct Source {
     /// It has holes, which are told.
     sparse: bool,
 }
-
-/// Less than this is read: to have it mapped costs more than to copy it.
-const MAPPED_FROM: usize = 64 << 10;
 
 /// Opens `path` and stats the open file. Like scp, copies only regular files.
 pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
@@ -111,9 +108,11 @@ impl Source {
         if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }
-        if len >= MAPPED_FROM && block.may_lie_outside() && self.map(offset, len, block) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if windows.lay(&self.file, offset, len, block) {
             return true;
         }
+        drop(windows);
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let read = read_in_memory(&self.file, &mut slices, offset, self.in_memory);
@@ -124,17 +123,6 @@ impl Source {
             block.clear();
         }
         all
-    }
-
-    /// Leaves the `len` bytes at `offset` where the kernel has them; false where they are not all there.
-    fn map(&self, offset: u64, len: usize, block: &mut Block) -> bool {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((mapped, at)) = windows.find(&self.file, offset, len) else {
-            return false;
-        };
-        let mapped: Arc<dyn Elsewhere> = mapped;
-        block.lie_outside(&mapped, at, len);
-        true
     }
 
     /// The open file.

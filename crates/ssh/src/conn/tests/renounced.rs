@@ -155,7 +155,7 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
     pair.server.renounce(renounced);
     let id = pair.open();
     pair.run().unwrap();
-    assert_eq!(pair.client.sends_clear(), renounced == CipherAndMac);
+    assert_eq!(pair.client.sends_as_is(), renounced == CipherAndMac);
     let pool = Pool::new(32 << 10, 4);
     pool.let_lie_outside(true);
     let there: Arc<dyn wire::Elsewhere> = Arc::new(There(SECRET.repeat(4000)[..lies].to_vec()));

@@ -88,10 +88,13 @@ impl SshLink {
             }
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first: false } => {
-                debug!("{}: new keys", self.config.name);
-                let clear = self.conn.sends_clear();
-                self.pool.let_lie_outside(clear);
-                self.large.let_lie_outside(clear);
+                let as_is = self.conn.sends_as_is();
+                debug!(
+                    "{}: new keys, files are sent as they are: {as_is}",
+                    self.config.name
+                );
+                self.pool.let_lie_outside(as_is);
+                self.large.let_lie_outside(as_is);
                 self.tell_renounced();
             }
             TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),

@@ -121,6 +121,8 @@ pub struct SshLink {
     readable: bool,
     writable: bool,
     ended: bool,
+    /// What was written last is not what was to be: nothing may follow it.
+    spoiled: bool,
     channels: BTreeMap<u32, Far>,
     visit: Visit,
     offers: Offers,
@@ -217,6 +219,7 @@ impl SshLink {
             readable: true,
             writable: true,
             ended: false,
+            spoiled: false,
             channels: BTreeMap::new(),
             visit: Visit::default(),
             offers: Offers::default(),
@@ -457,6 +460,7 @@ impl SshLink {
         self.opened_early = None;
         self.other_method = false;
         self.ended = false;
+        self.spoiled = false;
         self.readable = true;
         self.writable = true;
         events.push(LinkEvent::Restarted);

@@ -200,6 +200,9 @@ impl Link for SshLink {
     }
 
     fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
+        if self.spoiled {
+            return Ok(false);
+        }
         if let Some(agents) = &mut self.agents {
             agents.turn(self.conn.channels());
         }
@@ -221,8 +224,11 @@ impl Link for SshLink {
                     self.sending.written(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
-                // Nothing of the peer's explains it.
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(broken(&e)),
+                // What was begun cannot be gone on with, nor anything be sent behind it.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    self.spoiled = true;
+                    return Err(broken(&e));
+                }
                 // Why it broke may be in what is still to be read: a DISCONNECT.
                 Err(e) if self.readable => {
                     debug!("{}: {e}", self.config.name);
