@@ -35,8 +35,6 @@ const LONG: Duration = Duration::from_millis(5);
 const GATHERED_BELOW: usize = 8 << 10;
 /// Bytes of a STATUS, about.
 const STATUS: usize = 32;
-/// Slices that one pwritev takes (of Linux and the BSDs).
-const IOV_MAX: usize = 1024;
 
 impl Session<'_> {
     pub(crate) fn open(
@@ -132,11 +130,8 @@ impl Session<'_> {
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let found = match &mut self.aside {
-            Some(aside) => aside.try_read(self.handles.open_file(handle)?, &mut slices, offset)?,
-            None => {
-                let file = self.handles.open_file(handle)?;
-                Found::Here(read_at(file, &mut slices, offset)?)
-            }
+            Some(aside) => aside.try_read(file, &mut slices, offset)?,
+            None => Found::Here(read_at(file, &mut slices, offset)?),
         };
         drop(slices);
         match (found, &mut self.aside) {
@@ -145,8 +140,7 @@ impl Session<'_> {
                 self.has_sent(handle, read);
             }
             (Found::Elsewhere, Some(aside)) => {
-                let file = Arc::clone(self.handles.open_file(handle)?);
-                let handle = handle.to_vec();
+                let (file, handle) = (Arc::clone(file), handle.to_vec());
                 let ticket = aside.begin(move || read_aside(&file, handle, (offset, len), block));
                 reply.awaits(ticket, len);
             }
@@ -348,7 +342,7 @@ pub(crate) fn write_at(
     let mut done = 0;
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
-        let some = &slices[..slices.len().min(IOV_MAX)];
+        let some = &slices[..slices.len().min(sys::IOV_MAX)];
         let n = retry_on_intr(|| match offset {
             Some(offset) => rustix::io::pwritev(file, some, offset.saturating_add(done)),
             None => rustix::io::writev(file, some),

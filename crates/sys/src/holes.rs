@@ -1,6 +1,14 @@
 use std::io;
 use std::os::fd::AsFd;
 
+/// What st_blocks of stat(2) counts.
+const STAT_BLOCK: u64 = 512;
+
+/// Whether a file of `size` bytes has holes, of which stat(2) says that it takes so many `blocks`.
+pub fn is_sparse(size: u64, blocks: u64) -> bool {
+    blocks.saturating_mul(STAT_BLOCK) < size
+}
+
 /// Where data of `file` begin at `offset` or behind it; `None` where there is only a hole up to its
 /// end. A file system that knows no holes has data everywhere. The file's position moves.
 ///

@@ -33,9 +33,9 @@ pub use allocator::give_back_memory;
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
 pub use fork::{Forked, forget_children, fork};
-pub use holes::{next_data, next_hole, punch_hole};
+pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
-pub use mapped::{Windows, is_in_memory, write_parts};
+pub use mapped::{IOV_MAX, Windows, is_in_memory, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]

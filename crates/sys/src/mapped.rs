@@ -13,13 +13,16 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::unix::fs::FileExt as _;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
 use libc::c_void;
 use rustix::fs::{FileType, Stat, fstat};
-use rustix::io::{Errno, pread};
+use rustix::io::{Errno, retry_on_intr};
 use wire::{Block, Elsewhere, Part};
+
+use crate::holes::is_sparse;
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.
@@ -28,12 +31,10 @@ const WINDOW: usize = 4 << 20;
 const OVERLAP: usize = 2 << 20;
 /// Less than this is read: to have it mapped costs more than to copy it.
 const LEAST: usize = 64 << 10;
-/// Bytes that st_blocks counts (stat(2)).
-const STAT_BLOCK: u64 = 512;
 /// Windows that are kept: as many places as are read at once.
 const WINDOWS: usize = 2;
-/// Parts that one writev takes (IOV_MAX of Linux and the BSDs).
-const IOV_MAX: usize = 1024;
+/// Slices that one readv or writev takes, or their like with an offset (of Linux and the BSDs).
+pub const IOV_MAX: usize = 1024;
 
 /// Some of a file, as memory that only the kernel reads.
 #[derive(Debug)]
@@ -129,17 +130,7 @@ impl Drop for Mapped {
 
 impl Elsewhere for Mapped {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
-        let mut done = 0;
-        while done < to.len() {
-            let place = self.offset + (at + done) as u64;
-            match pread(&*self.file, &mut to[done..], place) {
-                Ok(0) => return false,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
-        true
+        self.file.read_exact_at(to, self.offset + at as u64).is_ok()
     }
 }
 
@@ -173,7 +164,7 @@ impl Windows {
         let stat = fstat(file).ok()?;
         let size = u64::try_from(stat.st_size).ok()?;
         // Whoever maps a hole of tmpfs has it filled.
-        let sparse = u64::try_from(stat.st_blocks).ok()? < size.div_ceil(STAT_BLOCK);
+        let sparse = is_sparse(size, u64::try_from(stat.st_blocks).ok()?);
         if sparse || offset.checked_add(len as u64)? > size {
             return None;
         }
@@ -264,38 +255,39 @@ pub fn is_in_memory(_: impl AsFd) -> bool {
 /// Those of writev(2); `InvalidData` where a file has become shorter than it was when its part was made, and
 /// then nothing more may be written: it is not known what was.
 pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
-    let (mut slices, mut copy, mut last) = (Vec::new(), Vec::new(), None);
-    let mut before = 0;
+    let (mut slices, mut before, mut last) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
-        last = mapped(&part);
-        match (part, last) {
-            (Part::Here(bytes), _) => slices.push(slice(bytes)),
-            (_, Some((mapped, at))) => slices.push(mapped.slice(at, part.len())?),
-            // Nobody's who is known here.
-            _ => {
-                copy = part.to_vec().ok_or(io::ErrorKind::InvalidData)?;
-                slices.push(slice(&copy));
+        match part {
+            Part::Here(bytes) => {
+                slices.push(slice(bytes));
+                before += bytes.len();
+            }
+            Part::Outside { lie, at, len } => {
+                let lie: &dyn Any = lie;
+                let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                slices.push(mapped.slice(at, len)?);
+                last = Some((mapped, at));
+                break;
             }
         }
-        if matches!(part, Part::Outside { .. }) {
-            break;
-        }
-        before += part.len();
     }
     let count = libc::c_int::try_from(slices.len()).map_err(io::Error::other)?;
-    // SAFETY: each slice is borrowed by `parts`, or held by `copy` or by what is mapped, which `parts`
-    // borrows, and is as long as it says. The kernel reads it, and says so where a page is not there.
-    let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), slices.as_ptr(), count) };
-    let written = usize::try_from(written).map_err(|_| io::Error::last_os_error());
-    drop(copy);
-    let Some((mapped, at)) = last else {
-        return written;
-    };
-    match written {
-        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Err(mapped.shorter()),
+    let written = retry_on_intr(|| {
+        // SAFETY: each slice is borrowed by `parts`, or held by what is mapped, which `parts` borrows, and is as
+        // long as it says. The kernel reads it, and says so where a page is not there.
+        let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), slices.as_ptr(), count) };
+        usize::try_from(written).map_err(|_| {
+            let error = io::Error::last_os_error();
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    });
+    match (written, last) {
+        (Err(Errno::FAULT), Some((mapped, _))) => Err(mapped.shorter()),
         // What the end of a file has left of its last page reads as zeros.
-        Ok(n) if n > before && !mapped.reaches(at + n - before) => Err(mapped.shorter()),
-        written => written,
+        (Ok(n), Some((mapped, at))) if n > before && !mapped.reaches(at + n - before) => {
+            Err(mapped.shorter())
+        }
+        (written, _) => Ok(written?),
     }
 }
 
@@ -303,17 +295,6 @@ fn slice(bytes: &[u8]) -> libc::iovec {
     libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
-    }
-}
-
-/// Where a part lies that is mapped here.
-fn mapped<'a>(part: &Part<'a>) -> Option<(&'a Mapped, usize)> {
-    match *part {
-        Part::Here(_) => None,
-        Part::Outside { lie, at, .. } => {
-            let lie: &dyn Any = lie;
-            lie.downcast_ref().map(|mapped| (mapped, at))
-        }
     }
 }
 

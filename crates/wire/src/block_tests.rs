@@ -88,24 +88,13 @@ fn memory_is_used_again() {
     assert!(pool.lock().0.iter().all(Vec::is_empty));
 }
 
-/// What lies somewhere, as far as it does.
-#[derive(Debug)]
-struct There(Vec<u8>);
-
-impl Elsewhere for There {
-    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
-        let there = self.0.get(at..at + to.len());
-        there.inspect(|there| to.copy_from_slice(there)).is_some()
-    }
-}
-
 /// Of `len` bytes, 7 bytes behind the beginning of what lies there, in packets of 100; and those bytes.
 fn outside(len: usize) -> (Block, Vec<u8>) {
     let pool = Pool::new(100, 8);
     assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
     pool.let_lie_outside(true);
     let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
-    let there: Arc<dyn Elsewhere> = Arc::new(There(bytes.clone()));
+    let there: Arc<dyn Elsewhere> = Arc::new(bytes.clone());
     let mut block = Block::new(&pool, 100, 20, len);
     assert!(block.may_lie_outside());
     block.lie_outside(&there, 7, len + 1000);
@@ -170,7 +159,7 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
 fn what_is_not_there_any_more_cannot_be_gathered() {
     let pool = Pool::new(100, 8);
     pool.let_lie_outside(true);
-    let there: Arc<dyn Elsewhere> = Arc::new(There(vec![1; 49]));
+    let there: Arc<dyn Elsewhere> = Arc::new(vec![1; 49]);
     let mut block = Block::new(&pool, 100, 20, 50);
     block.lie_outside(&there, 0, 50);
     assert!(block.pop_front().unwrap().gathered().is_none());

@@ -11,6 +11,14 @@ pub trait Elsewhere: Any + Send + Sync + fmt::Debug {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool;
 }
 
+/// In memory, elsewhere.
+impl Elsewhere for Vec<u8> {
+    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
+        let there = self.get(at..at.saturating_add(to.len()));
+        there.inspect(|there| to.copy_from_slice(there)).is_some()
+    }
+}
+
 /// `len` bytes, `at` bytes behind the beginning of where they lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Outside {

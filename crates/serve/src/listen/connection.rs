@@ -436,7 +436,6 @@ impl<'s> Connection<'s> {
                     self.sending.written(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
             }
         }

@@ -297,7 +297,6 @@ impl Preauth<'_> {
             match sys::write_parts(&self.stream, self.sending.parts()) {
                 Ok(n) => self.sending.written(n),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
             }
         }

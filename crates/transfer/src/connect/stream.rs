@@ -60,12 +60,7 @@ impl Stream {
 
     /// Writes what it takes of what is in front.
     pub fn write(&self, queue: &SealedQueue) -> io::Result<usize> {
-        loop {
-            match sys::write_parts(self, queue.parts()) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+        sys::write_parts(self, queue.parts())
     }
 
     /// Why it has ended, where whoever carries it was told.

@@ -11,14 +11,11 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
 use sftp::Link;
-use sys::{Windows, is_in_memory};
+use sys::{IOV_MAX, Windows, is_in_memory};
 use wire::Block;
 
 use super::target::mtime;
 use crate::sums::FileSums;
-
-/// Slices that one preadv or pwritev takes (IOV_MAX of Linux and the BSDs).
-pub(super) const IOV_MAX: usize = 1024;
 
 /// A local file that is read.
 #[derive(Debug)]
@@ -108,11 +105,10 @@ impl Source {
         if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        if windows.lay(&self.file, offset, len, block) {
+        let windows = || self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if block.may_lie_outside() && windows().lay(&self.file, offset, len, block) {
             return true;
         }
-        drop(windows);
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let read = read_in_memory(&self.file, &mut slices, offset, self.in_memory);
@@ -245,11 +241,8 @@ fn read_full(
     Ok(done)
 }
 
-/// What st_blocks of stat(2) counts.
-const STAT_BLOCK: u64 = 512;
-
 fn is_sparse(meta: &Metadata) -> bool {
-    meta.blocks() * STAT_BLOCK < meta.len()
+    sys::is_sparse(meta.len(), meta.blocks())
 }
 
 /// Whether the file at `path` has holes.

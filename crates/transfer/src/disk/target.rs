@@ -18,7 +18,6 @@ use rustix::io::Errno;
 use super::gathered::piece_of;
 use super::metadata::{self, NotKept};
 use super::older::Older;
-use super::source::IOV_MAX;
 use super::{holes, temp_name};
 use crate::sums::FileSums;
 
@@ -514,7 +513,7 @@ fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::R
     // Empty pieces at the front would look like a write that wrote nothing.
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
-        let some = slices.len().min(IOV_MAX);
+        let some = slices.len().min(sys::IOV_MAX);
         match rustix::io::pwritev(file, &slices[..some], offset + done) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => {

@@ -136,17 +136,6 @@ fn keys_are_new_again_without_a_cipher() {
     assert!(pair.client.negotiated().unwrap().s2c.cipher.is_none());
 }
 
-/// What lies somewhere, as far as it does.
-#[derive(Debug)]
-struct There(Vec<u8>);
-
-impl wire::Elsewhere for There {
-    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
-        let there = self.0.get(at..at + to.len());
-        there.inspect(|there| to.copy_from_slice(there)).is_some()
-    }
-}
-
 /// Sends what lies outside of its packets, `lies` bytes of 100,000, over a connection of which both ends
 /// renounced that.
 fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
@@ -158,7 +147,7 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
     assert_eq!(pair.client.sends_as_is(), renounced == CipherAndMac);
     let pool = Pool::new(32 << 10, 4);
     pool.let_lie_outside(true);
-    let there: Arc<dyn wire::Elsewhere> = Arc::new(There(SECRET.repeat(4000)[..lies].to_vec()));
+    let there: Arc<dyn wire::Elsewhere> = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
     let mut block = wire::Block::new(&pool, 32 << 10, 10, 100_000);
     block.lie_outside(&there, 0, 100_000);
     block.prepend(b"a header: ");
