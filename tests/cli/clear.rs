@@ -76,19 +76,25 @@ fn where_both_were_told_there_is_no_cipher_and_both_say_so() {
     }
 }
 
-/// Nobody reads what nobody seals.
+/// Nobody reads what nobody seals, and what AES-GCM seals it reads from where it is.
 #[test]
-fn without_cipher_and_mac_files_are_sent_as_they_are() {
-    const AS_IT_IS: &str = "new keys, files are sent as they are: ";
-    for (flag, as_it_is) in [(MAC, "true"), (CIPHER, "false")] {
+fn files_stay_where_they_are_as_long_as_the_cipher_bears_it() {
+    for (flag, stay) in [(MAC, "UntilSent"), (CIPHER, "Never")] {
         let Some(scene) = serving(&[flag, "-v"]) else {
             return;
         };
         let (said, _) = there_and_back(&scene, &[flag, "-vv"]);
-        let line = format!("{AS_IT_IS}{as_it_is}");
-        assert!(said.iter().all(|said| said.contains(&line)), "{said:?}");
+        let line = |stay: &str| format!("new keys, files stay where they are: {stay}");
+        assert!(
+            said.iter().all(|said| said.contains(&line(stay))),
+            "{said:?}"
+        );
         let log = scene.peer.log();
-        assert_eq!(log.matches(&line).count(), 2, "{log}");
+        assert_eq!(log.matches(&line(stay)).count(), 2, "{log}");
+        // Before the cipher was renounced.
+        let sealed = line("UntilSealed");
+        assert!(said.iter().all(|said| said.contains(&sealed)), "{said:?}");
+        assert!(log.contains(&sealed), "{log}");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::error::StreamError;
 use crate::incoming::Incoming;
 
 /// Requests wait while there are so many bytes of answers.
-const GATHERED: usize = 512 * 1024;
+const GATHERED: usize = 384 << 10;
 /// Requests are carried out for so long before those answers are sent that there are: sums of a
 /// large file take seconds, and whoever waits for the first of them has something to do meanwhile.
 const TURN: Duration = Duration::from_millis(5);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::{Pool, Rest};
+use wire::{Outlying, Pool, Rest};
 
 use super::{Server, stdio};
 use crate::answers::{Answer, DATA_HEADER};
@@ -236,9 +236,10 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         flags: OpenFlags::READ,
         attrs: Attrs::default(),
     };
-    for clear in [true, false] {
+    for outlying in [Outlying::UntilSent, Outlying::UntilSealed, Outlying::Never] {
         let pool = Pool::new(256 << 10, 4);
-        pool.let_lie_outside(clear);
+        pool.set_outlying(outlying);
+        let lies = outlying != Outlying::Never;
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let all = [
@@ -262,7 +263,7 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         let parts = [1000..201_000, 250_000..259_000, 250_000..300_000];
         let expected: Vec<_> = parts
             .into_iter()
-            .map(|part| (clear && part.len() == 200_000, content[part].to_vec()))
+            .map(|part| (lies && part.len() == 200_000, content[part].to_vec()))
             .collect();
         assert!(outside == expected);
         assert!(is_open(&folder.path().join("file")));
@@ -307,7 +308,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         fs::write(&path, vec![1; 300_000]).expect("ours");
         let before = fs::read(&path).expect("ours");
         let pool = Pool::new(256 << 10, 4);
-        pool.let_lie_outside(true);
+        pool.set_outlying(Outlying::UntilSealed);
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();

@@ -216,8 +216,8 @@ pub enum Local {
     KeyExchange,
     /// What was handed over of a connection is not one.
     Handover,
-    /// What a packet was to carry is not where it was.
-    Outside,
+    /// What a packet was to carry is not where it was, in a sentence.
+    Outside(String),
 }
 
 impl fmt::Display for Local {
@@ -232,9 +232,7 @@ impl fmt::Display for Local {
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str("what was handed over is no connection"),
-            Self::Outside => {
-                f.write_str("a file became shorter, or cannot be read any more, while it was sent")
-            }
+            Self::Outside(words) => f.write_str(words),
         }
     }
 }

@@ -19,6 +19,7 @@ mod segments;
 mod tcp_info;
 mod terminal;
 mod threads;
+mod torn;
 #[cfg(target_os = "linux")]
 mod tun;
 mod tune;

@@ -1,12 +1,13 @@
 #![allow(
     unsafe_code,
-    reason = "the pages of a file are memory of this process here, which nobody but the kernel may read: \
-              who makes a file shorter takes them away, and who writes to it changes them"
+    reason = "the pages of a file are memory of this process here: who makes a file shorter takes them away, \
+              and who writes to it changes them"
 )]
 //! Files that are sent from where the kernel has them.
 //!
 //! To read a file and to write what was read to a socket copies it twice. write(2) from pages of the file
-//! copies it once, as long as nobody has to look at it: where it is sealed, somebody has to.
+//! copies it once, as long as nobody has to look at it. Where it is sealed the cipher reads the pages, and
+//! writes what comes of them to the packet: the copy is saved here too.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use wire::{Block, Elsewhere, Part};
 
 use crate::holes::is_sparse;
+use crate::torn::Watched;
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.
@@ -36,11 +38,13 @@ const WINDOWS: usize = 2;
 /// Slices that one readv or writev takes, or their like with an offset (of Linux and the BSDs).
 pub const IOV_MAX: usize = 1024;
 
-/// Some of a file, as memory that only the kernel reads.
+/// Some of a file, as memory that the kernel reads, or whoever it is lent to.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     start: NonNull<c_void>,
     len: usize,
+    /// Without it, only the kernel does.
+    watched: Option<Watched>,
     file: Arc<File>,
     /// Where it begins in the file.
     offset: u64,
@@ -48,9 +52,9 @@ pub(crate) struct Mapped {
     always: bool,
 }
 
-// SAFETY: nobody reads or writes at `start` but the kernel, and what is mapped belongs to no thread.
+// SAFETY: nobody writes at `start`, and what is mapped belongs to no thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; a shared one is only asked where it is.
+// SAFETY: as above; a shared one is only read.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -69,8 +73,10 @@ impl Mapped {
             )
         };
         let start = NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED);
+        let start = start.ok_or_else(io::Error::last_os_error)?;
         Ok(Self {
-            start: start.ok_or_else(io::Error::last_os_error)?,
+            watched: Watched::new(start.as_ptr() as usize, len),
+            start,
             len,
             file: Arc::clone(file),
             offset,
@@ -91,6 +97,11 @@ impl Mapped {
         })
     }
 
+    /// Whether some of it was taken away, and read.
+    fn is_torn(&self) -> bool {
+        self.watched.as_ref().is_some_and(Watched::is_torn)
+    }
+
     /// Whether the file has so many bytes from the beginning of this on.
     fn reaches(&self, end: usize) -> bool {
         let end = self.offset.saturating_add(end as u64);
@@ -99,11 +110,7 @@ impl Mapped {
 
     /// What is said of a file that does not reach so far any more, or whose pages are not to be had.
     fn shorter(&self) -> io::Error {
-        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let name = std::fs::read_link(link)
-            .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
-        let words = format!("{name} became shorter, or cannot be read any more, while it was sent");
-        io::Error::new(io::ErrorKind::InvalidData, words)
+        io::Error::new(io::ErrorKind::InvalidData, self.missed())
     }
 
     /// Whether all of it can be read without waiting for a disk.
@@ -123,6 +130,8 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        // What is mapped there next is another's.
+        self.watched = None;
         // SAFETY: it was mapped by this, and who is to write it out borrows it.
         unsafe { libc::munmap(self.start.as_ptr(), self.len) };
     }
@@ -131,6 +140,32 @@ impl Drop for Mapped {
 impl Elsewhere for Mapped {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         self.file.read_exact_at(to, self.offset + at as u64).is_ok()
+    }
+
+    fn lend(&self, at: usize, len: usize, more: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        let end = at + len + more;
+        let (Some(watched), Ok(slice)) = (&self.watched, self.slice(at, len + more)) else {
+            return false;
+        };
+        // Behind the last page of the file nothing is to be read.
+        let page = rustix::param::page_size();
+        let last = end.saturating_sub(1) / page * page;
+        if end == 0 || watched.is_torn() || !self.reaches((at + len).max(last + 1)) {
+            return false;
+        }
+        // SAFETY: it is mapped as long as `self` lives, and where the file is made shorter meanwhile `watched`
+        // has zeros there. Others may write to the file: whoever it is lent to hands it to a function of the
+        // cipher library, which reads each byte once and is not known to the compiler, and takes any byte.
+        to(unsafe { std::slice::from_raw_parts(slice.iov_base.cast(), len + more) });
+        // What the end of a file has left of its last page reads as zeros.
+        !watched.is_torn() && self.reaches(at + len)
+    }
+
+    fn missed(&self) -> String {
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let name = std::fs::read_link(link)
+            .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
+        format!("{name} became shorter, or cannot be read any more, while it was sent")
     }
 }
 
@@ -170,7 +205,9 @@ impl Windows {
         }
         let begin = offset - offset % WINDOW as u64;
         let at = usize::try_from(offset - begin).ok()?;
-        let known = |kept: &&Arc<Mapped>| kept.offset == begin && Arc::ptr_eq(&kept.file, file);
+        let known = |kept: &&Arc<Mapped>| {
+            kept.offset == begin && Arc::ptr_eq(&kept.file, file) && !kept.is_torn()
+        };
         let mapped = match self.kept.iter().find(known) {
             Some(mapped) => Arc::clone(mapped),
             None => self.map(file, &stat, begin)?,
@@ -265,6 +302,9 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
             Part::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                if mapped.is_torn() {
+                    return Err(mapped.shorter());
+                }
                 slices.push(mapped.slice(at, len)?);
                 last = Some((mapped, at));
                 break;
@@ -403,6 +443,71 @@ mod tests {
             assert!(error.to_string().contains("became shorter"), "{error}");
             let mut bytes = vec![0; 20_000];
             assert!(!mapped.copy(at, &mut bytes));
+        }
+        Ok(())
+    }
+
+    /// What is lent of `mapped`, while `meanwhile` happens before the second half is looked at; and whether it
+    /// was all there.
+    fn lent(
+        mapped: &Mapped,
+        (at, len, more): (usize, usize, usize),
+        meanwhile: impl Fn(),
+    ) -> (bool, Vec<u8>) {
+        let mut read = Vec::new();
+        let there = mapped.lend(at, len, more, &mut |bytes| {
+            let (first, second) = bytes.split_at(bytes.len() / 2);
+            read.extend_from_slice(first);
+            meanwhile();
+            read.extend_from_slice(std::hint::black_box(second));
+        });
+        (there, read)
+    }
+
+    #[test]
+    fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let content: Vec<u8> = (0..=250).cycle().take(3 * page + 100).collect();
+        let file = file(&content)?;
+        let (mapped, at) = Windows::default().find(&file, 5, 2 * page).unwrap();
+        let (there, read) = lent(&mapped, (at, 2 * page, 20), || {});
+        assert!(there && read == content[5..2 * page + 25]);
+        let (there, read) = lent(&mapped, (at, 3 * page + 95, 20), || {});
+        assert!(there && read == [&content[5..], &[0; 20]].concat());
+        // Behind its last page there is nothing.
+        for (len, more) in [(3 * page + 95, page), (3 * page + 96, 0), (0, 0)] {
+            let of = (at, len, more);
+            assert_eq!(lent(&mapped, of, || {}), (len == 0, Vec::new()), "{of:?}");
+            if len == 0 {
+                break;
+            }
+        }
+        assert!(!mapped.is_torn());
+        Ok(())
+    }
+
+    /// Whoever reads it gets zeros and goes on, is told, and nothing is made of the window any more.
+    #[test]
+    fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
+        for kept in [0, 100, 50_000, 299_999] {
+            let content = vec![7; 300_000];
+            let file = file(&content)?;
+            let mut windows = Windows::default();
+            let (mapped, at) = windows.find(&file, 0, 300_000).unwrap();
+            let (there, read) = lent(&mapped, (at, 300_000, 0), || file.set_len(kept).unwrap());
+            assert_eq!((there, read.len()), (false, 300_000), "{kept}");
+            assert!(read[..150_000] == content[..150_000]);
+            assert!(read[299_999] == 0 && !lent(&mapped, (at, 300_000, 0), || {}).0);
+            let gone = kept < 150_000;
+            assert_eq!(mapped.is_torn(), gone, "{kept}");
+            file.set_len(300_000)?;
+            // What has been a hole since is read.
+            let again = windows.find(&file, 0, 300_000);
+            assert!(again.is_none_or(|(again, _)| !again.is_torn()));
+            let (_receiver, sender) = UnixStream::pair()?;
+            sender.set_nonblocking(true)?;
+            let written = write_parts(&sender, std::iter::once(part(&mapped, at, 300_000)));
+            assert_eq!(written.is_err(), gone, "{kept}");
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Elsewhere, PacketBuf};
+use crate::{Elsewhere, Outlying, PacketBuf};
 
 /// The payload of one message, lying in the packets that will carry it.
 ///
@@ -124,10 +124,11 @@ impl Block {
         }
     }
 
-    /// Whether its bytes may stay where they lie: nobody has to read them, to seal them or otherwise.
+    /// Whether its bytes may stay where they lie for now.
     pub fn may_lie_outside(&self) -> bool {
         let unmade = self.unmade.as_ref();
-        self.packets.is_empty() && unmade.is_some_and(|unmade| unmade.pool.may_lie_outside())
+        self.packets.is_empty()
+            && unmade.is_some_and(|unmade| unmade.pool.outlying() != Outlying::Never)
     }
 
     /// Its payload are the `len` bytes that lie `at` bytes behind the beginning of `lie`, of which it takes
@@ -140,7 +141,7 @@ impl Block {
         let mut skip = unmade.reserve;
         while left > 0 {
             let n = (unmade.slot - skip).min(left);
-            let mut packet = unmade.pool.packet(skip, 0);
+            let mut packet = unmade.pool.packet(skip, unmade.pool.room_for_outlying(n));
             packet.lie_outside(Arc::clone(lie), at, n);
             self.packets.push_back(packet);
             at += n;
@@ -207,7 +208,8 @@ struct Inner {
     slot: usize,
     keep: usize,
     free: Mutex<Free>,
-    outside: AtomicBool,
+    /// An [`Outlying`].
+    outlying: AtomicU8,
 }
 
 /// Memory that is not in use, of each size by itself; the last is a whole slot.
@@ -228,7 +230,7 @@ impl Pool {
                 slot,
                 keep,
                 free: Mutex::default(),
-                outside: AtomicBool::new(false),
+                outlying: AtomicU8::default(),
             }),
         }
     }
@@ -238,13 +240,21 @@ impl Pool {
         self.inner.slot
     }
 
-    /// Whether what its packets carry may stay where it lies, as nobody seals or compresses them.
-    pub fn let_lie_outside(&self, may: bool) {
-        self.inner.outside.store(may, Ordering::Relaxed);
+    /// From now on what its packets carry may stay where it lies for so long.
+    pub fn set_outlying(&self, outlying: Outlying) {
+        self.inner.outlying.store(outlying as u8, Ordering::Relaxed);
     }
 
-    fn may_lie_outside(&self) -> bool {
-        self.inner.outside.load(Ordering::Relaxed)
+    fn outlying(&self) -> Outlying {
+        Outlying::from_bits(self.inner.outlying.load(Ordering::Relaxed))
+    }
+
+    /// What a packet needs of memory for `n` bytes that lie outside: to be sealed into it.
+    pub(crate) fn room_for_outlying(&self, n: usize) -> usize {
+        match self.outlying() {
+            Outlying::UntilSent => 0,
+            Outlying::UntilSealed | Outlying::Never => n,
+        }
     }
 
     /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.

@@ -92,7 +92,7 @@ fn memory_is_used_again() {
 fn outside(len: usize) -> (Block, Vec<u8>) {
     let pool = Pool::new(100, 8);
     assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
-    pool.let_lie_outside(true);
+    pool.set_outlying(Outlying::UntilSent);
     let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
     let there: Arc<dyn Elsewhere> = Arc::new(bytes.clone());
     let mut block = Block::new(&pool, 100, 20, len);
@@ -156,11 +156,42 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
 }
 
 #[test]
+fn what_lies_outside_is_taken_in_with_what_follows_it() {
+    let pool = Pool::new(100, 8);
+    pool.set_outlying(Outlying::UntilSealed);
+    let there: Arc<dyn Elsewhere> = Arc::new((0..100).collect::<Vec<u8>>());
+    let mut block = Block::new(&pool, 100, 20, 70);
+    block.lie_outside(&there, 10, 70);
+    block.prepend(b"a header");
+    let mut packet = block.pop_front().unwrap();
+    // There is no more than that behind it, ...
+    assert!(!packet.take_in(5, (21, 16), |_, _, _| panic!("nothing is lent")));
+    let taken = packet.take_in(5, (20, 16), |front, from, to| {
+        assert_eq!(
+            (&front[5..], from.len(), to.len()),
+            (&b"a header"[..], 90, 106)
+        );
+        to[..90].copy_from_slice(from);
+    });
+    assert!(taken && !packet.lies_outside() && packet.room() == 0);
+    let all = [b"a header", &(10..80).collect::<Vec<u8>>()[..]].concat();
+    assert_eq!(packet.payload(), all);
+    assert_eq!(
+        packet.with_room(0, 20)[78..],
+        (80..100).collect::<Vec<u8>>()
+    );
+    // ... and no memory for it where it was to be sent from there.
+    let (mut block, _) = outside(70);
+    let mut packet = block.pop_front().unwrap();
+    assert!(!packet.take_in(0, (0, 16), |_, _, _| {}) || packet.memory_len() >= 86);
+}
+
+#[test]
 fn what_is_not_there_any_more_cannot_be_gathered() {
     let pool = Pool::new(100, 8);
-    pool.let_lie_outside(true);
+    pool.set_outlying(Outlying::UntilSent);
     let there: Arc<dyn Elsewhere> = Arc::new(vec![1; 49]);
     let mut block = Block::new(&pool, 100, 20, 50);
     block.lie_outside(&there, 0, 50);
-    assert!(block.pop_front().unwrap().gathered().is_none());
+    assert!(block.pop_front().unwrap().gathered().is_err());
 }

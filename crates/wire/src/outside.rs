@@ -9,6 +9,42 @@ use std::sync::Arc;
 pub trait Elsewhere: Any + Send + Sync + fmt::Debug {
     /// Copies what lies `at` bytes behind the beginning to `to`; false where it is not there any more.
     fn copy(&self, at: usize, to: &mut [u8]) -> bool;
+
+    /// Says that it is not, in a sentence.
+    fn missed(&self) -> String {
+        "what was to be sent is not there any more".to_owned()
+    }
+
+    /// Lends the `len` bytes that lie `at` bytes behind the beginning to `to`, with `more` bytes of any kind
+    /// that follow them in memory. `to` must look at each of them once: they may be others a moment later.
+    /// False where nothing was lent, or where the `len` bytes were not all there to the end: what `to` has
+    /// made of them is of no use then.
+    fn lend(&self, _at: usize, _len: usize, _more: usize, _to: &mut dyn FnMut(&[u8])) -> bool {
+        false
+    }
+}
+
+/// How long what the packets of a [`crate::Pool`] carry may stay where it lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outlying {
+    /// Not at all: it is read into the packet.
+    #[default]
+    Never,
+    /// Until the packet is sealed: that may read it from there.
+    UntilSealed,
+    /// Until the packet is sent: nobody has to look at it.
+    UntilSent,
+}
+
+impl Outlying {
+    /// For an atomic.
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        match bits {
+            1 => Self::UntilSealed,
+            2 => Self::UntilSent,
+            _ => Self::Never,
+        }
+    }
 }
 
 /// In memory, elsewhere.
@@ -16,6 +52,11 @@ impl Elsewhere for Vec<u8> {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let there = self.get(at..at.saturating_add(to.len()));
         there.inspect(|there| to.copy_from_slice(there)).is_some()
+    }
+
+    fn lend(&self, at: usize, len: usize, more: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        let there = self.get(at..at.saturating_add(len + more));
+        there.map(to).is_some()
     }
 }
 

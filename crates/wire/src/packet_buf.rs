@@ -96,15 +96,62 @@ impl PacketBuf {
         self.outside = Some(Outside { lie, at, len });
     }
 
-    /// The same with all of the payload in memory; `None` where it is not to be had any more.
-    pub fn gathered(self) -> Option<Self> {
-        let Some(outside) = &self.outside else {
-            return Some(self);
+    /// The same with all of the payload in memory.
+    ///
+    /// # Errors
+    /// It is not to be had any more, and what is to be said of that.
+    pub fn gathered(mut self) -> Result<Self, String> {
+        self.gather().map(|()| self)
+    }
+
+    /// Reads what lies outside into memory.
+    ///
+    /// # Errors
+    /// It is not to be had any more, and what is to be said of that. Nothing has changed.
+    pub fn gather(&mut self) -> Result<(), String> {
+        let Some(Outside { lie, at, len }) = self.outside.take() else {
+            return Ok(());
         };
-        let mut packet = Self::new(Vec::new(), 0, self.len(), self.len(), None);
-        packet.append(self.in_memory());
-        let copied = outside.lie.copy(outside.at, packet.grow(outside.len));
-        copied.then_some(packet)
+        let end = self.end + len;
+        if self.memory.len() < end + TAILROOM {
+            self.memory.resize(end + TAILROOM, 0);
+        }
+        let read = lie.copy(at, &mut self.memory[self.end..end]);
+        if !read {
+            let missed = lie.missed();
+            self.outside = Some(Outside { lie, at, len });
+            return Err(missed);
+        }
+        (self.end, self.limit) = (end, end);
+        Ok(())
+    }
+
+    /// Has `seal` bring what lies outside into memory: it is given the payload in memory with `front` bytes
+    /// before it, what lies outside with `more` bytes that follow it there, and room for these and `back`
+    /// bytes. False where the packet has no such room or it was not lent, and then nothing has changed but
+    /// what `seal` did to the payload.
+    pub fn take_in(
+        &mut self,
+        front: usize,
+        (more, back): (usize, usize),
+        mut seal: impl FnMut(&mut [u8], &[u8], &mut [u8]),
+    ) -> bool {
+        let Some(Outside { lie, at, len }) = &self.outside else {
+            return false;
+        };
+        let (at, len) = (*at, *len);
+        let from = self.start - front;
+        let Some(whole) = self.memory.get_mut(from..self.end + len + more + back) else {
+            return false;
+        };
+        let (head, room) = whole.split_at_mut(self.end - from);
+        let lent = lie.lend(at, len, more, &mut |lent| seal(head, lent, room));
+        if lent {
+            self.outside = None;
+            self.end += len;
+            self.limit = self.end;
+        }
+        lent
     }
 
     #[cfg(test)]
@@ -170,7 +217,10 @@ impl PacketBuf {
     /// Takes the first `n` payload bytes, or all, as a packet of their own: a copy, of what is in memory.
     pub fn split_front(&mut self, n: usize, pool: &Pool) -> Self {
         let inside = self.inside().min(n);
-        let mut front = pool.packet(0, inside);
+        let mut front = pool.packet(
+            0,
+            inside + pool.room_for_outlying(self.len().min(n) - inside),
+        );
         front.append(&self.in_memory()[..inside]);
         if let Some(outside) = self.outside.as_ref().filter(|_| n > inside) {
             front.limit = front.end;

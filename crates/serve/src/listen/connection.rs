@@ -162,6 +162,7 @@ impl<'s> Connection<'s> {
             writable: true,
         };
         new.suit();
+        new.let_files_lie();
         new
     }
 
@@ -334,9 +335,7 @@ impl<'s> Connection<'s> {
             match event {
                 Event::Channel(event) => self.handle_channel(event),
                 Event::Transport(TransportEvent::Keys { first: false }) => {
-                    let as_is = self.conn.sends_as_is();
-                    self.conn.channels().pool().let_lie_outside(as_is);
-                    debug!("new keys, files are sent as they are: {as_is}");
+                    self.let_files_lie();
                     self.tell_clear();
                 }
                 // A client's, or of the login.
@@ -344,6 +343,13 @@ impl<'s> Connection<'s> {
             }
         }
         Ok(handled?)
+    }
+
+    /// Files are sent from where they are, as far as the keys bear it.
+    fn let_files_lie(&mut self) {
+        let outlying = self.conn.outlying();
+        self.conn.channels().pool().set_outlying(outlying);
+        debug!("new keys, files stay where they are: {outlying:?}");
     }
 
     fn tell_clear(&mut self) {
@@ -427,6 +433,8 @@ impl<'s> Connection<'s> {
         while self.writable && total < TURN {
             self.sending.fill(&mut self.conn, BATCH)?;
             if self.sending.is_empty() {
+                // Windows keep what there still is.
+                self.sending.settle(&mut self.conn)?;
                 return Ok(false);
             }
             match sys::write_parts(&self.stream, self.sending.parts()) {
@@ -438,6 +446,9 @@ impl<'s> Connection<'s> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(e) => return Err(e.into()),
             }
+        }
+        if !self.writable {
+            self.sending.settle(&mut self.conn)?;
         }
         Ok(self.writable)
     }

@@ -22,7 +22,7 @@ use crate::{Export, Moved, Server};
 const FILES_ONLY: &str =
     "This server moves files only: there is no shell, and no command is run.\r\n";
 /// Answers that may wait for the client's window on one channel.
-const QUEUE: usize = 1 << 20;
+const QUEUE: usize = 384 << 10;
 /// Received bytes that are left where they came: what makes a session behind, and one read more.
 const WAITING: usize = 2 << 20;
 /// With so many nothing more is read, as long as they can be carried out.

@@ -393,6 +393,17 @@ impl Channels {
         }
     }
 
+    /// Reads what lies outside of packets that wait. What is not to be had any more is left to whoever seals it.
+    pub fn gather(&mut self) {
+        for channel in self.channels.values_mut() {
+            for queued in &mut channel.queue {
+                if let Queued::Data(packet) = queued {
+                    let _ = packet.gather();
+                }
+            }
+        }
+    }
+
     /// Bytes written that have not been sent.
     pub fn queued(&self, id: ChannelId) -> usize {
         self.channels.get(&id.0).map_or(0, |c| c.queued)

@@ -141,10 +141,15 @@ impl Framing {
 
     /// Checks that `packet` is laid out as [`Framing::head`] says; returns where its tag starts.
     pub(super) fn check_layout(&self, packet: &[u8]) -> Result<usize, SealError> {
-        let bad = SealError::BadLayout { len: packet.len() };
-        let head = packet.first_chunk::<LENGTH_FIELD>().ok_or(bad)?;
+        self.tag_at(packet, packet.len())
+    }
+
+    /// The same for a packet of `len` bytes that begins like this.
+    pub(super) fn tag_at(&self, front: &[u8], len: usize) -> Result<usize, SealError> {
+        let bad = SealError::BadLayout { len };
+        let head = front.first_chunk::<LENGTH_FIELD>().ok_or(bad)?;
         match self.check_length(u32::from_be_bytes(*head)) {
-            Ok(len) if len == packet.len() => Ok(len - self.tag_len),
+            Ok(says) if says == len => Ok(len - self.tag_len),
             _ => Err(bad),
         }
     }

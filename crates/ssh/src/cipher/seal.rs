@@ -43,6 +43,12 @@ impl SealingKey {
         self.suite.is_free()
     }
 
+    /// Whether [`SealingKey::seal_from`] is to be had: AES-GCM reads what it seals once, and need not write to
+    /// where it reads.
+    pub fn seals_from_elsewhere(&self) -> bool {
+        matches!(self.suite, Suite::Gcm(_))
+    }
+
     /// How to lay packets out for [`SealingKey::seal`].
     pub fn framing(&self) -> Framing {
         self.framing
@@ -77,6 +83,33 @@ impl SealingKey {
             }
         }
         .map_err(|_| SealError::Failed)
+    }
+
+    /// Seals a packet of which the end is elsewhere: `head` is what [`SealingKey::seal`] takes up to somewhere
+    /// in the payload, `from` the rest of that and padding, of which each byte is read once, and `to` is
+    /// for what becomes of it, and for the tag.
+    ///
+    /// # Errors
+    /// The cipher has no such way, or the lengths do not fit each other.
+    pub fn seal_from(
+        &self,
+        at: Position,
+        head: &mut [u8],
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<(), SealError> {
+        let len = head.len() + to.len();
+        let bad = SealError::BadLayout { len };
+        let tag_at = self.framing.tag_at(head, len)?;
+        let (Suite::Gcm(gcm), Some((length, body)), true) = (
+            &self.suite,
+            head.split_at_mut_checked(LENGTH_FIELD),
+            tag_at.checked_sub(from.len()) == Some(len - to.len()),
+        ) else {
+            return Err(bad);
+        };
+        let sealed = gcm.seal_from(at, (length, body), from, to);
+        sealed.map_err(|_| SealError::Failed)
     }
 }
 

@@ -60,6 +60,19 @@ impl Gcm {
             .seal_in_place_separate_tag(nonce, Aad::from(length), body)
     }
 
+    /// The same for a body that ends elsewhere: `from` is sealed to where `to` begins, before the tag.
+    pub(super) fn seal_from(
+        &self,
+        at: Position,
+        (length, body): (&[u8], &mut [u8]),
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        let nonce = self.nonce(at);
+        self.key
+            .seal_in_place_scatter(nonce, Aad::from(length), body, from, to)
+    }
+
     pub(super) fn open(
         &self,
         at: Position,

@@ -291,3 +291,40 @@ fn packets_are_sealed_as_another_implementation_seals_them() {
     }
     assert_eq!(seen, suites().len());
 }
+
+#[test]
+fn what_is_sealed_from_elsewhere_is_what_is_sealed_where_it_lies() {
+    let mut able = 0;
+    for (name, sealing, _) in keys() {
+        for len in [0, 1, 15, 16, 17, 1000, 40_000] {
+            let mut whole = lay_out(sealing.framing(), &payload(len));
+            let tag_len = sealing.framing().tag_len();
+            for inside in [5, 6, 20, 21, 33] {
+                if inside > whole.len() - tag_len {
+                    continue;
+                }
+                let mut head = whole[..inside].to_vec();
+                let from = &whole[inside..whole.len() - tag_len];
+                let mut to = vec![0; from.len() + tag_len];
+                let sealed = sealing.seal_from(somewhere(), &mut head, from, &mut to);
+                assert_eq!(sealed.is_ok(), sealing.seals_from_elsewhere(), "{name}");
+                if sealed.is_ok() {
+                    able += 1;
+                    let mut there = whole.clone();
+                    sealing.seal(somewhere(), &mut there).unwrap();
+                    assert!([head, to].concat() == there, "{name} {len} {inside}");
+                }
+            }
+            // Lengths that do not fit each other.
+            whole.push(0);
+            let (head, rest) = whole.split_at_mut(5);
+            let mut to = vec![0; rest.len()];
+            for from in [&rest[..rest.len() - 1], &rest[..0], rest] {
+                let (from, mut head) = (from.to_vec(), head.to_vec());
+                let bad = sealing.seal_from(somewhere(), &mut head, &from, &mut to);
+                assert!(bad.is_err(), "{name} {len}");
+            }
+        }
+    }
+    assert!(able > 50);
+}

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::Pool;
+use wire::{Outlying, Pool};
 
 pub use sealed::SealedQueue;
 
@@ -298,9 +298,10 @@ impl Connection {
         self.transport.set_helper(helper);
     }
 
-    /// Whether what is sent is neither sealed nor compressed: nobody has to read it.
-    pub fn sends_as_is(&self) -> bool {
-        self.transport.sends_as_is()
+    /// How long what is sent may stay where it lies: until it is sent where it is neither sealed nor
+    /// compressed.
+    pub fn outlying(&self) -> Outlying {
+        self.transport.outlying()
     }
 
     /// Whether what is sent needs no sealing.

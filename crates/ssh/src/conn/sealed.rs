@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::Part;
+use wire::{Outlying, Part};
 
 use super::Connection;
 use crate::error::{Error, Local};
@@ -29,6 +29,8 @@ pub struct SealedQueue {
     ahead: VecDeque<(Arc<Batch<Output>>, usize)>,
     /// Bytes of them when they were given out.
     ahead_len: usize,
+    /// Why nothing is sealed any more.
+    missed: Option<String>,
 }
 
 impl SealedQueue {
@@ -40,35 +42,72 @@ impl SealedQueue {
     /// Seals what the connection has to send until so many bytes wait, or has it sealed.
     ///
     /// # Errors
-    /// Those of [`Connection::poll_output`].
+    /// Those of [`Connection::poll_output`]; what was to be sent is not to be had any more, of which the peer was
+    /// told.
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
+        if let Some(words) = self.missed.as_ref() {
+            return match self.packets.is_empty() {
+                true => Err(Local::Outside(words.clone()).into()),
+                false => Ok(()),
+            };
+        }
         let may = !conn.sends_clear();
         if may && self.helper.as_ref().is_some_and(Helper::is_idle) {
             self.give_out(conn, bytes)?;
         }
-        while self.len < bytes {
-            let sealed = match self.ahead.front_mut() {
-                Some((batch, at)) => {
-                    let sealed = batch.take(*at);
-                    *at += 1;
-                    if *at >= batch.len() {
-                        self.ahead.pop_front();
-                    }
-                    sealed.unwrap_or_else(|| Err(Local::Helper.into()))?
-                }
+        while self.len < bytes && self.missed.is_none() {
+            let sealed = match self.take_ahead()? {
+                Some(sealed) => sealed,
                 None => match conn.poll_output()? {
                     Some(output) => output.seal()?,
                     None => break,
                 },
             };
-            self.ahead_len = match self.ahead.is_empty() {
-                true => 0,
-                false => self.ahead_len.saturating_sub(sealed.remaining()),
-            };
-            self.len += sealed.remaining();
-            self.packets.push_back(sealed);
+            self.push(sealed);
         }
         Ok(())
+    }
+
+    /// Nothing can be written for now: what waits for that is sealed, or read, if it lies in files that may
+    /// be others by then.
+    ///
+    /// # Errors
+    /// Those of [`SealedQueue::fill`].
+    pub fn settle(&mut self, conn: &mut Connection) -> Result<(), Error> {
+        if conn.outlying() != Outlying::UntilSealed {
+            return Ok(());
+        }
+        while self.missed.is_none()
+            && let Some(sealed) = self.take_ahead()?
+        {
+            self.push(sealed);
+        }
+        conn.channels().gather();
+        Ok(())
+    }
+
+    fn push(&mut self, sealed: Sealed) {
+        self.missed = sealed.missed().map(str::to_owned);
+        self.len += sealed.remaining();
+        self.packets.push_back(sealed);
+    }
+
+    /// The next packet that was given out.
+    fn take_ahead(&mut self) -> Result<Option<Sealed>, Error> {
+        let Some((batch, at)) = self.ahead.front_mut() else {
+            return Ok(None);
+        };
+        let sealed = batch.take(*at);
+        *at += 1;
+        if *at >= batch.len() {
+            self.ahead.pop_front();
+        }
+        let sealed = sealed.unwrap_or_else(|| Err(Local::Helper.into()))?;
+        self.ahead_len = match self.ahead.is_empty() {
+            true => 0,
+            false => self.ahead_len.saturating_sub(sealed.remaining()),
+        };
+        Ok(Some(sealed))
     }
 
     /// Gives out what lies behind the next `bytes`.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::PacketBuf;
+use wire::{Outlying, PacketBuf};
 
 pub use handover::Handover;
 pub use open::{OpenJob, Opened};
@@ -325,9 +325,9 @@ impl Transport {
         self.inbound.set_helper(helper);
     }
 
-    /// Whether payloads leave as they are: there is neither cipher nor MAC, nor compression.
-    pub(crate) fn sends_as_is(&self) -> bool {
-        self.outbound.leaves_as_is()
+    /// How long what is sent may stay where it lies.
+    pub(crate) fn outlying(&self) -> Outlying {
+        self.outbound.outlying()
     }
 
     /// Whether what is sent needs no sealing: there is neither cipher nor MAC.

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use wire::{PacketBuf, Part};
+use wire::{Outlying, PacketBuf, Part};
 
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
 use crate::error::{Error, Local};
 use crate::help::Job;
+use crate::msg::Disconnect;
 
 /// packet_length and padding_length (RFC 4253 section 6).
 const HEAD: usize = 5;
+
+/// SSH_DISCONNECT_CONNECTION_LOST (RFC 4253 section 11.1).
+const CONNECTION_LOST: u32 = 10;
 
 /// What the length of a packet with a secret is rounded up to (OpenSSH's sshconnect2.c).
 const HIDDEN_MULTIPLE: usize = 64;
@@ -28,12 +32,24 @@ pub struct SealJob {
 }
 
 impl SealJob {
-    /// Builds the packet around its payload and seals it where it lies.
+    /// Builds the packet around its payload and seals it where it lies. Where some of that is not to be had
+    /// any more, it says so instead, and is the last one.
     pub fn seal(mut self) -> Result<Sealed, Error> {
         let framing = self.key.framing();
+        let mut missed = None;
         if self.packet.lies_outside() && !self.key.is_free() {
-            // The peer has gone back to a cipher.
-            self.packet = self.packet.gathered().ok_or(Local::Outside)?;
+            if self.seal_from_outside()? {
+                return Ok(self.sealed(None));
+            }
+            if let Err(words) = self.packet.gather() {
+                let farewell = Disconnect {
+                    reason: CONNECTION_LOST,
+                    description: words.as_bytes(),
+                    language: b"",
+                };
+                self.packet = PacketBuf::from_payload(&farewell.to_bytes());
+                missed = Some(words);
+            }
         }
         let (payload, inside) = (self.packet.len(), self.packet.inside());
         let (padding, more) = (framing.padding(payload), self.more.len());
@@ -46,12 +62,42 @@ impl SealJob {
         if inside == payload {
             self.key.seal(self.at, bytes).map_err(Local::Seal)?;
         }
-        Ok(Sealed {
+        Ok(self.sealed(missed))
+    }
+
+    /// Seals what lies outside from where it lies; false where it has to be in the packet for that. What
+    /// follows it there is the padding, which may be anything.
+    ///
+    /// What is sealed and found to be of no use has not left, so that its place may be taken by another.
+    fn seal_from_outside(&mut self) -> Result<bool, Error> {
+        if !self.key.seals_from_elsewhere() || !self.more.is_empty() {
+            return Ok(false);
+        }
+        let framing = self.key.framing();
+        let padding = framing.padding(self.packet.len());
+        let head = framing.head(self.packet.len()).map_err(Local::Seal)?;
+        let mut sealed = Ok(());
+        let (key, at) = (&self.key, self.at);
+        let taken = self
+            .packet
+            .take_in(HEAD, (padding, framing.tag_len()), |front, from, to| {
+                front[..HEAD].copy_from_slice(&head);
+                sealed = key.seal_from(at, front, from, to);
+            });
+        sealed.map_err(Local::Seal)?;
+        Ok(taken)
+    }
+
+    fn sealed(self, missed: Option<String>) -> Sealed {
+        let framing = self.key.framing();
+        let padding = framing.padding(self.packet.len()) + self.more.len();
+        Sealed {
             packet: self.packet,
             front: HEAD,
-            back,
+            back: padding + framing.tag_len(),
             written: 0,
-        })
+            missed,
+        }
     }
 }
 
@@ -62,6 +108,7 @@ pub struct Sealed {
     front: usize,
     back: usize,
     written: usize,
+    missed: Option<String>,
 }
 
 impl Sealed {
@@ -72,7 +119,13 @@ impl Sealed {
             front: 0,
             back: 0,
             written: 0,
+            missed: None,
         }
+    }
+
+    /// Why nothing may follow it: what it was to carry is not to be had any more, as it says.
+    pub fn missed(&self) -> Option<&str> {
+        self.missed.as_deref()
     }
 
     /// What is still to be written, in order.
@@ -186,7 +239,7 @@ impl Outbound {
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
-                let packet = packet.gathered().ok_or(Local::Outside)?;
+                let packet = packet.gathered().map_err(Local::Outside)?;
                 let mut small = Vec::new();
                 deflate
                     .deflate(packet.payload(), &mut small)
@@ -272,9 +325,14 @@ impl Outbound {
         self.key.is_free()
     }
 
-    /// Whether payloads leave as they are.
-    pub(crate) fn leaves_as_is(&self) -> bool {
-        self.is_free() && self.deflate.is_none()
+    /// How long what is sent may stay where it lies.
+    pub(crate) fn outlying(&self) -> Outlying {
+        match self.deflate {
+            Some(_) => Outlying::Never,
+            None if self.is_free() => Outlying::UntilSent,
+            None if self.key.seals_from_elsewhere() => Outlying::UntilSealed,
+            None => Outlying::Never,
+        }
     }
 
     /// Bytes sealed, packets sealed since the keys were new.

@@ -4,7 +4,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use plan::{Attributes, Beyond, FileMeta};
 use std::fs;
 use std::path::Path;
-use wire::{Block, Pool};
+use wire::{Block, Outlying, Pool};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -211,13 +211,19 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     Ok(())
 }
 
-/// Where nobody has to look at what is sent, nobody reads it: what is not in memory, is little, or is to
-/// be summed is read all the same.
+/// Where nobody has to look at what is sent, or the cipher alone, nobody reads it: what is not in memory, is
+/// little, or is to be summed is read all the same.
 #[test]
-fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
+fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
     let (dir, content) = source_of_200_000()?;
     let path = dir.path().join("f");
-    for (clear, summed) in [(true, false), (false, false), (true, true)] {
+    let (sealed, never) = (Outlying::UntilSealed, Outlying::Never);
+    for (outlying, summed) in [
+        (Outlying::UntilSent, false),
+        (sealed, false),
+        (never, false),
+        (sealed, true),
+    ] {
         let (told, tell) = unbounded();
         let ledger = summed.then(Arc::<Ledger>::default);
         let pool = DiskPool::new(3, ledger, move || {
@@ -225,7 +231,7 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
         });
         let (pool, job) = (pool?, JobId(1));
         let packets = Pool::new(32_768, 8);
-        packets.let_lie_outside(clear);
+        packets.set_outlying(outlying);
         let block = |len| Block::new(&packets, 32_768, 100, len);
         pool.submit(DiskRequest::OpenSource {
             job,
@@ -255,7 +261,7 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
             let DiskReply::Read { block, .. } = reply else {
                 panic!("not read");
             };
-            let outside = clear && !summed && len == 100_000;
+            let outside = outlying != never && !summed && len == 100_000;
             assert_eq!(block.lies_outside(), outside, "{len} bytes at {offset}");
             let offset = offset as usize;
             assert!(block.to_vec() == content[offset..content.len().min(offset + len)]);

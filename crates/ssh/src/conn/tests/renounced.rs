@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::transport::Renounced::{self, Cipher, CipherAndMac, Nothing};
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::Outlying;
 
 const SECRET: &[u8] = b"what anybody on the path can read";
 
@@ -144,9 +146,14 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
     pair.server.renounce(renounced);
     let id = pair.open();
     pair.run().unwrap();
-    assert_eq!(pair.client.sends_as_is(), renounced == CipherAndMac);
+    let outlying = match renounced {
+        Nothing => Outlying::UntilSealed,
+        Cipher => Outlying::Never,
+        CipherAndMac => Outlying::UntilSent,
+    };
+    assert_eq!(pair.client.outlying(), outlying);
     let pool = Pool::new(32 << 10, 4);
-    pool.let_lie_outside(true);
+    pool.set_outlying(outlying.max(Outlying::UntilSealed));
     let there: Arc<dyn wire::Elsewhere> = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
     let mut block = wire::Block::new(&pool, 32 << 10, 10, 100_000);
     block.lie_outside(&there, 0, 100_000);
@@ -169,6 +176,12 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
         queue.written(n);
     }
     assert!(queue.is_empty());
+    if let Err(missed) = queue.fill(&mut pair.client, 1) {
+        // The other end was told.
+        let told = pair.run().map_err(|e| e.to_string());
+        assert_eq!(told, Err(format!("the peer disconnected: {missed}")));
+        return Err(missed);
+    }
     pair.run()?;
     Ok(pair)
 }
@@ -186,6 +199,59 @@ fn what_lies_outside_of_its_packets_is_sent_from_there_or_sealed_like_the_rest()
 fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
     for renounced in [Nothing, Cipher] {
         let error = sent_from_outside(renounced, 99_999).err();
-        assert_eq!(error, Some(Error::Local(crate::error::Local::Outside)));
+        let Some(Error::Local(crate::error::Local::Outside(words))) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(words, "what was to be sent is not there any more");
     }
+}
+
+/// Lends what was looked at once, and is gone when it is told to be.
+#[derive(Debug, Default)]
+struct Fleeting {
+    gone: AtomicBool,
+    lent: AtomicBool,
+}
+
+impl wire::Elsewhere for Fleeting {
+    fn copy(&self, at: usize, to: &mut [u8]) -> bool {
+        let all: Vec<u8> = (0..=250).cycle().skip(at % 251).take(to.len()).collect();
+        to.copy_from_slice(&all);
+        !self.gone.load(Ordering::Relaxed)
+    }
+
+    fn lend(&self, at: usize, len: usize, more: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        self.lent.store(true, Ordering::Relaxed);
+        let mut all = vec![0; len + more];
+        let there = self.copy(at, &mut all);
+        to(&all);
+        there
+    }
+}
+
+/// What waits for a window or the socket may wait for long: the file may be another one by then.
+#[test]
+fn nothing_lies_outside_while_it_waits() {
+    let mut pair = pair(false, |_| {});
+    let id = pair.open();
+    pair.run().unwrap();
+    let pool = Pool::new(32 << 10, 4);
+    pool.set_outlying(Outlying::UntilSealed);
+    let fleeting = Arc::new(Fleeting::default());
+    let there: Arc<dyn wire::Elsewhere> = fleeting.clone();
+    let mut block = wire::Block::new(&pool, 32 << 10, 0, 200_000);
+    block.lie_outside(&there, 0, 200_000);
+    pair.client.channels().write_block(id, block);
+    let mut queue = SealedQueue::default();
+    queue.fill(&mut pair.client, 50_000).unwrap();
+    assert!(fleeting.lent.swap(false, Ordering::Relaxed));
+    queue.settle(&mut pair.client).unwrap();
+    fleeting.gone.store(true, Ordering::Relaxed);
+    queue.fill(&mut pair.client, usize::MAX).unwrap();
+    assert!(!fleeting.lent.load(Ordering::Relaxed));
+    for part in queue.parts() {
+        pair.up.extend(part.to_vec().unwrap());
+    }
+    pair.run().unwrap();
+    assert!(pair.received == (0..=250).cycle().take(200_000).collect::<Vec<u8>>());
 }

@@ -87,18 +87,14 @@ impl SshLink {
                 self.offers = offers;
             }
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
-            TransportEvent::Keys { first: false } => {
-                let as_is = self.conn.sends_as_is();
-                debug!(
-                    "{}: new keys, files are sent as they are: {as_is}",
-                    self.config.name
-                );
-                self.pool.let_lie_outside(as_is);
-                self.large.let_lie_outside(as_is);
-                self.tell_renounced();
+            TransportEvent::Keys { first } => {
+                self.let_files_lie();
+                if !first {
+                    self.tell_renounced();
+                }
             }
             TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),
-            TransportEvent::Keys { .. } | TransportEvent::Extensions | TransportEvent::Pong => {}
+            TransportEvent::Extensions | TransportEvent::Pong => {}
         }
         Ok(())
     }
@@ -112,6 +108,17 @@ impl SshLink {
         if ident.takes_large_windows() {
             channels.set_max_window(LARGE_WINDOW);
         }
+    }
+
+    /// Files are sent from where they are, as far as the keys bear it.
+    fn let_files_lie(&self) {
+        let outlying = self.conn.outlying();
+        debug!(
+            "{}: new keys, files stay where they are: {outlying:?}",
+            self.config.name
+        );
+        self.pool.set_outlying(outlying);
+        self.large.set_outlying(outlying);
     }
 
     /// Says whether data are not encrypted any more, once.
@@ -257,6 +264,8 @@ impl SshLink {
             AuthEvent::Banner(text) => self.gate.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
+                // Compression begins now.
+                self.let_files_lie();
                 self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
                 let key = self.signed.as_ref().filter(|_| !self.other_method);
                 self.gate

@@ -237,6 +237,10 @@ impl Link for SshLink {
                 Err(e) => return Err(broken(&e)),
             }
         }
+        if total < TURN {
+            let settled = self.sending.settle(&mut self.conn);
+            settled.map_err(|e| engine_error(&e))?;
+        }
         Ok(total > 0)
     }
 
