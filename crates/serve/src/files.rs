@@ -120,9 +120,11 @@ impl Session<'_> {
                 all(self.read_with(handle, append)?).map(|_| ())
             });
         }
+        let awaits = self.awaits();
         let mut block = reply.block(len);
         let file = self.handles.open_file(handle)?;
-        if self.windows.lay(file, offset, len, &mut block) {
+        // Behind an answer that is waited for it would lie there for long.
+        if !awaits && self.windows.lay(file, offset, len, &mut block) {
             reply.long_data(block, len);
             self.has_sent(handle, len);
             return Ok(());

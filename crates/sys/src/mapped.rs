@@ -24,13 +24,13 @@ use rustix::io::{Errno, retry_on_intr};
 use wire::{Block, Elsewhere, Part};
 
 use crate::holes::is_sparse;
-use crate::torn::Watched;
+use crate::torn::{LEN, Watched};
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.
 const WINDOW: usize = 4 << 20;
 /// How far one reaches into the next, so that few reads need two.
-const OVERLAP: usize = 2 << 20;
+const OVERLAP: usize = LEN - WINDOW;
 /// Less than this is read: to have it mapped costs more than to copy it.
 const LEAST: usize = 64 << 10;
 /// Windows that are kept: as many places as are read at once.
@@ -58,14 +58,14 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn new(file: &Arc<File>, always: bool, offset: u64, len: usize) -> io::Result<Self> {
+    fn new(file: &Arc<File>, always: bool, offset: u64) -> io::Result<Self> {
         let place = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let fd = file.as_raw_fd();
         // SAFETY: the kernel chooses where, so that nothing of this process is replaced.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
-                len,
+                LEN,
                 libc::PROT_READ,
                 libc::MAP_SHARED,
                 fd,
@@ -75,9 +75,9 @@ impl Mapped {
         let start = NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED);
         let start = start.ok_or_else(io::Error::last_os_error)?;
         Ok(Self {
-            watched: Watched::new(start.as_ptr() as usize, len),
+            watched: Watched::new(start.as_ptr() as usize),
             start,
-            len,
+            len: LEN,
             file: Arc::clone(file),
             offset,
             always,
@@ -256,7 +256,7 @@ impl Windows {
         if !always && !told {
             return None;
         }
-        let mapped = Mapped::new(file, always, begin, WINDOW + OVERLAP);
+        let mapped = Mapped::new(file, always, begin);
         let mapped = Arc::new(mapped.ok()?);
         while self.kept.len() >= WINDOWS {
             self.drop_at(WINDOWS - 1);

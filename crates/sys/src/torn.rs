@@ -20,23 +20,23 @@ use libc::{c_int, c_void};
 
 /// Places that are watched at once.
 const PLACES: usize = 256;
+/// All that is watched is so long, so that one atomic says where a place begins and ends: in the middle of
+/// two the handler would take the beginning of one for that of another.
+pub(crate) const LEN: usize = 6 << 20;
 
-/// What is watched. A place is free where `state` is 0, and counts where it is [`SET`].
+/// What is watched.
 struct Place {
-    state: AtomicUsize,
+    /// Where it begins; [`FREE`], or [`TAKEN`] by somebody who is about to say.
     start: AtomicUsize,
-    end: AtomicUsize,
     torn: AtomicBool,
 }
 
+const FREE: usize = 0;
 const TAKEN: usize = 1;
-const SET: usize = 2;
 
 static PLACE: [Place; PLACES] = [const {
     Place {
-        state: AtomicUsize::new(0),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
+        start: AtomicUsize::new(FREE),
         torn: AtomicBool::new(false),
     }
 }; PLACES];
@@ -56,25 +56,21 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 pub(crate) struct Watched(usize);
 
 impl Watched {
-    /// Watches what is mapped from `start` on for `len` bytes, as long as it is; `None` where too much is
-    /// watched already, or the handler could not be set.
-    pub(crate) fn new(start: usize, len: usize) -> Option<Self> {
-        if !is_installed() {
+    /// Watches the [`LEN`] bytes that are mapped from `start` on; `None` where too much is watched already, or
+    /// the handler could not be set.
+    pub(crate) fn new(start: usize) -> Option<Self> {
+        if !is_installed() || start <= TAKEN {
             return None;
         }
+        let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
         let take = |place: &Place| {
-            let taken =
-                place
-                    .state
-                    .compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-            taken.is_ok()
+            let took = place.start.compare_exchange(FREE, TAKEN, taken, free);
+            took.is_ok()
         };
         let at = PLACE.iter().position(take)?;
         let place = PLACE.get(at)?;
-        place.start.store(start, Ordering::Relaxed);
-        place.end.store(start.checked_add(len)?, Ordering::Relaxed);
         place.torn.store(false, Ordering::Relaxed);
-        place.state.store(SET, Ordering::Release);
+        place.start.store(start, Ordering::Release);
         Some(Self(at))
     }
 
@@ -89,7 +85,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(place) = PLACE.get(self.0) {
-            place.state.store(0, Ordering::Release);
+            place.start.store(FREE, Ordering::Release);
         }
     }
 }
@@ -137,29 +133,29 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
 
 /// Has zeros where what `at` was in has been taken away, up to the end of what is watched.
 fn mend(at: usize) -> bool {
-    let holds = |place: &&Place| {
-        place.state.load(Ordering::Acquire) == SET
-            && (place.start.load(Ordering::Relaxed)..place.end.load(Ordering::Relaxed))
-                .contains(&at)
-    };
-    let Some(place) = PLACE.iter().find(holds) else {
+    let found = PLACE.iter().find_map(|place| {
+        let start = place.start.load(Ordering::Acquire);
+        let holds = start > TAKEN && (start..start.saturating_add(LEN)).contains(&at);
+        holds.then_some((place, start))
+    });
+    let Some((place, start)) = found else {
         return false;
     };
+    // Before anybody can read the zeros.
+    place.torn.store(true, Ordering::Release);
     let page = at - at % PAGE.load(Ordering::Relaxed).max(1);
-    let len = place.end.load(Ordering::Relaxed) - page;
     // SAFETY: what is replaced belongs to what is watched, which nobody unmaps while it is read, and it
     // stays readable.
     let mended = unsafe {
         libc::mmap(
             page as *mut c_void,
-            len,
+            start + LEN - page,
             libc::PROT_READ,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
             -1,
             0,
         )
     };
-    place.torn.store(true, Ordering::Release);
     mended != libc::MAP_FAILED
 }
 
@@ -171,15 +167,13 @@ mod tests {
 
     #[test]
     fn so_many_are_watched_and_no_more_and_each_by_itself() {
-        let mut all: Vec<Watched> = (0..PLACES)
-            .map_while(|n| Watched::new(n << 20, 1 << 20))
-            .collect();
+        let mut all: Vec<Watched> = (1..=PLACES).map_while(|n| Watched::new(n * LEN)).collect();
         // Other tests watch something as well.
         assert!(all.len() > PLACES / 2);
-        assert!(Watched::new(1, 1).is_none());
+        assert!(Watched::new(LEN).is_none());
         assert!(!all.iter().any(Watched::is_torn));
         all.truncate(1);
-        assert!(Watched::new(1, 1).is_some());
+        assert!(Watched::new(LEN).is_some());
     }
 
     /// What is not about watched memory ends the process, as if nobody had looked.

@@ -8,6 +8,8 @@ use crate::outside::{Elsewhere, Outside, Part};
 pub const HEADROOM: usize = 4 + 1 + 9;
 /// Bytes free behind it: up to 31 of padding and the longest tag (hmac-sha2-512).
 pub const TAILROOM: usize = 31 + 64;
+/// What stands before bytes that lie outside is no longer than this: headers.
+const LONGEST_HEAD: usize = 256;
 
 /// One packet's payload, with room around it so that it can be sealed and sent where it lies.
 ///
@@ -128,8 +130,8 @@ impl PacketBuf {
 
     /// Has `seal` bring what lies outside into memory: it is given the payload in memory with `front` bytes
     /// before it, what lies outside with `more` bytes that follow it there, and room for these and `back`
-    /// bytes. False where the packet has no such room or it was not lent, and then nothing has changed but
-    /// what `seal` did to the payload.
+    /// bytes. False where the packet has no such room, or it was not lent, and then the payload is as it was,
+    /// whatever `seal` has made of it.
     pub fn take_in(
         &mut self,
         front: usize,
@@ -145,11 +147,19 @@ impl PacketBuf {
             return false;
         };
         let (head, room) = whole.split_at_mut(self.end - from);
+        let mut before = [0; LONGEST_HEAD];
+        let Some(before) = before.get_mut(..head.len()) else {
+            return false;
+        };
+        before.copy_from_slice(head);
         let lent = lie.lend(at, len, more, &mut |lent| seal(head, lent, room));
-        if lent {
-            self.outside = None;
-            self.end += len;
-            self.limit = self.end;
+        match lent {
+            true => {
+                self.outside = None;
+                self.end += len;
+                self.limit = self.end;
+            }
+            false => head.copy_from_slice(before),
         }
         lent
     }

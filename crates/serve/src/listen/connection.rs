@@ -333,7 +333,7 @@ impl<'s> Connection<'s> {
         let handled = self.conn.handle_input(now, self.segments.received());
         while let Some(event) = self.conn.poll_event() {
             match event {
-                Event::Channel(event) => self.handle_channel(event),
+                Event::Channel(event) => self.handle_channel(event)?,
                 Event::Transport(TransportEvent::Keys { first: false }) => {
                     self.let_files_lie();
                     self.tell_clear();
@@ -379,7 +379,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    fn handle_channel(&mut self, event: ChannelEvent) {
+    fn handle_channel(&mut self, event: ChannelEvent) -> Result<(), ConnectionError> {
         let channels = self.conn.channels();
         match event {
             ChannelEvent::SessionOpened(id) if self.sessions.len() >= MOST_SESSIONS => {
@@ -417,6 +417,8 @@ impl<'s> Connection<'s> {
             }
             ChannelEvent::Closed(id) => {
                 if let Some(mut session) = self.sessions.remove(&id) {
+                    // What it has answered is not to be what it does now.
+                    self.sending.settle(&mut self.conn)?;
                     session.finish(true);
                     session.tell(self.over);
                     self.departed.add(Instant::now(), session);
@@ -425,6 +427,7 @@ impl<'s> Connection<'s> {
             // Of channels that we would have opened.
             _ => {}
         }
+        Ok(())
     }
 
     /// Writes what the socket takes, within a bound; true when it may take more of what there is.

@@ -87,7 +87,12 @@ impl SealedQueue {
     }
 
     fn push(&mut self, sealed: Sealed) {
-        self.missed = sealed.missed().map(str::to_owned);
+        if let Some(words) = sealed.missed() {
+            // Nothing follows it.
+            self.missed = Some(words.to_owned());
+            self.ahead.clear();
+            self.ahead_len = 0;
+        }
         self.len += sealed.remaining();
         self.packets.push_back(sealed);
     }

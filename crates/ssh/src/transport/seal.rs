@@ -16,6 +16,8 @@ const HEAD: usize = 5;
 /// SSH_DISCONNECT_CONNECTION_LOST (RFC 4253 section 11.1).
 const CONNECTION_LOST: u32 = 10;
 
+const MISSED: &str = "a file became shorter, or could not be read any more, while it was sent";
+
 /// What the length of a packet with a secret is rounded up to (OpenSSH's sshconnect2.c).
 const HIDDEN_MULTIPLE: usize = 64;
 
@@ -44,7 +46,8 @@ impl SealJob {
             if let Err(words) = self.packet.gather() {
                 let farewell = Disconnect {
                     reason: CONNECTION_LOST,
-                    description: words.as_bytes(),
+                    // Where it was is nothing to the peer.
+                    description: MISSED.as_bytes(),
                     language: b"",
                 };
                 self.packet = PacketBuf::from_payload(&farewell.to_bytes());

@@ -179,7 +179,8 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
     if let Err(missed) = queue.fill(&mut pair.client, 1) {
         // The other end was told.
         let told = pair.run().map_err(|e| e.to_string());
-        assert_eq!(told, Err(format!("the peer disconnected: {missed}")));
+        let words = "a file became shorter, or could not be read any more, while it was sent";
+        assert_eq!(told, Err(format!("the peer disconnected: {words}")));
         return Err(missed);
     }
     pair.run()?;
@@ -227,6 +228,40 @@ impl wire::Elsewhere for Fleeting {
         to(&all);
         there
     }
+}
+
+/// Lends, and finds then that it should not have.
+#[derive(Debug)]
+struct Torn;
+
+impl wire::Elsewhere for Torn {
+    fn copy(&self, _: usize, to: &mut [u8]) -> bool {
+        to.fill(7);
+        true
+    }
+
+    fn lend(&self, _: usize, len: usize, more: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        to(&vec![0; len + more]);
+        false
+    }
+}
+
+/// The headers were enciphered where they lie, and would have been again: that is, not at all.
+#[test]
+fn what_was_sealed_of_no_use_is_sealed_anew() {
+    let mut pair = pair(false, |_| {});
+    let id = pair.open();
+    pair.run().unwrap();
+    let pool = Pool::new(32 << 10, 4);
+    pool.set_outlying(Outlying::UntilSealed);
+    let there: Arc<dyn wire::Elsewhere> = Arc::new(Torn);
+    let mut block = wire::Block::new(&pool, 32 << 10, 20, 100_000);
+    block.lie_outside(&there, 0, 100_000);
+    block.prepend(b"a header");
+    pair.client.channels().write_block(id, block);
+    flush(&mut pair.client, &mut pair.up);
+    pair.run().unwrap();
+    assert!(pair.received == [b"a header", &[7; 100_000][..]].concat());
 }
 
 /// What waits for a window or the socket may wait for long: the file may be another one by then.
