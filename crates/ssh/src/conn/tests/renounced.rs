@@ -138,6 +138,16 @@ fn keys_are_new_again_without_a_cipher() {
     assert!(pair.client.negotiated().unwrap().s2c.cipher.is_none());
 }
 
+/// 100,000 bytes that lie outside of their packets, behind `header`.
+fn outside(there: Arc<dyn wire::Elsewhere>, outlying: Outlying, header: &[u8]) -> wire::Block {
+    let pool = Pool::new(32 << 10, 4);
+    pool.set_outlying(outlying);
+    let mut block = wire::Block::new(&pool, 32 << 10, header.len(), 100_000);
+    block.lie_outside(&there, 0, 100_000);
+    block.prepend(header);
+    block
+}
+
 /// Sends what lies outside of its packets, `lies` bytes of 100,000, over a connection of which both ends
 /// renounced that.
 fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
@@ -152,12 +162,8 @@ fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
         CipherAndMac => Outlying::UntilSent,
     };
     assert_eq!(pair.client.outlying(), outlying);
-    let pool = Pool::new(32 << 10, 4);
-    pool.set_outlying(outlying.max(Outlying::UntilSealed));
-    let there: Arc<dyn wire::Elsewhere> = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
-    let mut block = wire::Block::new(&pool, 32 << 10, 10, 100_000);
-    block.lie_outside(&there, 0, 100_000);
-    block.prepend(b"a header: ");
+    let there = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
+    let block = outside(there, outlying.max(Outlying::UntilSealed), b"a header: ");
     pair.client.channels().write_block(id, block);
     let mut queue = SealedQueue::default();
     queue.fill(&mut pair.client, usize::MAX)?;
@@ -252,12 +258,7 @@ fn what_was_sealed_of_no_use_is_sealed_anew() {
     let mut pair = pair(false, |_| {});
     let id = pair.open();
     pair.run().unwrap();
-    let pool = Pool::new(32 << 10, 4);
-    pool.set_outlying(Outlying::UntilSealed);
-    let there: Arc<dyn wire::Elsewhere> = Arc::new(Torn);
-    let mut block = wire::Block::new(&pool, 32 << 10, 20, 100_000);
-    block.lie_outside(&there, 0, 100_000);
-    block.prepend(b"a header");
+    let block = outside(Arc::new(Torn), Outlying::UntilSealed, b"a header");
     pair.client.channels().write_block(id, block);
     flush(&mut pair.client, &mut pair.up);
     pair.run().unwrap();
@@ -270,12 +271,8 @@ fn nothing_lies_outside_while_it_waits() {
     let mut pair = pair(false, |_| {});
     let id = pair.open();
     pair.run().unwrap();
-    let pool = Pool::new(32 << 10, 4);
-    pool.set_outlying(Outlying::UntilSealed);
     let fleeting = Arc::new(Fleeting::default());
-    let there: Arc<dyn wire::Elsewhere> = fleeting.clone();
-    let mut block = wire::Block::new(&pool, 32 << 10, 0, 200_000);
-    block.lie_outside(&there, 0, 200_000);
+    let block = outside(fleeting.clone(), Outlying::UntilSealed, b"");
     pair.client.channels().write_block(id, block);
     let mut queue = SealedQueue::default();
     queue.fill(&mut pair.client, 50_000).unwrap();
@@ -288,5 +285,5 @@ fn nothing_lies_outside_while_it_waits() {
         pair.up.extend(part.to_vec().unwrap());
     }
     pair.run().unwrap();
-    assert!(pair.received == (0..=250).cycle().take(200_000).collect::<Vec<u8>>());
+    assert!(pair.received == (0..=250).cycle().take(100_000).collect::<Vec<u8>>());
 }
