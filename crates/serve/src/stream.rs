@@ -17,8 +17,9 @@ use crate::aside::Aside;
 use crate::error::StreamError;
 use crate::incoming::Incoming;
 
-/// Requests wait while there are so many bytes of answers.
-const GATHERED: usize = 384 << 10;
+/// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
+/// longest, so that what is sealed was read just before.
+pub(crate) const ANSWERS: usize = 384 << 10;
 /// Requests are carried out for so long before those answers are sent that there are: sums of a
 /// large file take seconds, and whoever waits for the first of them has something to do meanwhile.
 const TURN: Duration = Duration::from_millis(5);
@@ -94,11 +95,11 @@ impl<'e> Server<'e> {
 
     /// Whether nothing goes on before one of them has ended.
     pub fn is_stuck(&self) -> bool {
-        let full = self.answers.len() >= GATHERED;
+        let full = self.answers.len() >= ANSWERS;
         self.waits() && !self.goes_on() && (full || self.held.is_some())
     }
 
-    /// Carries out the requests in `received`, until half a mebibyte of answers wait to be sent, or
+    /// Carries out the requests in `received`, until 384 KiB of answers wait to be sent, or
     /// any for 5 ms: the rest stays in `received` for the next call then. The last files of it that
     /// are to be durable may be held ([`Server::holds`]).
     ///
@@ -113,7 +114,7 @@ impl<'e> Server<'e> {
         let begun = Instant::now();
         let waits = |answers: &Answers| match answers.len() {
             0 => false,
-            len => len >= GATHERED || begun.elapsed() >= TURN,
+            len => len >= ANSWERS || begun.elapsed() >= TURN,
         };
         while self.held.is_none() && !waits(&self.answers) {
             let piece = self.splitter.next(received);

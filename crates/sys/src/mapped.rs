@@ -41,8 +41,8 @@ pub const IOV_MAX: usize = 1024;
 /// Some of a file, as memory that the kernel reads, or whoever it is lent to.
 #[derive(Debug)]
 pub(crate) struct Mapped {
+    /// [`LEN`] bytes from here on.
     start: NonNull<c_void>,
-    len: usize,
     /// Without it, only the kernel does.
     watched: Option<Watched>,
     file: Arc<File>,
@@ -77,7 +77,6 @@ impl Mapped {
         Ok(Self {
             watched: Watched::new(start.as_ptr() as usize),
             start,
-            len: LEN,
             file: Arc::clone(file),
             offset,
             always,
@@ -86,7 +85,7 @@ impl Mapped {
 
     /// The `len` bytes `at` bytes behind its beginning, for the kernel to read.
     fn slice(&self, at: usize, len: usize) -> io::Result<libc::iovec> {
-        let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
+        let fits = at.checked_add(len).is_some_and(|end| end <= LEN);
         if !fits {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -133,7 +132,7 @@ impl Drop for Mapped {
         // What is mapped there next is another's.
         self.watched = None;
         // SAFETY: it was mapped by this, and who is to write it out borrows it.
-        unsafe { libc::munmap(self.start.as_ptr(), self.len) };
+        unsafe { libc::munmap(self.start.as_ptr(), LEN) };
     }
 }
 

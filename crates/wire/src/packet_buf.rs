@@ -98,14 +98,6 @@ impl PacketBuf {
         self.outside = Some(Outside { lie, at, len });
     }
 
-    /// The same with all of the payload in memory.
-    ///
-    /// # Errors
-    /// It is not to be had any more, and what is to be said of that.
-    pub fn gathered(mut self) -> Result<Self, String> {
-        self.gather().map(|()| self)
-    }
-
     /// Reads what lies outside into memory.
     ///
     /// # Errors

@@ -16,13 +16,12 @@ use super::Served;
 use super::program::Program;
 use super::serving::Serving;
 use crate::scp::{self, Scp};
+use crate::stream::ANSWERS;
 use crate::{Export, Moved, Server};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
     "This server moves files only: there is no shell, and no command is run.\r\n";
-/// Answers that may wait for the client's window on one channel.
-const QUEUE: usize = 384 << 10;
 /// Received bytes that are left where they came: what makes a session behind, and one read more.
 const WAITING: usize = 2 << 20;
 /// With so many nothing more is read, as long as they can be carried out.
@@ -172,7 +171,7 @@ impl<'s> Session<'s> {
         // A program is waited for, see below.
         let runs = self.program.is_some() && !self.over;
         let any = !self.received.is_empty() || self.goes_on();
-        !runs && any && !self.is_stuck() && channels.queued(self.id) < QUEUE
+        !runs && any && !self.is_stuck() && channels.queued(self.id) < ANSWERS
     }
 
     /// Gives back what is kept for more to come.
@@ -244,7 +243,7 @@ impl<'s> Session<'s> {
         let (mut done, begun) = (0, Instant::now());
         while done < TURN
             && begun.elapsed() < TURN_TIME
-            && channels.queued(self.id) < QUEUE
+            && channels.queued(self.id) < ANSWERS
             && !self.is_stuck()
             && (!self.received.is_empty() || self.goes_on())
         {

@@ -237,12 +237,12 @@ impl Outbound {
     /// Gives the packet its place in the stream.
     pub(crate) fn job(
         &mut self,
-        packet: PacketBuf,
+        mut packet: PacketBuf,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
-                let packet = packet.gathered().map_err(Local::Outside)?;
+                packet.gather().map_err(Local::Outside)?;
                 let mut small = Vec::new();
                 deflate
                     .deflate(packet.payload(), &mut small)
