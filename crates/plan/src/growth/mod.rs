@@ -46,6 +46,8 @@ pub struct GrowthConfig {
     pub interactive: bool,
     /// Processors of this machine.
     pub processors: u32,
+    /// The far end is this machine as well: what a connection takes of the processors, it takes twice.
+    pub one_machine: bool,
     /// What a TCP buffer of this end may grow to: the last figure of `net.ipv4.tcp_wmem` (up) or
     /// `tcp_rmem` (down).
     pub buffer: Option<u64>,
@@ -69,6 +71,7 @@ impl GrowthConfig {
             most_channels: 10,
             interactive: false,
             processors: 2,
+            one_machine: false,
             buffer: None,
             limit: None,
             background: false,

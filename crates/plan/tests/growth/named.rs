@@ -147,6 +147,11 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
     config.learned = Some((learned, 2000));
     let mut growth = Growth::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 1);
+
+    // Two that had paid beside a slow disk took a quarter off the rate of a copy within memory.
+    config.one_machine = true;
+    let mut growth = Growth::new(config);
+    assert_eq!(logins(&growth.sample(&near(1, 0.0))), 0);
 }
 
 /// Packets that a busy machine took too long to answer are sent again by TCP; ten connections were
@@ -168,9 +173,10 @@ fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
 /// the rate while it was there.
 #[test]
 fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
-    let asked = |processors, used: f64, idle| {
+    let asked_of = |one_machine, processors, used: f64, idle| {
         let mut config = GrowthConfig::new(Direction::Up);
         config.processors = processors;
+        config.one_machine = one_machine;
         let mut growth = Growth::new(config);
         (1..8)
             .map(|look| {
@@ -181,8 +187,14 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
             })
             .sum::<usize>()
     };
+    let asked = |processors, used, idle| asked_of(false, processors, used, idle);
     assert_eq!(asked(2, 1.0, 0.16), 0);
     assert!(asked(2, 1.0, 0.5) > 0, "the far end is another machine");
     assert!(asked(16, 1.0, 0.8) > 0);
     assert!(asked(2, 0.2, 0.16) > 0, "it takes little");
+
+    let asked = |processors, used, idle| asked_of(true, processors, used, idle);
+    assert_eq!(asked(2, 0.6, 0.4), 0, "the far end takes as much");
+    assert!(asked(4, 0.9, 0.5) > 0);
+    assert!(asked(2, 0.1, 0.8) > 0, "as behind a forwarded port");
 }

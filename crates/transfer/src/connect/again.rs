@@ -185,6 +185,7 @@ impl Again {
         let first = ahead::First {
             address: address.ip(),
             rtt: tcp.rtt,
+            one_machine: link.stream().is_one_machine(),
             serving: self.serving.clone(),
             opened: Arc::clone(&self.first),
         };

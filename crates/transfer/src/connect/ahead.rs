@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use plan::{Direction, begins_with};
+use plan::{Direction, GrowthConfig, begins_with};
 use tracing::debug;
 
 use super::again::connect_authenticated;
@@ -125,6 +125,8 @@ pub(super) struct First {
     pub(super) address: std::net::IpAddr,
     /// The round trip of TCP's handshake.
     pub(super) rtt: Duration,
+    /// It leads to this machine.
+    pub(super) one_machine: bool,
     /// What serves there, once that is known.
     pub(super) serving: Serving,
     /// Of itself, once it has logged in.
@@ -153,7 +155,10 @@ impl Ahead {
             SystemTime::now(),
         );
         let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
-        let growth = session::growth_config(&sends.options, Direction::Up, learned, None);
+        let growth = GrowthConfig {
+            one_machine: first.one_machine,
+            ..session::growth_config(&sends.options, Direction::Up, learned, None)
+        };
         let (rtt, now) = (first.rtt, Instant::now());
         // Where a longhaul is known to be there, what is large is sent straight to it, without further logins.
         let only_small =

@@ -79,6 +79,17 @@ impl Stream {
         }
     }
 
+    /// Whether a TCP connection leads to this machine itself. A forwarded port looks like it.
+    pub fn is_one_machine(&self) -> bool {
+        match self {
+            Self::Tcp(s) => match (s.local_addr(), s.peer_addr()) {
+                (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Asks for a congestion control that does not take each loss for congestion; false where
     /// that is not to be had.
     pub fn bear_losses(&self) -> bool {

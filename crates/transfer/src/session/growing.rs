@@ -299,6 +299,7 @@ impl Driver {
         let most = reach.and_then(|r| r.most());
         GrowthConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
+            one_machine: self.connections.iter().any(|on| on.link.is_one_machine()),
             ..growth_config(&self.options, direction, learned, most)
         }
     }

@@ -139,6 +139,11 @@ pub trait Link: Send {
         false
     }
 
+    /// The far end is this machine, as far as can be told.
+    fn is_one_machine(&self) -> bool {
+        false
+    }
+
     /// How the connection beneath does.
     fn sample(&self) -> LinkSample {
         LinkSample::default()

@@ -167,6 +167,10 @@ impl Link for SshLink {
         self.stream.bear_losses()
     }
 
+    fn is_one_machine(&self) -> bool {
+        self.stream.is_one_machine()
+    }
+
     fn sample(&self) -> LinkSample {
         LinkSample {
             // What meant nothing is no measure of the path.
