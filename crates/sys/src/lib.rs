@@ -55,5 +55,5 @@ pub use tune::{
 pub use umask::umask;
 pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
-pub use workers::Workers;
+pub use workers::{Workers, is_one_machine};
 pub use xattr::{XattrsOf, read_xattrs, replace_xattrs};

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Mutex, OnceLock, TryLockError};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,17 @@ use crate::threads::Threads;
 const LOOK: Duration = Duration::from_millis(20);
 /// What one look counts for.
 const WEIGHT: f64 = 0.25;
+
+/// Threads of both ends of a connection within one machine.
+const BOTH_ENDS: f64 = 2.0;
+
+/// Whether a connection leads to this machine itself. A forwarded port looks like it.
+pub fn is_one_machine(connection: &TcpStream) -> bool {
+    match (connection.local_addr(), connection.peer_addr()) {
+        (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
+        _ => false,
+    }
+}
 
 /// Helpers of this process: one thread less than there are processors at most, none while there is
 /// nothing to do.
@@ -64,6 +76,16 @@ impl Workers {
         load + 0.5 < self.processors as f64
     }
 
+    /// Data will come or go over `connection`. Where the far end is this machine, its thread will run beside ours, which
+    /// is not to be seen of the load until four looks later: so long both were held up by helpers on two processors,
+    /// and moved half of what they do then.
+    pub fn expect(&self, connection: &TcpStream) {
+        if is_one_machine(connection) {
+            let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+            load.others = load.others.max(BOTH_ENDS);
+        }
+    }
+
     /// Has `work` done by somebody, soon; never where all have enough to do.
     pub fn help(&self, work: impl FnOnce() + Send + 'static) {
         // What nobody takes the owner does itself.
@@ -113,6 +135,7 @@ fn running(file: &File) -> io::Result<usize> {
 mod tests {
     use super::*;
     use crate::threads::IDLE;
+    use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
@@ -131,6 +154,21 @@ mod tests {
         assert!(workers(4, 1.0).are_idle());
         assert!(!workers(4, 3.8).are_idle());
         assert!(!workers(1, 0.0).are_idle());
+    }
+
+    #[test]
+    fn a_far_end_on_this_machine_is_expected_to_run() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        for end in [client, server] {
+            let (two, four) = (workers(2, 1.0), workers(4, 1.0));
+            assert!(two.are_idle());
+            two.expect(&end);
+            four.expect(&end);
+            assert!(!two.are_idle());
+            assert!(four.are_idle(), "there are processors for all");
+        }
     }
 
     #[test]

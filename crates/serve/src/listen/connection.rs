@@ -81,6 +81,7 @@ pub(super) fn serve(
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
     drop(state);
     conn.renounce(served.renounced());
+    Workers::shared().expect(&stream);
     conn.set_helper(helper());
     match served.open() {
         Ok(export) => {

@@ -82,11 +82,15 @@ impl Stream {
     /// Whether a TCP connection leads to this machine itself. A forwarded port looks like it.
     pub fn is_one_machine(&self) -> bool {
         match self {
-            Self::Tcp(s) => match (s.local_addr(), s.peer_addr()) {
-                (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
-                _ => false,
-            },
+            Self::Tcp(s) => sys::is_one_machine(s),
             _ => false,
+        }
+    }
+
+    /// Has it known that data will come or go over it.
+    pub fn expect_data(&self) {
+        if let Self::Tcp(s) = self {
+            sys::Workers::shared().expect(s);
         }
     }
 

@@ -203,6 +203,7 @@ impl SshLink {
         let failed = || Err("the thread that connects has failed".to_owned());
         let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError)?;
         let conn = conn?;
+        stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
         let opens_window = config.sends_much;
         let link = Self {
