@@ -41,9 +41,12 @@ pub(crate) enum Asked {
     Times(f64, &'static str),
     /// At most this share of the time of this tool.
     ShareOfTime(f64, &'static str),
-    /// At least this share of what remains of the processors' time once this tool's is spent on
-    /// the bytes and AES-GCM's at both ends with it; no file is in that sum.
+    /// At least this share of what this tool moves, once its time for a byte is longer by what AES-GCM takes of
+    /// the processors at both ends.
     AfterCipher(f64, &'static str),
+    /// The same if nobody ever waited: of the processors' time, this tool's for a byte and AES-GCM's. That is more
+    /// than the tool itself moves where it leaves a processor idle, and no file is in that sum.
+    OfProcessors(f64, &'static str),
     /// Ahead of every other tool.
     Best,
     /// At least this share of the best fixed setting of a sweep.
@@ -60,6 +63,7 @@ impl Asked {
                 | Self::ShareOfCpu(..)
                 | Self::ShareOfBothCpu(..)
                 | Self::AfterCipher(..)
+                | Self::OfProcessors(..)
                 | Self::Best
                 | Self::OfBest(_)
         )
@@ -74,6 +78,7 @@ impl Asked {
             | Self::ShareOfCpu(_, tool)
             | Self::ShareOfBothCpu(_, tool)
             | Self::AfterCipher(_, tool)
+            | Self::OfProcessors(_, tool)
             | Self::TripsBehind(_, tool) => Some(tool),
             _ => None,
         }
@@ -234,20 +239,34 @@ impl Asked {
                 (format!("times as fast as {tool}"), bar, measured, false)
             }
             Self::AfterCipher(share, tool) => {
+                let theirs = median(scenario.entry(tool), &rate).unwrap_or(f64::NAN);
+                let ([seal, open], cores) = (aes_gcm(), cores());
+                let left = 1e3 / (1e3 / theirs + (seal + open) / cores);
+                let measured = median(ours, &rate).map(|rate| rate / left);
+                (
+                    format!(
+                        "of {left:.0} MB/s, which {tool}'s {theirs:.0} are once {cores} processors have \
+                         {seal:.3} s/GB to seal and {open:.3} to open"
+                    ),
+                    share,
+                    measured.filter(|measured| measured.is_finite()),
+                    false,
+                )
+            }
+            Self::OfProcessors(share, tool) => {
                 let both = |sample: &measure::Sample| {
                     let server = sample.server_cpu_seconds.unwrap_or(f64::NAN);
                     (sample.client_cpu_seconds + server) / (sample.bytes as f64 / 1e9)
                 };
                 let moving = median(scenario.entry(tool), &|entry| entry.spread(both));
-                let [seal, open] = aes_gcm();
-                let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+                let ([seal, open], cores) = (aes_gcm(), cores());
                 let moving = moving.unwrap_or(f64::NAN);
                 let left = cores * 1e3 / (moving + seal + open);
                 let measured = median(ours, &rate).map(|rate| rate / left);
                 (
                     format!(
-                        "of {left:.0} MB/s, which is {cores} processors by {moving:.3} s/GB of \
-                         {tool}, {seal:.3} to seal and {open:.3} to open"
+                        "of {left:.0} MB/s, which is {cores} processors that never wait by {moving:.3} s/GB \
+                         of {tool}, {seal:.3} to seal and {open:.3} to open"
                     ),
                     share,
                     measured.filter(|measured| measured.is_finite()),
@@ -286,6 +305,10 @@ impl Asked {
             met,
         }
     }
+}
+
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1, usize::from) as f64
 }
 
 /// Seconds of a processor for 10^9 bytes of packets, sealed and opened with aes128-gcm: what is

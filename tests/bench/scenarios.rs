@@ -311,6 +311,7 @@ const SCENARIOS: &[Scenario] = &[
         asked: &[
             Asked::Times(2.0, "scp"),
             Asked::AfterCipher(0.8, IPERF),
+            Asked::OfProcessors(0.8, IPERF),
             Asked::Best,
         ],
         ..SERVED

@@ -352,6 +352,43 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
     }
 }
 
+/// Behind an answer that a disk is waited for it would lie in the file until that has come.
+#[test]
+fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
+    let (folder, export) = export();
+    fs::write(folder.path().join("file"), vec![1; 300_000]).expect("ours");
+    let handle = &[0; 4];
+    let open = Request::Open {
+        path: b"/file",
+        flags: OpenFlags::READ | OpenFlags::WRITE,
+        attrs: Attrs::default(),
+    };
+    let read = Request::Read {
+        handle,
+        offset: 0,
+        len: 100_000,
+    };
+    let pool = Pool::new(256 << 10, 4);
+    pool.set_outlying(Outlying::UntilSealed);
+    let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
+    server.several_at_once(true);
+    let sync = Request::Fsync { handle };
+    let mut received: Bytes = requests(&[open, read, sync, read]).into();
+    let mut lying = Vec::new();
+    while lying.len() < 2 {
+        server.handle(&mut received).expect("sound");
+        let taken = server.take_answers(|answer| {
+            if let Answer::Block(block) = answer {
+                lying.push(block.lies_outside());
+            }
+            Ok::<_, ()>(())
+        });
+        taken.expect("ours");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(lying, [true, false]);
+}
+
 fn input_of(all: &[Request<'_>]) -> Bytes {
     let mut input = Vec::new();
     for (id, request) in (10..).zip(all) {
