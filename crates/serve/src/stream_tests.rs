@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::{Outlying, Pool, Rest};
+use wire::{Block, Outlying, Pool, Rest};
 
 use super::{Server, stdio};
 use crate::answers::{Answer, DATA_HEADER};
@@ -313,14 +313,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         server.several_at_once(true);
         let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();
         server.handle(&mut received).expect("sound");
-        let mut blocks = Vec::new();
-        let taken = server.take_answers(|answer| {
-            if let Answer::Block(block) = answer {
-                blocks.push(block);
-            }
-            Ok::<_, ()>(())
-        });
-        taken.expect("ours");
+        let mut blocks = blocks_of(&mut server);
         for _ in 0..3 {
             assert!(server.is_stuck() && server.awaits() && !server.goes_on());
             server.handle(&mut received).expect("sound");
@@ -338,13 +331,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         fs::write(&path, vec![1; 300_000]).expect("ours");
         let mut received: Bytes = input_of(&[&[open, read], changes].concat());
         server.handle(&mut received).expect("sound");
-        let taken = server.take_answers(|answer| {
-            if let Answer::Block(block) = answer {
-                blocks.push(block);
-            }
-            Ok::<_, ()>(())
-        });
-        taken.expect("ours");
+        blocks.extend(blocks_of(&mut server));
         assert!(server.is_stuck());
         server.several_at_once(false);
         server.handle(&mut received).expect("sound");
@@ -377,16 +364,24 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
     let mut lying = Vec::new();
     while lying.len() < 2 {
         server.handle(&mut received).expect("sound");
-        let taken = server.take_answers(|answer| {
-            if let Answer::Block(block) = answer {
-                lying.push(block.lies_outside());
-            }
-            Ok::<_, ()>(())
-        });
-        taken.expect("ours");
+        let blocks = blocks_of(&mut server);
+        lying.extend(blocks.iter().map(Block::lies_outside));
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(lying, [true, false]);
+}
+
+/// What there is of answers with data that are handed on as they are.
+fn blocks_of(server: &mut Server<'_>) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let taken = server.take_answers(|answer| {
+        if let Answer::Block(block) = answer {
+            blocks.push(block);
+        }
+        Ok::<_, ()>(())
+    });
+    taken.expect("ours");
+    blocks
 }
 
 fn input_of(all: &[Request<'_>]) -> Bytes {
