@@ -21,7 +21,11 @@ const BOTH_ENDS: f64 = 2.0;
 /// Whether a connection leads to this machine itself. A forwarded port looks like it.
 pub fn is_one_machine(connection: &TcpStream) -> bool {
     match (connection.local_addr(), connection.peer_addr()) {
-        (Ok(ours), Ok(theirs)) => ours.ip() == theirs.ip() || theirs.ip().is_loopback(),
+        (Ok(ours), Ok(theirs)) => {
+            // A listener for both families sees IPv4's addresses as IPv6's.
+            let (ours, theirs) = (ours.ip().to_canonical(), theirs.ip().to_canonical());
+            ours == theirs || theirs.is_loopback()
+        }
         _ => false,
     }
 }

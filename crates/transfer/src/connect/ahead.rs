@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use plan::{Direction, GrowthConfig, begins_with};
+use plan::{Direction, begins_with};
 use tracing::debug;
 
 use super::again::connect_authenticated;
@@ -155,10 +155,8 @@ impl Ahead {
             SystemTime::now(),
         );
         let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
-        let growth = GrowthConfig {
-            one_machine: first.one_machine,
-            ..session::growth_config(&sends.options, Direction::Up, learned, None)
-        };
+        let (options, one_machine) = (&sends.options, first.one_machine);
+        let growth = session::growth_config(options, Direction::Up, learned, one_machine, None);
         let (rtt, now) = (first.rtt, Instant::now());
         // Where a longhaul is known to be there, what is large is sent straight to it, without further logins.
         let only_small =

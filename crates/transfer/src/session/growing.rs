@@ -163,11 +163,13 @@ fn buffer(direction: Direction) -> Option<u64> {
     text.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// What growth goes by, of a host of which that much was learned and that takes no more than `most` connections.
+/// What growth goes by, of a host of which that much was learned, that is this machine itself or not, and that
+/// takes no more than `most` connections.
 pub(crate) fn growth_config(
     options: &SessionOptions,
     direction: Direction,
     learned: Option<Learned>,
+    one_machine: bool,
     most: Option<u32>,
 ) -> GrowthConfig {
     let usual = GrowthConfig::new(direction);
@@ -181,6 +183,7 @@ pub(crate) fn growth_config(
         most_connections: most.unwrap_or(usual.most_connections),
         most_lossy: most.unwrap_or(usual.most_lossy),
         learned: learned.map(|l| (l, seconds())),
+        one_machine,
         ..usual
     }
 }
@@ -297,10 +300,10 @@ impl Driver {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
         let most = reach.and_then(|r| r.most());
+        let one_machine = self.connections.iter().any(|on| on.link.is_one_machine());
         GrowthConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
-            one_machine: self.connections.iter().any(|on| on.link.is_one_machine()),
-            ..growth_config(&self.options, direction, learned, most)
+            ..growth_config(&self.options, direction, learned, one_machine, most)
         }
     }
 
