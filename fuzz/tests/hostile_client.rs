@@ -54,6 +54,10 @@ enum Op {
     Close {
         channel: u8,
     },
+    Prove {
+        ours: bool,
+        more: bool,
+    },
     Raw {
         number: u8,
     },
@@ -83,6 +87,10 @@ struct World {
     wrong: PrivateKey,
     /// A request was sent that may let the client in.
     deserved: bool,
+    /// The server tells its host keys.
+    announces: bool,
+    /// Answers to questions about them, which cost a signature each.
+    proven: u32,
     over: bool,
 }
 
@@ -127,6 +135,8 @@ impl World {
             right: key(3),
             wrong: key(4),
             deserved: false,
+            announces: u.arbitrary()?,
+            proven: 0,
             over: false,
         })
     }
@@ -169,6 +179,11 @@ impl World {
                         if payload.first() == Some(&UserauthSuccess::NUMBER) {
                             assert!(self.deserved, "told that it is in for nothing");
                             self.client.set_authenticated();
+                        }
+                        if payload.first() == Some(&RequestSuccess::NUMBER) {
+                            self.proven += 1;
+                            assert!(self.announces && self.deserved, "proven for nothing");
+                            assert!(self.proven <= 2, "{} proofs", self.proven);
                         }
                     }
                     Ok(None) => break,
@@ -258,6 +273,9 @@ impl World {
             }
             Event::Login(LoginEvent::Success { key, .. }) => {
                 assert_eq!(key.blob(), self.right.public_blob());
+                if self.announces {
+                    self.server.announce_host_keys();
+                }
             }
             Event::Login(LoginEvent::Refused { user, method }) => {
                 assert_shown_safely(&user, false);
@@ -415,6 +433,21 @@ impl World {
                 recipient: (channel % 6).into(),
             }
             .to_bytes(),
+            Op::Prove { ours, more } => {
+                let mut asked = Vec::new();
+                if ours {
+                    host_key().public_blob().write(&mut asked);
+                }
+                if more {
+                    asked.extend(some_bytes(u)?);
+                }
+                GlobalRequest {
+                    name: b"hostkeys-prove-00@openssh.com",
+                    want_reply: true,
+                    data: Rest(&asked),
+                }
+                .to_bytes()
+            }
             Op::Raw { number } => {
                 let mut payload = vec![number];
                 payload.extend(some_bytes(u)?);

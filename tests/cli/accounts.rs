@@ -71,6 +71,7 @@ impl Machine {
         let key = KeyPair::generate(folder.path(), "key", KeyKind::Ed25519);
         let other = KeyPair::generate(folder.path(), "other", KeyKind::Ed25519);
         let host = KeyPair::generate(folder.path(), "host", KeyKind::Ed25519);
+        let second = KeyPair::generate(folder.path(), "second", KeyKind::Ecdsa256);
         make_accounts(folder.path(), &key);
         let script = "for file in passwd group shadow; do \
                           mount --bind \"$0/$file\" \"/etc/$file\" || exit 1; \
@@ -87,11 +88,14 @@ impl Machine {
                 user,
                 "--clear-groups",
             ]);
-            chown(&host.private, Some(54_001), Some(54_001)).expect("root may");
+            for key in [&host, &second] {
+                chown(&key.private, Some(54_001), Some(54_001)).expect("root may");
+            }
         }
         command.arg(longhaul());
         command.args(["serve", "--listen", "127.0.0.1:0", "-v", "--host-key"]);
-        command.arg(&host.private).args(flags);
+        command.arg(&host.private).arg("--host-key");
+        command.arg(&second.private).args(flags);
         let log = folder.path().join("log");
         let mut daemon = Daemon::start("longhaul", command, &log).expect("unshare is there");
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -107,7 +111,7 @@ impl Machine {
         })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 

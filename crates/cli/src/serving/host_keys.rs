@@ -36,8 +36,15 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
         left_out: Vec::new(),
     };
     if !files.is_empty() {
-        let read: Result<_, _> = files.iter().map(|file| read(file)).collect();
-        return read.map(all);
+        let mut keys: Vec<Arc<PrivateKey>> = Vec::new();
+        for key in files.iter().map(|file| read(file)) {
+            let key = key?;
+            // Clients of OpenSSH believe nothing that is told twice.
+            if !keys.iter().any(|k| k.public_blob() == key.public_blob()) {
+                keys.push(key);
+            }
+        }
+        return Ok(all(keys));
     }
     let of_sshd = SSHD.iter().map(Path::new);
     let of_sshd: Vec<_> = of_sshd.filter(|f| fs::File::open(f).is_ok()).collect();
@@ -108,6 +115,22 @@ mod tests {
             assert_eq!(of(&keys.shown), blobs(shown));
             assert_eq!(of(&keys.left_out), blobs(left_out));
         }
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_one_key_and_two_keys_of_a_type_are_two() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = ["a", "b"].map(|name| folder.path().join(name));
+        for file in &files {
+            serve::listen::generate(file).expect("a key");
+        }
+        let [a, b] = files;
+        let keys = load(&[a.clone(), b.clone(), a], false).expect("keys");
+        let [first, second] = &keys.shown[..] else {
+            panic!("{} keys", keys.shown.len());
+        };
+        assert_eq!(first.public().key_type(), second.public().key_type());
+        assert_ne!(first.public_blob(), second.public_blob());
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(super) fn serve(
     conn.set_helper(helper());
     match served.open() {
         Ok(export) => {
+            conn.announce_host_keys();
             Connection::new((served, &export, losses), stream, conn, unread, over).run(stopping)
         }
         Err(e) => {

@@ -14,7 +14,7 @@ use ssh::transport::{Guess, Proposal, Random, TransportConfig};
 use wire::Pool;
 
 use super::link::Link;
-use super::message::{Sign, Signature};
+use super::message::{ProveHost, Sign, Signature};
 
 /// A client that has said nothing for so long is asked whether it is there, ...
 const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
@@ -99,11 +99,13 @@ pub(super) fn config(
     host_keys: Vec<Arc<dyn HostKey>>,
     algorithms: &Algorithms,
 ) -> ConnectionConfig {
-    let host_key = host_keys
-        .iter()
-        .flat_map(|key| key.public().algorithms())
-        .map(str::to_owned)
-        .collect();
+    let mut host_key: Vec<String> = Vec::new();
+    for name in host_keys.iter().flat_map(|key| key.public().algorithms()) {
+        // There may be two keys of a type.
+        if !host_key.iter().any(|there| there == name) {
+            host_key.push(name.to_owned());
+        }
+    }
     ConnectionConfig {
         transport: TransportConfig {
             software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -159,13 +161,29 @@ impl HostKey for MonitorsKey {
     }
 
     fn sign(&self, algorithm: &str, hash: &[u8]) -> Result<Vec<u8>, KeyError> {
-        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let sign = Sign {
             host_key: self.public.blob(),
             algorithm: algorithm.as_bytes(),
             hash,
         };
-        let answered = link.send(&sign.to_bytes()).and_then(|()| link.receive());
+        self.ask(&sign.to_bytes())
+    }
+
+    /// Of which session, the monitor knows by itself.
+    fn prove(&self, algorithm: &str, _: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let prove = ProveHost {
+            host_key: self.public.blob(),
+            algorithm: algorithm.as_bytes(),
+        };
+        self.ask(&prove.to_bytes())
+    }
+}
+
+impl MonitorsKey {
+    /// The signature that the monitor answers with.
+    fn ask(&self, question: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = link.send(question).and_then(|()| link.receive());
         let answer = answered.map_err(|_| KeyError::Local)?;
         match Signature::decode(&answer) {
             Ok(Signature { blob: b"" }) | Err(_) => Err(KeyError::Local),

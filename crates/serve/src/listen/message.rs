@@ -96,6 +96,15 @@ message! {
 }
 
 message! {
+    /// Prove to the client of this connection that a host key is here. Answered by [`Signature`].
+    pub(super) struct ProveHost<'a> = 9 {
+        /// The key's blob.
+        pub(super) host_key: &'a [u8],
+        pub(super) algorithm: &'a [u8],
+    }
+}
+
+message! {
     /// Empty where nothing is signed.
     pub(super) struct Signature<'a> = 17 {
         pub(super) blob: &'a [u8],

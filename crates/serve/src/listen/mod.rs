@@ -110,7 +110,8 @@ pub struct Settings {
     pub limits: Limits,
     /// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
     pub login_time: Duration,
-    /// What proves that it is this host, one of each type; the preferred first.
+    /// What proves that it is this host, the preferred first: with the first of a type a key exchange is signed, and all
+    /// are told to whoever is logged in.
     pub host_keys: Vec<Arc<PrivateKey>>,
 }
 

@@ -69,6 +69,13 @@ impl Scene {
         .to_bytes()
     }
 
+    fn prove_host(&self) -> ProveHost<'_> {
+        ProveHost {
+            host_key: self.settings.host_keys[0].public_blob(),
+            algorithm: b"ssh-ed25519",
+        }
+    }
+
     fn ask(&self, user: &[u8]) -> Vec<u8> {
         let blob = self.key.public_blob();
         Ask {
@@ -266,10 +273,37 @@ fn what_no_preauth_process_says_ends_the_connection() {
             .chain((0..=MOST_QUESTIONS).map(|_| (scene.ask(&user), None)))
             .collect(),
         vec![(vec![Verdict::NUMBER, 1], None)],
+        // Host keys are proven to whoever is logged in.
+        vec![signed(), (scene.prove_host().to_bytes(), None)],
         vec![(vec![99], None)],
     ] {
         let (done, entered) = scene.say(said);
         assert!(done.is_err() && !entered, "{done:?}");
+    }
+}
+
+#[test]
+fn a_host_key_is_proven_for_the_session_that_the_monitor_knows_of() {
+    let scene = Scene::new();
+    let exchange = Exchange {
+        session_id: vec![7; 32],
+        host_key: Arc::clone(&scene.settings.host_keys[0]),
+    };
+    let prove = scene.prove_host();
+    let proof = prove_with(&scene.settings, Some(&exchange), &prove).unwrap();
+    let signed = ssh::key::host_key_proof(&[7; 32], prove.host_key);
+    let key = scene.settings.host_keys[0].public();
+    assert!(key.verify("ssh-ed25519", &signed, &proof).is_ok());
+    for (exchange, host_key, algorithm) in [
+        (None, prove.host_key, prove.algorithm),
+        (Some(&exchange), scene.key.public_blob(), prove.algorithm),
+        (Some(&exchange), prove.host_key, b"rsa-sha2-256".as_slice()),
+    ] {
+        let prove = ProveHost {
+            host_key,
+            algorithm,
+        };
+        assert!(prove_with(&scene.settings, exchange, &prove).is_err());
     }
 }
 

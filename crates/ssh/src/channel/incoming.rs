@@ -52,7 +52,7 @@ impl Channels {
                 Ok(())
             }
             GlobalRequest::NUMBER => {
-                // hostkeys-00@openssh.com and the like: nothing here is granted.
+                // Nothing here is granted; what asks for proofs of host keys does not come here.
                 if GlobalRequest::decode(&payload)?.want_reply {
                     self.control.push_back(RequestFailure {}.to_bytes());
                 }

@@ -470,6 +470,18 @@ impl Channels {
         self.control.push_back(ask.to_bytes());
     }
 
+    /// Sends a global request that has no answer.
+    pub(crate) fn tell(&mut self, request: &GlobalRequest<'_>) {
+        self.control.push_back(request.to_bytes());
+    }
+
+    /// Sends the answer to a global request that was handled elsewhere, in its turn.
+    pub(crate) fn answer_global(&mut self, answer: Vec<u8>) -> Result<(), Error> {
+        bound_control(self.control.len())?;
+        self.control.push_back(answer);
+        Ok(())
+    }
+
     /// What happened.
     pub fn poll_event(&mut self) -> Option<ChannelEvent> {
         self.events.pop_front()

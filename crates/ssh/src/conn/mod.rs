@@ -1,6 +1,7 @@
 //! A connection in either role: transport, authentication and channels as one machine.
 
 mod alive;
+mod proofs;
 mod sealed;
 #[cfg(test)]
 mod tests;
@@ -14,12 +15,13 @@ use wire::{Outlying, Pool};
 pub use sealed::SealedQueue;
 
 use self::alive::Alive;
+use self::proofs::Proofs;
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::error::{Error, PeerMisbehaved};
 use crate::help::Helper;
-use crate::msg::UserauthFailure;
+use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
     Extensions, Handover, Ident, Negotiated, Output, Proposal, Random, Renounced, Transport,
     TransportConfig, TransportEvent,
@@ -99,6 +101,7 @@ pub struct Connection {
     /// Messages of channels that left before authentication had succeeded.
     sent_early: u32,
     alive: Alive,
+    proofs: Proofs,
     events: VecDeque<Event>,
 }
 
@@ -148,6 +151,7 @@ impl Connection {
             early: Early::Nothing,
             sent_early: 0,
             alive: Alive::new(config.alive_interval, config.alive_count),
+            proofs: Proofs::default(),
             events: VecDeque::new(),
         })
     }
@@ -188,6 +192,7 @@ impl Connection {
             early: Early::Nothing,
             sent_early: 0,
             alive,
+            proofs: Proofs::default(),
             events: VecDeque::new(),
         })
     }
@@ -230,6 +235,12 @@ impl Connection {
             (0..=79, Authentication::Theirs(login)) => {
                 let handled = login.handle(&payload);
                 self.drain_login(handled)
+            }
+            (GlobalRequest::NUMBER, _) if self.authenticated && self.role == Role::Server => {
+                match self.answer_about_keys(&payload)? {
+                    Some(answer) => self.channels.answer_global(answer),
+                    None => self.channels.handle(now, payload),
+                }
             }
             (80..=127, _) if self.authenticated => self.channels.handle(now, payload),
             _ => Err(PeerMisbehaved::Unexpected(number).into()),

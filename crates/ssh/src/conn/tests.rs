@@ -1,6 +1,7 @@
 //! A client and a server of this crate, back to back.
 
 mod helped;
+mod proofs;
 mod renounced;
 
 use std::sync::Arc;

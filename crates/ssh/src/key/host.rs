@@ -1,3 +1,7 @@
+//! What a server proves to be itself with.
+
+use wire::Field as _;
+
 use super::{KeyError, PrivateKey, PublicKey};
 
 /// A server's host key: one that is here, or one that another process signs with.
@@ -10,6 +14,26 @@ pub trait HostKey: Send + Sync {
     /// # Errors
     /// It cannot.
     fn sign(&self, algorithm: &str, hash: &[u8]) -> Result<Vec<u8>, KeyError>;
+
+    /// Proves to the client of the session with this id, which knows another key of this server, that this one is
+    /// the server's too: signs [`host_key_proof`].
+    ///
+    /// # Errors
+    /// It cannot.
+    fn prove(&self, algorithm: &str, session_id: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let proof = host_key_proof(session_id, self.public().blob());
+        self.sign(algorithm, &proof)
+    }
+}
+
+/// What is signed to prove a host key (OpenSSH's PROTOCOL, section 2.5). It begins with a string as an exchange hash
+/// would, and is longer than any.
+pub fn host_key_proof(session_id: &[u8], blob: &[u8]) -> Vec<u8> {
+    let mut proof = Vec::new();
+    for part in [&b"hostkeys-prove-00@openssh.com"[..], session_id, blob] {
+        part.write(&mut proof);
+    }
+    proof
 }
 
 impl HostKey for PrivateKey {

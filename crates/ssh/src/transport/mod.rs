@@ -472,6 +472,11 @@ impl Transport {
         self.session_id.as_ref()
     }
 
+    /// Of a server: all that it has.
+    pub(crate) fn host_keys(&self) -> &[Arc<dyn HostKey>] {
+        &self.config.host_keys
+    }
+
     /// The server's host key blob.
     pub fn host_key(&self) -> Option<&Bytes> {
         self.host_key.as_ref()

@@ -41,6 +41,26 @@ impl Ident {
         self.is_longhaul() || self.software().contains("hpn")
     }
 
+    /// Whether it bears to be told host keys (hostkeys-00@openssh.com): not those that compat.c of OpenSSH has as
+    /// SSH_BUG_HOSTKEYS.
+    pub fn bears_host_keys(&self) -> bool {
+        const FRAIL: [&str; 12] = [
+            "Cisco-1.",
+            "TeraTerm SSH",
+            "TTSSH/1.5.",
+            "TTSSH/2.1",
+            "TTSSH/2.2",
+            "TTSSH/2.3",
+            "TTSSH/2.4",
+            "TTSSH/2.5",
+            "TTSSH/2.6",
+            "TTSSH/2.70",
+            "TTSSH/2.71",
+            "TTSSH/2.72",
+        ];
+        !FRAIL.iter().any(|front| self.software().starts_with(front))
+    }
+
     /// OpenSSH's major and minor version; `None` for other software.
     pub fn openssh(&self) -> Option<(u32, u32)> {
         let version = self.software().strip_prefix("OpenSSH_")?;

@@ -147,13 +147,15 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         long: Some("host-key"),
         takes: Takes::Values("FILE"),
         help: "Be the host whose private key is in FILE; may be repeated",
-        doc: "Be the host whose private key is in FILE; may be repeated, once for each type of \
-              key. Without it the keys of /etc/ssh are used where they can be read, else one that \
+        doc: "Be the host whose private key is in FILE; may be repeated. Of several of a type clients \
+              are shown the first, and are told of all once they are logged in. OpenSSH's take down \
+              those that they did not know, and forget those that are gone (UpdateHostKeys): to replace \
+              a key, name the new one behind it for a while. Without it the keys of /etc/ssh are used where they can be read, else one that \
               is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key. Of the keys of \
               /etc/ssh those of ECDSA, and of RSA with fewer than 3072 bits, are left out where there \
               is a better one, unless --old-clients is given. OpenSSH takes that for a changed host key \
               where it knows this host by such a key alone, as what it has learned before 8.5: it warns \
-              and refuses. A key that is named here is always shown.",
+              and refuses. A key that is named here is not left out.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
