@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use measure::{Ending, Sample};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use sys::children_usage;
+use testkit::daemon::ends_with_this_thread;
 
 use crate::content;
 use crate::job::{Job, Server, ServerKind};
@@ -145,7 +146,7 @@ fn once(job: &Job, server: &Server) -> io::Result<Once> {
     path.extend(std::env::split_paths(&inherited));
     path.push("/usr/sbin".into());
     let path = std::env::join_paths(path).map_err(io::Error::other)?;
-    let mut command = Command::new("/usr/bin/env");
+    let mut command = ends_with_this_thread();
     command
         .arg(program)
         .args(arguments)

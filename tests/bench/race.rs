@@ -11,6 +11,7 @@ use measure::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::daemon::ENDS_WITH_THIS_THREAD;
 use testkit::tree::write_file;
 use testkit::{PeerKind, Run};
 
@@ -323,8 +324,11 @@ impl Ground<'_> {
         fs::write(&job_file, text).map_err(|error| error.to_string())?;
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let figures = scratch.join("path.json");
+        // Whoever kills this program ends the run as well.
+        let [program, words @ ..] = ENDS_WITH_THIS_THREAD;
+        let run = Run::new(program).args(words);
         let run = if lab {
-            Run::new(longhaul_tests::longhaul())
+            run.arg(longhaul_tests::longhaul())
                 .arg("lab")
                 .args(scenario.lab)
                 .args(&server_options)
@@ -333,7 +337,7 @@ impl Ground<'_> {
                 .args(["-q", "--"])
                 .arg(&this)
         } else {
-            Run::new(&this)
+            run.arg(&this)
         };
         let runs = if scenario.primed { 2.0 } else { 1.0 };
         let outcome = run

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::daemon::Daemon;
+use testkit::daemon::{Daemon, ends_with_this_thread};
 use testkit::missing::is_root;
 use testkit::process::shell_quoted;
 use testkit::{ClientDir, KeyKind, KeyPair, Peer, PeerBuilder, port};
@@ -203,6 +203,7 @@ impl Servers {
         if running.is_none() {
             let mut client = ClientDir::new();
             let mut builder = PeerBuilder::openssh().authorize(&client);
+            builder = builder.ends_with_this_thread();
             if kind == ServerKind::BothEnds {
                 builder = builder.option("SetEnv", path_with_longhaul());
             }
@@ -235,7 +236,7 @@ impl Servers {
             let port = port::free();
             let config = self.write_hpn_config(hpn, "127.0.0.1", port)?;
             let words = hpn.command(&config)?;
-            let mut command = Command::new("/usr/bin/env");
+            let mut command = ends_with_this_thread();
             command.args(words);
             let log = hpn.folder.join("log");
             let daemon = started("hpnsshd", command, &log, "Server listening on ")?;
@@ -252,7 +253,7 @@ impl Servers {
     fn serve_on_loopback(&mut self) -> io::Result<Server> {
         if self.serve_loopback.is_none() {
             let port = port::free();
-            let mut command = Command::new("/usr/bin/env");
+            let mut command = ends_with_this_thread();
             command.args(self.serve.command(&format!("127.0.0.1:{port}")));
             let log = self.serve.folder.join("log");
             let daemon = started("longhaul serve", command, &log, "listening at ")?;
@@ -274,7 +275,7 @@ impl Servers {
     fn iperf_on_loopback(&mut self) -> io::Result<Server> {
         if self.iperf_loopback.is_none() {
             let port = port::free();
-            let mut command = Command::new("/usr/bin/env");
+            let mut command = ends_with_this_thread();
             command.args(["iperf3", "-s", "--forceflush", "-B", "127.0.0.1", "-p"]);
             command.arg(port.to_string());
             let log = self.serve.folder.join("iperf3-log");

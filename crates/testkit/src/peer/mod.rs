@@ -102,6 +102,7 @@ pub struct PeerBuilder {
     user_authority: Option<KeyPair>,
     program: Option<PathBuf>,
     flags: Vec<OsString>,
+    with_this_thread: bool,
 }
 
 impl PeerBuilder {
@@ -122,6 +123,7 @@ impl PeerBuilder {
             user_authority: None,
             program: None,
             flags: Vec::new(),
+            with_this_thread: false,
         }
     }
 
@@ -213,6 +215,12 @@ impl PeerBuilder {
     /// Accepts user certificates signed by `authority`.
     pub fn trust_user_authority(mut self, authority: &KeyPair) -> Self {
         self.user_authority = Some(authority.clone());
+        self
+    }
+
+    /// The server ends with the thread that starts it, even if that is killed; OpenSSH only.
+    pub fn ends_with_this_thread(mut self) -> Self {
+        self.with_this_thread = true;
         self
     }
 

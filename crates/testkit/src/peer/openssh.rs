@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Auth, PASSWORD, PeerBuilder, PeerKind, Started};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, ends_with_this_thread};
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::{missing, port};
@@ -47,6 +47,10 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
                  && exec \"$@\"",
             );
             command.arg(folder).arg(&sshd);
+            command
+        } else if builder.with_this_thread {
+            let mut command = ends_with_this_thread();
+            command.arg(&sshd);
             command
         } else {
             Command::new(&sshd)
