@@ -57,6 +57,7 @@ enum Op {
     Prove {
         ours: bool,
         more: bool,
+        often: bool,
     },
     Raw {
         number: u8,
@@ -433,7 +434,7 @@ impl World {
                 recipient: (channel % 6).into(),
             }
             .to_bytes(),
-            Op::Prove { ours, more } => {
+            Op::Prove { ours, more, often } => {
                 let mut asked = Vec::new();
                 if ours {
                     host_key().public_blob().write(&mut asked);
@@ -441,12 +442,16 @@ impl World {
                 if more {
                     asked.extend(some_bytes(u)?);
                 }
-                GlobalRequest {
+                let prove = GlobalRequest {
                     name: b"hostkeys-prove-00@openssh.com",
                     want_reply: true,
                     data: Rest(&asked),
                 }
-                .to_bytes()
+                .to_bytes();
+                for _ in 0..if often { 4 } else { 0 } {
+                    self.say(&prove);
+                }
+                prove
             }
             Op::Raw { number } => {
                 let mut payload = vec![number];
