@@ -150,7 +150,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "Be the host whose private key is in FILE; may be repeated. Of several of a type clients \
               are shown the first, and are told of all once they are logged in. OpenSSH's take down \
               those that they did not know, and forget those that are gone (UpdateHostKeys): to replace \
-              a key, name the new one behind it for a while. Without it the keys of /etc/ssh are used where they can be read, else one that \
+              a key, name the new one behind it for a while. Without it the keys of /etc/ssh are used \
+              where they can be read, else one that \
               is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key. Of the keys of \
               /etc/ssh those of ECDSA, and of RSA with fewer than 3072 bits, are left out where there \
               is a better one, unless --old-clients is given. OpenSSH takes that for a changed host key \

@@ -13,19 +13,25 @@ struct Keys {
 }
 
 impl Keys {
-    /// A client is logged in to a server with two keys.
-    fn new(announces: bool) -> Self {
+    /// A client, and a server with two keys.
+    fn two() -> Self {
         let keys = [(); 2].map(|()| Arc::new(PrivateKey::generate_ed25519().unwrap()));
-        let mut pair = pair(false, |theirs| {
+        let pair = pair(false, |theirs| {
             theirs.transport.host_keys = keys.iter().map(|key| Arc::clone(key) as _).collect();
         });
-        pair.run().unwrap();
-        assert!(pair.client.is_authenticated());
-        if announces {
-            pair.server.announce_host_keys();
-        }
         let keys = keys.into();
         Self { pair, keys }
+    }
+
+    /// The client is logged in.
+    fn new(announces: bool) -> Self {
+        let mut two = Self::two();
+        two.pair.run().unwrap();
+        assert!(two.pair.client.is_authenticated());
+        if announces {
+            two.pair.server.announce_host_keys();
+        }
+        two
     }
 
     /// What the server answers to one that asks about keys with these blobs.
@@ -61,10 +67,7 @@ fn is_failure(answer: &[u8]) -> bool {
 
 #[test]
 fn a_client_is_told_all_of_them_once_and_behind_its_login() {
-    let keys = [(); 2].map(|()| Arc::new(PrivateKey::generate_ed25519().unwrap()));
-    let mut pair = pair(false, |theirs| {
-        theirs.transport.host_keys = keys.iter().map(|key| Arc::clone(key) as _).collect();
-    });
+    let Keys { mut pair, keys } = Keys::two();
     pair.server.announce_host_keys();
     assert!(pair.server.channels.poll_packet().is_none(), "before");
     pair.run().unwrap();
