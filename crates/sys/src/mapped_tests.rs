@@ -1,0 +1,178 @@
+use super::*;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+fn file(content: &[u8]) -> io::Result<Arc<File>> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(content)?;
+    file.rewind()?;
+    Ok(Arc::new(file))
+}
+
+fn part(mapped: &Mapped, at: usize, len: usize) -> Part<'_> {
+    Part::Outside {
+        lie: mapped,
+        at,
+        len,
+    }
+}
+
+#[test]
+fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
+    let content: Vec<u8> = (0..=250).cycle().take(30_000).collect();
+    let file = file(&content)?;
+    let (mapped, at) = Windows::default().find(&file, 5_000, 20_000).unwrap();
+    let (mut receiver, sender) = UnixStream::pair()?;
+    let parts = [
+        Part::Here(b"before"),
+        part(&mapped, at, 20_000),
+        Part::Here(b"behind"),
+    ];
+    // What stands behind it waits until it is known that the file still reaches so far.
+    assert_eq!(write_parts(&sender, parts.into_iter())?, 20_006);
+    assert_eq!(write_parts(&sender, parts.into_iter().skip(2))?, 6);
+    drop(sender);
+    let mut received = Vec::new();
+    receiver.read_to_end(&mut received)?;
+    assert!(received == [b"before", &content[5_000..25_000], b"behind"].concat());
+    Ok(())
+}
+
+#[test]
+fn windows_are_found_where_the_file_reaches_and_dropped_when_others_are() -> io::Result<()> {
+    let content: Vec<u8> = (0..=250).cycle().take(20 << 20).collect();
+    let file = file(&content)?;
+    let mut windows = Windows::default();
+    let mut sent = Vec::new();
+    for offset in (0..20 << 20).step_by(1 << 20) {
+        let (mapped, at) = windows.find(&file, offset, 1 << 20).unwrap();
+        assert_eq!(mapped.offset + at as u64, offset);
+        let mut bytes = vec![1; 1 << 20];
+        let offset = offset as usize;
+        assert!(mapped.copy(at, &mut bytes) && bytes == content[offset..][..1 << 20]);
+        assert!(windows.kept.len() <= WINDOWS);
+        sent.push(mapped);
+    }
+    assert!(windows.find(&file, (19 << 20) + 1, 1 << 20).is_none());
+    assert!(windows.find(&file, u64::MAX, 1).is_none());
+    assert!(windows.find(&file, (4 << 20) - 1, OVERLAP).is_some());
+    // Until the last one is written out.
+    for left in (0..sent.len()).rev() {
+        assert!(windows.are_busy(), "{left}");
+        sent.remove(0);
+    }
+    assert!(!windows.are_busy());
+    let (sent, _) = windows.find(&file, 0, 1).unwrap();
+    windows.forget(&file);
+    assert!(windows.kept.is_empty() && windows.are_busy());
+    drop(sent);
+    assert!(!windows.are_busy() && Arc::into_inner(file).is_some());
+    Ok(())
+}
+
+/// tmpfs gives pages to whoever maps a hole.
+#[test]
+fn holes_stay_holes() -> io::Result<()> {
+    for folder in ["/dev/shm", "/tmp"] {
+        let Ok(file) = tempfile::tempfile_in(folder) else {
+            continue;
+        };
+        file.set_len(1 << 20)?;
+        let before = fstat(&file)?.st_blocks;
+        let file = Arc::new(file);
+        assert!(Windows::default().find(&file, 0, 1 << 20).is_none());
+        assert_eq!(fstat(&file)?.st_blocks, before);
+    }
+    Ok(())
+}
+
+/// The pages are gone, or what is left of the last of them is zeros: neither must pass for the file.
+#[test]
+fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
+    for kept in [0, 100, 5_000, 19_999] {
+        let content = vec![7; 20_000];
+        let file = file(&content)?;
+        let (mapped, at) = Windows::default().find(&file, 0, 20_000).unwrap();
+        file.set_len(kept)?;
+        let (_receiver, sender) = UnixStream::pair()?;
+        let written = write_parts(&sender, std::iter::once(part(&mapped, at, 20_000)));
+        let error = written.expect_err("it is not there");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{kept} bytes");
+        assert!(error.to_string().contains("became shorter"), "{error}");
+        let mut bytes = vec![0; 20_000];
+        assert!(!mapped.copy(at, &mut bytes));
+    }
+    Ok(())
+}
+
+/// What is lent of `mapped`, while `meanwhile` happens before the second half is looked at; and whether it
+/// was all there.
+fn lent(
+    mapped: &Mapped,
+    (at, len, more): (usize, usize, usize),
+    meanwhile: impl Fn(),
+) -> (bool, Vec<u8>) {
+    let mut read = Vec::new();
+    let there = mapped.lend(at, len, more, &mut |bytes| {
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        read.extend_from_slice(first);
+        meanwhile();
+        read.extend_from_slice(std::hint::black_box(second));
+    });
+    (there, read)
+}
+
+#[test]
+fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result<()> {
+    let page = rustix::param::page_size();
+    let content: Vec<u8> = (0..=250).cycle().take(3 * page + 100).collect();
+    let file = file(&content)?;
+    let (mapped, at) = Windows::default().find(&file, 5, 2 * page).unwrap();
+    let (there, read) = lent(&mapped, (at, 2 * page, 20), || {});
+    assert!(there && read == content[5..2 * page + 25]);
+    let (there, read) = lent(&mapped, (at, 3 * page + 95, 20), || {});
+    assert!(there && read == [&content[5..], &[0; 20]].concat());
+    // Behind its last page there is nothing.
+    for (len, more) in [(3 * page + 95, page), (3 * page + 96, 0)] {
+        let lent = lent(&mapped, (at, len, more), || {});
+        assert_eq!(lent, (false, Vec::new()), "{len} and {more}");
+    }
+    assert!(!mapped.is_torn());
+    Ok(())
+}
+
+/// Whoever reads it gets zeros and goes on, is told, and nothing is made of the window any more.
+#[test]
+fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
+    for kept in [0, 100, 50_000, 299_999] {
+        let content = vec![7; 300_000];
+        let file = file(&content)?;
+        let mut windows = Windows::default();
+        let (mapped, at) = windows.find(&file, 0, 300_000).unwrap();
+        let (there, read) = lent(&mapped, (at, 300_000, 0), || file.set_len(kept).unwrap());
+        assert_eq!((there, read.len()), (false, 300_000), "{kept}");
+        assert!(read[..150_000] == content[..150_000]);
+        assert!(read[299_999] == 0 && !lent(&mapped, (at, 300_000, 0), || {}).0);
+        let gone = kept < 150_000;
+        assert_eq!(mapped.is_torn(), gone, "{kept}");
+        file.set_len(300_000)?;
+        // What has been a hole since is read.
+        let again = windows.find(&file, 0, 300_000);
+        assert!(again.is_none_or(|(again, _)| !again.is_torn()));
+        let (_receiver, sender) = UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        let written = write_parts(&sender, std::iter::once(part(&mapped, at, 300_000)));
+        assert_eq!(written.is_err(), gone, "{kept}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_has_no_pages_is_not_mapped() -> io::Result<()> {
+    for path in ["/proc/self/status", "/dev/null", "/"] {
+        let file = Arc::new(File::open(path)?);
+        assert!(Windows::default().find(&file, 0, 1).is_none(), "{path}");
+        assert!(Windows::default().find(&file, 0, 0).is_none(), "{path}");
+    }
+    Ok(())
+}
