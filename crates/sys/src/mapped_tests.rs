@@ -1,6 +1,9 @@
 use super::*;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn file(content: &[u8]) -> io::Result<Arc<File>> {
     let mut file = tempfile::tempfile()?;
@@ -164,6 +167,68 @@ fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
         let written = write_parts(&sender, std::iter::once(part(&mapped, at, 300_000)));
         assert_eq!(written.is_err(), gone, "{kept}");
     }
+    Ok(())
+}
+
+/// The handler of the signal looks for the window that an address is in, while others come and go at that address.
+#[test]
+fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing() -> io::Result<()> {
+    const UNIT: usize = 64 << 10;
+    const UNITS: usize = 32;
+    let begun = Instant::now();
+    let contents: Vec<Vec<u8>> = [3, 5]
+        .map(|step| {
+            let bytes = (0..UNIT * UNITS).map(|at| (at / 7 * step % 255) as u8 + 1);
+            bytes.collect()
+        })
+        .into();
+    let (lent_whole, lent_torn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // Until both have been seen, on whatever machine.
+    let goes_on = || {
+        let seen = [&lent_whole, &lent_torn].map(|n| n.load(Ordering::Relaxed));
+        let least = if seen.contains(&0) { 20_000 } else { 500 };
+        begun.elapsed() < Duration::from_millis(least)
+    };
+    thread::scope(|scope| {
+        for content in &contents {
+            let file = file(content).unwrap();
+            let (cut, goes_on) = (Arc::clone(&file), &goes_on);
+            scope.spawn(move || {
+                // At the ends of pages: what is cut off a page is zeros, without a signal.
+                for turn in (0_usize..).take_while(|_| goes_on()) {
+                    let kept = turn * 7 % UNITS * UNIT;
+                    cut.set_len(kept as u64).unwrap();
+                    cut.write_all_at(&content[kept..], kept as u64).unwrap();
+                }
+            });
+            for first in 0..2 {
+                let (file, whole, torn) = (Arc::clone(&file), &lent_whole, &lent_torn);
+                scope.spawn(move || {
+                    for turn in (first..).take_while(|_| goes_on()) {
+                        let mut windows = Windows::default();
+                        let (from, len) = (turn % 4 * UNIT, (turn % 28 + 1) * UNIT);
+                        let Some((mapped, at)) = windows.find(&file, from as u64, len) else {
+                            continue;
+                        };
+                        // Somewhere between whole, cut and made whole again.
+                        let pause = Duration::from_micros(turn as u64 % 5 * 40);
+                        let (there, read) = lent(&mapped, (at, len, 0), || thread::sleep(pause));
+                        match there {
+                            true => {
+                                assert!(read == content[from..from + len], "other bytes");
+                                whole.fetch_add(1, Ordering::Relaxed);
+                            }
+                            false => {
+                                torn.fetch_add(usize::from(mapped.is_torn()), Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+        }
+    });
+    let (whole, torn) = (lent_whole.into_inner(), lent_torn.into_inner());
+    assert!(whole > 0 && torn > 0, "{whole} whole, {torn} torn");
     Ok(())
 }
 
