@@ -287,3 +287,35 @@ fn nothing_lies_outside_while_it_waits() {
     pair.run().unwrap();
     assert!(pair.received == (0..=250).cycle().take(100_000).collect::<Vec<u8>>());
 }
+
+/// An answer may still wait for a window when the client has no more use for it: nobody keeps the file for that.
+#[test]
+fn what_lies_outside_is_let_go_of_with_its_channel() {
+    for renounced in [Nothing, CipherAndMac] {
+        let mut pair = pair(false, |_| {});
+        pair.client.renounce(renounced);
+        pair.server.renounce(renounced);
+        let (id, other) = (pair.open(), pair.open());
+        pair.run().unwrap();
+        let outlying = pair.server.outlying();
+        let there = Arc::new(SECRET.repeat(4000));
+        let block = outside(there.clone(), outlying, b"an answer");
+        pair.server.channels().write_block(id, block);
+        // Some of it is sealed, and the rest waits.
+        let mut queue = SealedQueue::default();
+        queue.fill(&mut pair.server, 40_000).unwrap();
+        assert!(Arc::strong_count(&there) > 1, "{renounced:?}");
+        pair.client.channels().close(id);
+        flush(&mut pair.client, &mut pair.up);
+        pair.turn_server().unwrap();
+        for part in queue.parts() {
+            pair.down.extend(part.to_vec().unwrap());
+        }
+        drop(queue);
+        assert_eq!(Arc::strong_count(&there), 1, "{renounced:?}");
+        pair.run().unwrap();
+        pair.client.channels().write(other, b"and on it goes");
+        pair.run().unwrap();
+        assert!(pair.told.ends_with(b"and on it goes"), "{renounced:?}");
+    }
+}
