@@ -42,6 +42,7 @@ mod said;
 mod served;
 mod serving;
 mod session;
+mod signing;
 mod template;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ssh::key::{HostKey, PrivateKey, PublicKey};
+use ssh::key::{PrivateKey, PublicKey};
 use tracing::{Span, field, info};
 use wire::WireError;
 
@@ -19,11 +19,11 @@ use super::figures::count;
 use super::keys::Entrant;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
-    Ask, Begin, Check, Ended, LONGEST_HASH, LoggedIn, Over, Prove, ProveHost, Sign, Signature,
-    Tell, Verdict,
+    Ask, Begin, Check, Ended, LoggedIn, Over, Prove, ProveHost, Sign, Signature, Tell, Verdict,
 };
 use super::ready::Taken;
 use super::said::{Protection, escaped, fingerprint, tell};
+use super::signing::{prove_with, sign_with};
 use super::{Served, Settings, Shared, Stopping};
 use crate::Moved;
 use crate::error::ConnectionError;
@@ -336,7 +336,8 @@ impl<'s> Monitor<'s> {
                 }
                 Some(&ProveHost::NUMBER) => {
                     let prove = ProveHost::decode(&message).map_err(nonsense)?;
-                    let blob = prove_with(settings, exchange.as_ref(), &prove)?;
+                    let session_id = exchange.as_ref().map(|first| &*first.session_id);
+                    let blob = prove_with(settings, session_id, &prove)?;
                     account.link().send(&Signature { blob: &blob }.to_bytes())?;
                 }
                 Some(&Tell::NUMBER) => tell(&message)?,
@@ -362,43 +363,6 @@ impl<'s> Monitor<'s> {
             false => Err(ConnectionError::Process),
         }
     }
-}
-
-/// Signs an exchange hash with one of the host keys.
-fn sign_with(settings: &Settings, sign: &Sign<'_>) -> io::Result<(Arc<PrivateKey>, Vec<u8>)> {
-    if !(32..=LONGEST_HASH).contains(&sign.hash.len()) {
-        return Err(not_needed());
-    }
-    let (key, algorithm) = host_key(settings, sign.host_key, sign.algorithm)?;
-    let signed = HostKey::sign(&**key, algorithm, sign.hash);
-    Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
-}
-
-/// Proves that one of the host keys is here, in the session that began with this exchange.
-fn prove_with(
-    settings: &Settings,
-    exchange: Option<&Exchange>,
-    prove: &ProveHost<'_>,
-) -> io::Result<Vec<u8>> {
-    let session_id = &exchange.ok_or_else(not_needed)?.session_id;
-    let (key, algorithm) = host_key(settings, prove.host_key, prove.algorithm)?;
-    HostKey::prove(&**key, algorithm, session_id).map_err(io::Error::other)
-}
-
-/// The host key with this blob, and the name of an algorithm as text.
-fn host_key<'s, 'a>(
-    settings: &'s Settings,
-    blob: &[u8],
-    algorithm: &'a [u8],
-) -> io::Result<(&'s Arc<PrivateKey>, &'a str)> {
-    let mut keys = settings.host_keys.iter();
-    let key = keys.find(|key| key.public_blob() == blob);
-    let algorithm = std::str::from_utf8(algorithm).ok();
-    key.zip(algorithm).ok_or_else(not_needed)
-}
-
-fn not_needed() -> io::Error {
-    io::Error::other("a signature was asked for that nothing needs")
 }
 
 fn unexpected(got: u8) -> WireError {

@@ -285,25 +285,22 @@ fn what_no_preauth_process_says_ends_the_connection() {
 #[test]
 fn a_host_key_is_proven_for_the_session_that_the_monitor_knows_of() {
     let scene = Scene::new();
-    let exchange = Exchange {
-        session_id: vec![7; 32],
-        host_key: Arc::clone(&scene.settings.host_keys[0]),
-    };
+    let id = [7; 32].as_slice();
     let prove = scene.prove_host();
-    let proof = prove_with(&scene.settings, Some(&exchange), &prove).unwrap();
-    let signed = ssh::key::host_key_proof(&[7; 32], prove.host_key);
+    let proof = prove_with(&scene.settings, Some(id), &prove).unwrap();
+    let signed = ssh::key::host_key_proof(id, prove.host_key);
     let key = scene.settings.host_keys[0].public();
     assert!(key.verify("ssh-ed25519", &signed, &proof).is_ok());
-    for (exchange, host_key, algorithm) in [
+    for (id, host_key, algorithm) in [
         (None, prove.host_key, prove.algorithm),
-        (Some(&exchange), scene.key.public_blob(), prove.algorithm),
-        (Some(&exchange), prove.host_key, b"rsa-sha2-256".as_slice()),
+        (Some(id), scene.key.public_blob(), prove.algorithm),
+        (Some(id), prove.host_key, b"rsa-sha2-256".as_slice()),
     ] {
         let prove = ProveHost {
             host_key,
             algorithm,
         };
-        assert!(prove_with(&scene.settings, exchange, &prove).is_err());
+        assert!(prove_with(&scene.settings, id, &prove).is_err());
     }
 }
 

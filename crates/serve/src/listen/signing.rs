@@ -1,0 +1,49 @@
+//! What the monitor signs with the host keys, and nothing else.
+
+use std::io;
+use std::sync::Arc;
+
+use ssh::key::{HostKey, PrivateKey};
+
+use super::Settings;
+use super::message::{LONGEST_HASH, ProveHost, Sign};
+
+/// Signs an exchange hash with one of the host keys.
+pub(super) fn sign_with(
+    settings: &Settings,
+    sign: &Sign<'_>,
+) -> io::Result<(Arc<PrivateKey>, Vec<u8>)> {
+    if !(32..=LONGEST_HASH).contains(&sign.hash.len()) {
+        return Err(not_needed());
+    }
+    let (key, algorithm) = host_key(settings, sign.host_key, sign.algorithm)?;
+    let signed = HostKey::sign(&**key, algorithm, sign.hash);
+    Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
+}
+
+/// Proves that one of the host keys is here, in the session with this id.
+pub(super) fn prove_with(
+    settings: &Settings,
+    session_id: Option<&[u8]>,
+    prove: &ProveHost<'_>,
+) -> io::Result<Vec<u8>> {
+    let session_id = session_id.ok_or_else(not_needed)?;
+    let (key, algorithm) = host_key(settings, prove.host_key, prove.algorithm)?;
+    HostKey::prove(&**key, algorithm, session_id).map_err(io::Error::other)
+}
+
+/// The host key with this blob, and the name of an algorithm as text.
+fn host_key<'s, 'a>(
+    settings: &'s Settings,
+    blob: &[u8],
+    algorithm: &'a [u8],
+) -> io::Result<(&'s Arc<PrivateKey>, &'a str)> {
+    let mut keys = settings.host_keys.iter();
+    let key = keys.find(|key| key.public_blob() == blob);
+    let algorithm = std::str::from_utf8(algorithm).ok();
+    key.zip(algorithm).ok_or_else(not_needed)
+}
+
+fn not_needed() -> io::Error {
+    io::Error::other("a signature was asked for that nothing needs")
+}
