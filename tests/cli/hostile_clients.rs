@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul};
@@ -33,17 +33,6 @@ pub(crate) fn friend(scene: &Scene) -> Stranger {
     let mut friend = stranger(scene);
     friend.log_in(scene.peer.user()).expect("it is let in");
     friend
-}
-
-/// Waits for what the log says.
-#[track_caller]
-pub(crate) fn logs(scene: &Scene, text: &str) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !scene.peer.log().contains(text) {
-        let late = Instant::now() > until;
-        assert!(!late, "no {text:?} in\n{}", scene.peer.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// An honest client is.
@@ -248,7 +237,7 @@ fn whoever_floods_behind_a_login_reads_with_what() {
         let end = friend(&scene).flood(&flood, 100_000);
         let end = end.expect("it has keys");
         assert_eq!(end.words(), sentence, "{end:?}");
-        logs(&scene, sentence);
+        scene.logs(sentence);
     }
     is_served(&scene);
 }

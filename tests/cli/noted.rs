@@ -8,12 +8,12 @@ use testkit::tree::write_file;
 use testkit::{KeyKind, Outcome, Run, Seed, missing};
 
 use crate::old_clients::BesideSshd;
-use crate::operating::{configured, configured_with, logs, put};
+use crate::operating::{configured, configured_with, put};
 use crate::serving::openssh;
 
 /// The last line of the log that has this.
 fn line_about(scene: &Scene, what: &str) -> String {
-    logs(scene, what);
+    scene.logs(what);
     let log = scene.peer.log();
     let line = log.lines().rfind(|line| line.contains(what));
     line.expect("it is there").to_owned()
@@ -41,7 +41,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
     let scene = configured("").0;
     put_and_told(&scene, 1_500_000, " INFO ");
     put_and_told(&scene, 7, " DEBUG ");
-    logs(&scene, "session over opened=1 sent=0 received=7");
+    scene.logs("session over opened=1 sent=0 received=7");
     // Our own client puts small ones with one request.
     let by_us = |scene: &Scene, level: &str| {
         if !scene.client.is_scp() {

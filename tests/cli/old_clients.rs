@@ -11,7 +11,7 @@ use testkit::{KeyKind, KeyPair, missing};
 
 use crate::hindered::write_script;
 use crate::hostile_clients::{kexinit, listening, plain, told};
-use crate::operating::{configured, logs};
+use crate::operating::configured;
 use crate::serving::openssh;
 
 const NEW: &str = "mlkem768x25519-sha256";
@@ -21,7 +21,7 @@ const REMEDY: &str = "; longhaul serve --old-clients (old-clients = true) would 
 
 /// The last line of the log that has this.
 fn line_with(scene: &Scene, what: &str) -> String {
-    logs(scene, what);
+    scene.logs(what);
     let log = scene.peer.log();
     let line = log.lines().rfind(|line| line.contains(what));
     line.expect("it is there").to_owned()

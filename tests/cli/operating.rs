@@ -34,19 +34,6 @@ fn send(scene: &Scene, signal: Signal) {
     kill_process(pid, signal).expect("it runs");
 }
 
-#[track_caller]
-pub(crate) fn logs(scene: &Scene, text: &str) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !scene.peer.log().contains(text) {
-        assert!(
-            Instant::now() < until,
-            "no {text:?} in\n{}",
-            scene.peer.log()
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 pub(crate) fn put(scene: &Scene, name: &str) -> Outcome {
     let file = scene.path("file").display().to_string();
     sftp(scene, &[&format!("put {file} {name}")])
@@ -95,7 +82,7 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     assert!(there.shows("sftp>"));
     write_file(&file, format!("{served}access = \"full\"\n").as_bytes());
     send(&scene, Signal::HUP);
-    logs(&scene, "were read again");
+    scene.logs("were read again");
     put(&scene, "two").expect_code(0);
     assert!(root.path().join("two").exists());
     // Who came before keeps what was.
@@ -106,7 +93,7 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     // What makes no sense changes nothing.
     write_file(&file, b"access = \"none\"\n");
     send(&scene, Signal::HUP);
-    logs(&scene, "everything stays as it was");
+    scene.logs("everything stays as it was");
     put(&scene, "four").expect_code(0);
     assert!(root.path().join("four").exists());
 }
@@ -122,7 +109,7 @@ fn hangup_changes_what_the_next_client_is_offered() {
     with("aes128-gcm@openssh.com").expect_code(0);
     write_file(&file, b"ciphers = [\"aes256-gcm@openssh.com\"]\n");
     send(&scene, Signal::HUP);
-    logs(&scene, "were read again");
+    scene.logs("were read again");
     let outcome = with("aes128-gcm@openssh.com").expect_code(255);
     outcome.expect_err(&["no matching cipher"]);
     with("aes256-gcm@openssh.com").expect_code(0);
@@ -147,7 +134,7 @@ fn a_key_has_a_root_and_rights_of_its_own() {
     );
     write_file(&file, text.as_bytes());
     send(&scene, Signal::HUP);
-    logs(&scene, "were read again");
+    scene.logs("were read again");
     write_file(&scene.path("file"), b"content");
     put(&scene, "planted");
     assert!(!root.path().join("planted").exists());
@@ -164,7 +151,7 @@ fn limits_and_times_are_kept() {
     assert!(there.shows("sftp>"));
     let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
     outcome.expect_code(255);
-    logs(&scene, "too many connections of this account");
+    scene.logs("too many connections of this account");
     // Idle for two seconds.
     assert!(there.shows("nothing was under way for long"));
     drop(there);
@@ -183,7 +170,7 @@ fn figures_are_told_to_who_asks() {
     let (scene, _file, _folder) = configured(&text);
     write_file(&scene.path("file"), &Seed::new(3).bytes(100_000));
     put(&scene, scene.path("there").to_str().expect("UTF-8")).expect_code(0);
-    logs(&scene, "session over");
+    scene.logs("session over");
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     let asked = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
     stream.write_all(asked).expect("it reads");
@@ -313,7 +300,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
     let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
     assert!(running.until(begun));
     scene.peer.terminate();
-    logs(&scene, "nobody is let in any more");
+    scene.logs("nobody is let in any more");
     let mut command = std::process::Command::new(longhaul());
     command.args(["serve", "--listen", &scene.peer.addr().to_string()]);
     command

@@ -14,7 +14,7 @@ use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
 use wire::{Field as _, Rest};
 
 use crate::accounts::Machine;
-use crate::hostile_clients::{friend, logs, open_session, request};
+use crate::hostile_clients::{friend, open_session, request};
 use crate::serving::openssh;
 
 /// A folder with a program, in sh.
@@ -223,7 +223,7 @@ fn what_came_before_close_reaches_the_program() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(fs::read(folder.path().join("got")).expect("it") == content);
-    logs(&scene, "program over");
+    scene.logs("program over");
     // The connection has not suffered.
     friend.say(&open_session()).expect("it is there");
     while friend.hear().expect("it is there").first() != Some(&ChannelOpenConfirmation::NUMBER) {}

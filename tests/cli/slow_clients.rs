@@ -9,7 +9,7 @@ use longhaul_tests::stranger::Stranger;
 use ssh::msg::ChannelData;
 use testkit::tree::write_file;
 
-use crate::hostile_clients::{friend, is_served, listening, logs, open_session, request, stranger};
+use crate::hostile_clients::{friend, is_served, listening, open_session, request, stranger};
 use crate::serving::openssh;
 
 #[test]
@@ -118,7 +118,7 @@ fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
         friend.say(&sftp_message(&read)).expect("it listens");
     }
     is_served(&scene);
-    logs(&scene, "the client takes nothing of what it has asked for");
+    scene.logs("the client takes nothing of what it has asked for");
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
     // What had left is still read, and then it is over.
@@ -141,5 +141,5 @@ fn whoever_has_no_time_left_to_log_in_reads_so() {
         took >= Duration::from_secs(2) && took < Duration::from_secs(10),
         "{took:?}"
     );
-    logs(&scene, "ended: nobody has logged in in time");
+    scene.logs("ended: nobody has logged in in time");
 }

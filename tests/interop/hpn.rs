@@ -204,9 +204,10 @@ fn our_server_that_was_not_told_encrypts_or_does_not_serve() {
         };
         // It offers nothing else.
         assert_ne!(outcome.code, Some(0), "{outcome}");
+        // Its client may be gone first.
+        scene.logs("in common; the peer offers none");
         let log = scene.peer.log();
         assert!(!log.contains("told to do without mac"), "{log}");
-        assert!(log.contains("in common; the peer offers none"), "{log}");
     }
 }
 

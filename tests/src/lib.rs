@@ -16,7 +16,7 @@ pub mod wrapped;
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
@@ -165,6 +165,17 @@ impl Scene {
     /// The same path as an operand on the server, which has the same file system.
     pub fn remote(&self, name: &str) -> OsString {
         remote("peer", &self.path(name))
+    }
+
+    /// Waits for what the server's log says, which may come behind what its client does.
+    #[track_caller]
+    pub fn logs(&self, text: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !self.peer.log().contains(text) {
+            let late = Instant::now() > until;
+            assert!(!late, "no {text:?} in\n{}", self.peer.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Copies `from` to `to` and expects success.
