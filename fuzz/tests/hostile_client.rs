@@ -448,8 +448,8 @@ impl World {
                     data: Rest(&asked),
                 }
                 .to_bytes();
-                for _ in 0..if often { 4 } else { 0 } {
-                    self.say(&prove);
+                if often {
+                    (0..4).for_each(|_| self.say(&prove));
                 }
                 prove
             }

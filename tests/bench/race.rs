@@ -11,7 +11,7 @@ use measure::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::daemon::ENDS_WITH_THIS_THREAD;
+use testkit::daemon::ends_with_this_thread;
 use testkit::tree::write_file;
 use testkit::{PeerKind, Run};
 
@@ -325,8 +325,7 @@ impl Ground<'_> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let figures = scratch.join("path.json");
         // Whoever kills this program ends the run as well.
-        let [program, words @ ..] = ENDS_WITH_THIS_THREAD;
-        let run = Run::new(program).args(words);
+        let run = Run::of(ends_with_this_thread());
         let run = if lab {
             run.arg(longhaul_tests::longhaul())
                 .arg("lab")

@@ -202,8 +202,9 @@ impl Servers {
         };
         if running.is_none() {
             let mut client = ClientDir::new();
-            let mut builder = PeerBuilder::openssh().authorize(&client);
-            builder = builder.ends_with_this_thread();
+            let mut builder = PeerBuilder::openssh()
+                .authorize(&client)
+                .ends_with_this_thread();
             if kind == ServerKind::BothEnds {
                 builder = builder.option("SetEnv", path_with_longhaul());
             }

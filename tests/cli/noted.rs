@@ -11,21 +11,13 @@ use crate::old_clients::BesideSshd;
 use crate::operating::{configured, configured_with, put};
 use crate::serving::openssh;
 
-/// The last line of the log that has this.
-fn line_about(scene: &Scene, what: &str) -> String {
-    scene.logs(what);
-    let log = scene.peer.log();
-    let line = log.lines().rfind(|line| line.contains(what));
-    line.expect("it is there").to_owned()
-}
-
 /// A file is put by sftp; expects that it is told so at this level.
 #[track_caller]
 fn put_and_told(scene: &Scene, len: usize, level: &str) {
     write_file(&scene.path("file"), &Seed::new(3).bytes(len));
     let there = scene.path(&format!("of-{len}")).display().to_string();
     put(scene, &there).expect_code(0);
-    let line = line_about(scene, &format!("of-{len} sent=0 received={len}"));
+    let line = scene.logged(&format!("of-{len} sent=0 received={len}"));
     assert!(
         line.contains(level) && line.contains("closed path="),
         "{line}"
@@ -46,7 +38,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
     let by_us = |scene: &Scene, level: &str| {
         if !scene.client.is_scp() {
             scene.copies(&[], scene.path("file"), scene.remote("by\u{1b}us"));
-            let line = line_about(scene, "by\\u{1b}us sent=0 received=7");
+            let line = scene.logged("by\\u{1b}us sent=0 received=7");
             assert!(line.contains(level), "{line}");
         }
     };
@@ -55,7 +47,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
     if !scene.client.is_scp() {
         write_file(&scene.path("large"), &Seed::new(5).bytes(20_000_000));
         scene.copies(&[], scene.path("large"), scene.remote("the large one"));
-        let line = line_about(&scene, "renamed path=");
+        let line = scene.logged("renamed path=");
         let told = line.contains(" INFO ") && line.contains("/the large one from=");
         assert!(told, "{line}");
     }
@@ -76,7 +68,7 @@ fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
     assert!(running.until(begun));
     running.interrupt();
     assert!(!running.wait().success());
-    let line = line_about(&scene, "left open path=");
+    let line = scene.logged("left open path=");
     assert!(
         line.contains(" INFO ") && line.contains("/file sent="),
         "{line}"

@@ -19,14 +19,6 @@ const OLD: &str = "curve25519-sha256";
 const GCM: &str = "aes128-gcm@openssh.com";
 const REMEDY: &str = "; longhaul serve --old-clients (old-clients = true) would let it in";
 
-/// The last line of the log that has this.
-fn line_with(scene: &Scene, what: &str) -> String {
-    scene.logs(what);
-    let log = scene.peer.log();
-    let line = log.lines().rfind(|line| line.contains(what));
-    line.expect("it is there").to_owned()
-}
-
 #[test]
 fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
     let long = "x@example.org,".repeat(2000);
@@ -65,7 +57,7 @@ fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
         assert!(told.contains("SSH-2.0-x has no "), "{told:?}");
         assert!(told.contains(sentence), "{told:?}");
         assert_eq!(told.contains(REMEDY), helps, "{told:?}");
-        let line = line_with(&scene, "ended: SSH-2.0-x has no ");
+        let line = scene.logged("ended: SSH-2.0-x has no ");
         assert!(line.contains(sentence) && line.len() < 1000, "{line}");
         assert!(line.ends_with(REMEDY) == helps, "{line}");
     }
@@ -102,25 +94,25 @@ fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
         outcome.expect_err(&["no matching key exchange method"]);
     }
     for what in ["ecdh-sha2-nistp256", OLD] {
-        let line = line_with(&scene, &format!("offered here, only {what}"));
+        let line = scene.logged(&format!("offered here, only {what}"));
         assert!(line.contains("SSH-2.0-OpenSSH_"), "{line}");
         assert!(line.ends_with(REMEDY), "{line}");
     }
     sftp(&scene, &[]).expect_code(0);
-    assert!(!line_with(&scene, "logged in").contains(OLD));
+    assert!(!scene.logged("logged in").contains(OLD));
 
     let flag = listening(&["--old-clients"]);
     let (file, _file, _folder) = configured("old-clients = true\n");
     for scene in [flag, file] {
         assert!(scene.peer.log().contains(shown_at_start));
         sftp(&scene, &of_2020).expect_code(0);
-        let line = line_with(&scene, "logged in");
+        let line = scene.logged("logged in");
         assert!(
             line.contains("kex=\"curve25519-sha256\" host_key=\"ssh-ed25519\""),
             "{line}"
         );
         sftp(&scene, &of_2014).expect_code(0);
-        let line = line_with(&scene, "ecdh-sha2-nistp256");
+        let line = scene.logged("ecdh-sha2-nistp256");
         for protection in [
             "logged in user=",
             "host_key=\"ecdsa-sha2-nistp256\"",

@@ -178,6 +178,15 @@ impl Scene {
         }
     }
 
+    /// The last line of the server's log that has this, once there is one.
+    #[track_caller]
+    pub fn logged(&self, text: &str) -> String {
+        self.logs(text);
+        let log = self.peer.log();
+        let line = log.lines().rfind(|line| line.contains(text));
+        line.expect("it is there").to_owned()
+    }
+
     /// Copies `from` to `to` and expects success.
     #[track_caller]
     pub fn copies(&self, flags: &[&str], from: impl Into<OsString>, to: impl Into<OsString>) {

@@ -7,15 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The words in front of a command that is to end with the thread that starts it, even if that is
-/// killed (util-linux). Not for what other tests use too.
-pub const ENDS_WITH_THIS_THREAD: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
-
-/// A command that ends with the thread that starts it; the program is the first argument.
+/// A command that ends with the thread that starts it, even if that is killed (util-linux); the program is the first
+/// argument. Not for what other tests use too.
 pub fn ends_with_this_thread() -> Command {
-    let [program, words @ ..] = ENDS_WITH_THIS_THREAD;
-    let mut command = Command::new(program);
-    command.args(words);
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]);
     command
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serve::listen::{Allowed, Entrance, Limits, Offer, Rules, Served, Settings};
 use serve::{Access, Export};
+use ssh::key::host_key_algorithms;
 use ssh::transport::Renounced;
 use tracing::info;
 
@@ -136,11 +137,10 @@ impl Settled {
             let (kind, fingerprint) = (public.key_type(), public.fingerprint());
             info!("host key {kind} {fingerprint} is not shown: --old-clients would");
         }
-        let host_key = shown.iter().chain(&left_out);
-        let host_key = host_key.flat_map(|key| key.public().algorithms());
+        let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
         let to_old_clients = (!self.old_clients).then(|| Offer {
             algorithms: options.algorithms(true),
-            host_key: host_key.map(str::to_owned).collect(),
+            host_key: host_key_algorithms(all_keys),
         });
         let authorities = options.trusted_user_ca_keys.clone();
         let entrance = Entrance::open(self.authorized_keys.clone(), authorities, rules);

@@ -9,7 +9,7 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, MacSpec, preferred_order};
 use ssh::kex::{KEX_METHODS, KexMethod};
-use ssh::key::{HostKey, KeyError, PublicKey};
+use ssh::key::{HostKey, KeyError, PublicKey, host_key_algorithms};
 use ssh::transport::{Guess, Proposal, Random, TransportConfig};
 use wire::Pool;
 
@@ -99,13 +99,7 @@ pub(super) fn config(
     host_keys: Vec<Arc<dyn HostKey>>,
     algorithms: &Algorithms,
 ) -> ConnectionConfig {
-    let mut host_key: Vec<String> = Vec::new();
-    for name in host_keys.iter().flat_map(|key| key.public().algorithms()) {
-        // There may be two keys of a type.
-        if !host_key.iter().any(|there| there == name) {
-            host_key.push(name.to_owned());
-        }
-    }
+    let host_key = host_key_algorithms(host_keys.iter().map(|key| key.public()));
     ConnectionConfig {
         transport: TransportConfig {
             software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -23,11 +23,11 @@ pub(super) struct Proofs {
 }
 
 impl Connection {
-    /// Has a server tell its client all of its host keys, once, behind authentication; not those clients that are
-    /// known not to bear it.
+    /// Has a server tell its client all of its host keys, once, behind authentication, where that is of use
+    /// ([`Ident::is_told_host_keys`]).
     pub fn announce_host_keys(&mut self) {
         let due = self.role == Role::Server && self.authenticated && !self.proofs.announced;
-        if !due || !self.peer().is_some_and(Ident::bears_host_keys) {
+        if !due || !self.peer().is_some_and(Ident::is_told_host_keys) {
             return;
         }
         self.proofs.announced = true;

@@ -45,3 +45,15 @@ impl HostKey for PrivateKey {
         self.sign(algorithm, hash)
     }
 }
+
+/// What these host keys sign with, for a [`Proposal`](crate::transport::Proposal): the preferred first, and once where
+/// there are several keys of a type.
+pub fn host_key_algorithms<'k>(keys: impl IntoIterator<Item = &'k PublicKey>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in keys.into_iter().flat_map(PublicKey::algorithms) {
+        if !names.iter().any(|there| there == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}

@@ -17,7 +17,7 @@ mod user;
 
 pub use certificate::{Certificate, CertificateKind};
 pub use error::{CertificateError, KeyError};
-pub use host::{HostKey, host_key_proof};
+pub use host::{HostKey, host_key_algorithms, host_key_proof};
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;

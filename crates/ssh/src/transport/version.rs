@@ -41,9 +41,9 @@ impl Ident {
         self.is_longhaul() || self.software().contains("hpn")
     }
 
-    /// Whether it bears to be told host keys (hostkeys-00@openssh.com): not those that compat.c of OpenSSH has as
-    /// SSH_BUG_HOSTKEYS.
-    pub fn bears_host_keys(&self) -> bool {
+    /// Whether to tell it host keys (hostkeys-00@openssh.com): not our own, which leaves known_hosts to ssh
+    /// (docs/out-of-scope.md), nor those that do not bear it, which compat.c of OpenSSH has as SSH_BUG_HOSTKEYS.
+    pub fn is_told_host_keys(&self) -> bool {
         const FRAIL: [&str; 12] = [
             "Cisco-1.",
             "TeraTerm SSH",
@@ -58,7 +58,7 @@ impl Ident {
             "TTSSH/2.71",
             "TTSSH/2.72",
         ];
-        !FRAIL.iter().any(|front| self.software().starts_with(front))
+        !self.is_longhaul() && !FRAIL.iter().any(|front| self.software().starts_with(front))
     }
 
     /// OpenSSH's major and minor version; `None` for other software.

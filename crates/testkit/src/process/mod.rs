@@ -27,8 +27,13 @@ pub struct Run {
 impl Run {
     /// `program`, to be ended after 40 seconds if nothing else is said.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self::of(Command::new(program))
+    }
+
+    /// The same of a command that was begun.
+    pub fn of(command: Command) -> Self {
         Self {
-            command: Command::new(program),
+            command,
             stdin: None,
             timeout: Duration::from_secs(40),
         }

@@ -3,8 +3,8 @@
 use wire::{Field as _, Reader, Rest};
 
 use super::*;
-use crate::key::{PublicKey, host_key_proof};
-use crate::msg::RequestSuccess;
+use crate::key::{PublicKey, host_key_algorithms, host_key_proof};
+use crate::msg::{RequestFailure, RequestSuccess};
 use crate::transport::Ident;
 
 struct Keys {
@@ -62,7 +62,7 @@ impl Keys {
 }
 
 fn is_failure(answer: &[u8]) -> bool {
-    answer.first() == Some(&82)
+    answer.first() == Some(&RequestFailure::NUMBER)
 }
 
 #[test]
@@ -136,14 +136,27 @@ fn who_asks_again_and_again_has_no_more_signatures() {
 }
 
 #[test]
-fn clients_that_would_end_are_not_told() {
-    for (software, bears) in [
+fn clients_that_would_end_or_pass_over_it_are_not_told() {
+    for (software, told) in [
         ("OpenSSH_9.2p1 Debian-2", true),
         ("TTSSH/2.72 Win32", false),
         ("TTSSH/2.73 Win32", true),
         ("Cisco-1.25", false),
         ("paramiko_3.4.0", true),
+        ("longhaul_0.1.0", false),
     ] {
-        assert_eq!(Ident::ours(software).bears_host_keys(), bears, "{software}");
+        assert_eq!(
+            Ident::ours(software).is_told_host_keys(),
+            told,
+            "{software}"
+        );
     }
+}
+
+#[test]
+fn what_two_keys_of_a_type_sign_with_is_named_once() {
+    let [first, second] = [(); 2].map(|()| PrivateKey::generate_ed25519().unwrap());
+    let rsa = PrivateKey::generate_rsa().unwrap();
+    let names = host_key_algorithms([&first, &rsa, &second].map(PrivateKey::public));
+    assert_eq!(names, ["ssh-ed25519", "rsa-sha2-512", "rsa-sha2-256"]);
 }
