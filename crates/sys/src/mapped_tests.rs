@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 fn file(content: &[u8]) -> io::Result<Arc<File>> {
     let mut file = tempfile::tempfile()?;
     file.write_all(content)?;
+    // While ext4 writes it out, st_blocks may say for a moment that it has holes.
+    file.sync_all()?;
     file.rewind()?;
     Ok(Arc::new(file))
 }
