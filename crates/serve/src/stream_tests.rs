@@ -226,7 +226,7 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
     let content: Vec<u8> = (0..300_000_u32).map(|n| (n / 7) as u8).collect();
     fs::write(folder.path().join("file"), &content).expect("ours");
     // While ext4 writes it out, st_blocks may say for a moment that it has holes, and those are read.
-    let written = fs::File::open(folder.path().join("file"));
+    let written = File::open(folder.path().join("file"));
     written.and_then(|file| file.sync_all()).expect("ours");
     let handle = &[0; 4];
     let read = |offset, len| Request::Read {
