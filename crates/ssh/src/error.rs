@@ -306,6 +306,11 @@ impl Error {
             description: escape(description),
         }
     }
+
+    /// Whether it is only that a packet was to carry what is not where it was.
+    pub fn is_torn(&self) -> bool {
+        matches!(self, Self::Local(Local::Outside(_)))
+    }
 }
 
 #[cfg(test)]

@@ -336,8 +336,8 @@ pub(super) fn connect_authenticated(
     }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if link.knows_host() => Err(NoMore::Login(e.0)),
-        Err(e) => Err(NoMore::Connection(e.0)),
+        Err(e) if link.knows_host() => Err(NoMore::Login(e.into_words())),
+        Err(e) => Err(NoMore::Connection(e.into_words())),
     }
 }
 

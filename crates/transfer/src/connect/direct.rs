@@ -25,7 +25,7 @@ use super::stream::Stream;
 use super::tcp::{Dial, DialError};
 use crate::config::RekeyLimit;
 use crate::escape;
-use crate::session::{Heard, Known, Link, NoMore, Outlet, Straight};
+use crate::session::{Heard, Known, Link, LinkError, NoMore, Outlet, Straight};
 
 /// Keys that are told at once: a copy begins with no more connections.
 const FIRST_KEYS: usize = 4;
@@ -213,11 +213,11 @@ impl Direct {
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
         let gate = DirectGate::new(server.user, server.host_key, key);
-        let mut link = SshLink::connect(config, open, Box::new(gate)).map_err(|e| e.0)?;
+        let mut link = SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
         link.try_once();
         // The host key is the one that was told, and the key is known there: what follows the login
         // need not wait for its success.
-        link.establish(true).map_err(|e| e.0)?;
+        link.establish(true).map_err(LinkError::into_words)?;
         Ok(link)
     }
 

@@ -33,7 +33,7 @@ use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, Memories};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
-use crate::session::Known;
+use crate::session::{Known, LinkError};
 
 /// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
 const MAX_HOPS: usize = 16;
@@ -221,7 +221,7 @@ pub(super) fn start(
         memory,
         beside.map(|b| b.host_key.clone()),
     );
-    let link = SshLink::connect(link, open, Box::new(gate)).map_err(|e| e.0)?;
+    let link = SshLink::connect(link, open, Box::new(gate)).map_err(LinkError::into_words)?;
     Ok((link, proven))
 }
 

@@ -5,7 +5,7 @@ use mio::Token;
 use plan::{ConnectionId, LaneId};
 
 use super::driver::{Driver, STALLED, first_token};
-use super::{ChannelId, Command, Link, NoMore};
+use super::{ChannelId, Command, Link, LinkError, NoMore};
 
 /// Tokens that a link may use.
 pub(super) const TOKENS: usize = 64;
@@ -115,17 +115,20 @@ impl Driver {
     }
 
     /// A connection is gone: what its lanes had to do is done by others, if there are any.
-    pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, why: String) {
+    pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, error: LinkError) {
         if !self.connections.iter().any(|on| on.id != id) {
-            return self.last_connection_lost(now, why);
+            return self.last_connection_lost(now, error);
         }
+        let why = error.to_string();
         tracing::info!("a connection was lost: {why}; the others go on");
         self.cut_lanes(now, id);
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
             self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
         }
         if let Some((gone, _)) = self.take_connection(id, &why) {
-            self.note_lost(now, &gone, why);
+            if let LinkError::Lost(why) = error {
+                self.note_lost(now, &gone, why);
+            }
             gone.link.cut();
         }
         self.keep_some();

@@ -386,7 +386,7 @@ impl Driver {
             self.handle_received(now, id, received);
             match result {
                 Ok(again) => more |= again,
-                Err(e) => self.connection_lost(now, id, e.0),
+                Err(e) => self.connection_lost(now, id, e),
             }
         }
         more
@@ -513,7 +513,7 @@ impl Driver {
         for on in &mut self.connections {
             match on.link.flush(now) {
                 Ok(some) => wrote |= some,
-                Err(e) => lost.push((on.id, e.0)),
+                Err(e) => lost.push((on.id, e)),
             }
         }
         for (id, why) in lost {

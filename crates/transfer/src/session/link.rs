@@ -331,10 +331,27 @@ pub enum LinkEvent {
 
 /// Why a link is over: one sentence, without the host, which whoever shows it puts in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkError(pub String);
+pub enum LinkError {
+    /// It was lost, or there never was one.
+    Lost(String),
+    /// It was ended from here, in the middle of a message: a file became shorter while it was sent from where
+    /// the kernel has it. Nothing is wrong with the path or the host.
+    Torn(String),
+}
+
+impl LinkError {
+    /// The sentence.
+    pub fn into_words(self) -> String {
+        match self {
+            Self::Lost(words) | Self::Torn(words) => words,
+        }
+    }
+}
 
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Lost(words) | Self::Torn(words) => f.write_str(words),
+        }
     }
 }

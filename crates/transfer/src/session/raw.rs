@@ -52,7 +52,7 @@ impl RawLink {
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
         let name = program.to_string_lossy().into_owned();
         let failed =
-            |e: io::Error| LinkError(format!("cannot run {name}: {}", crate::disk::os_words(&e)));
+            |e: io::Error| LinkError::Lost(format!("cannot run {name}: {}", crate::disk::os_words(&e)));
         // An ignored signal stays ignored over exec; sh sets that without unsafe code here.
         let mut child = Command::new("/bin/sh")
             .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
@@ -66,7 +66,7 @@ impl RawLink {
         let (Some(input), Some(output), Some(says)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(LinkError(format!("{name} has no standard streams")));
+            return Err(LinkError::Lost(format!("{name} has no standard streams")));
         };
         let (to_child, from_child) = (Sender::from(input), Receiver::from(output));
         let says = Receiver::from(says);
@@ -208,7 +208,7 @@ impl Link for RawLink {
                 Ok(false)
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
-            Err(e) => Err(LinkError(format!(
+            Err(e) => Err(LinkError::Lost(format!(
                 "reading from {}: {}",
                 self.name,
                 crate::disk::os_words(&e)
@@ -245,7 +245,7 @@ impl Link for RawLink {
                 self.to_child = None;
                 Ok(true)
             }
-            Err(e) => Err(LinkError(format!(
+            Err(e) => Err(LinkError::Lost(format!(
                 "writing to {}: {}",
                 self.name,
                 crate::disk::os_words(&e)

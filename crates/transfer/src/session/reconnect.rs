@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plan::ConnectionId;
 
 use super::driver::Driver;
-use super::{Command, Link, NoMore, SessionEvent};
+use super::{Command, Link, LinkError, NoMore, SessionEvent};
 
 /// Nothing heard for so long while answers are awaited: the path may be dark. A TCP that waits for
 /// an acknowledgement looks again after twice as long as before, a minute too late in the end.
@@ -58,7 +58,9 @@ fn jitter() -> u8 {
 
 impl Driver {
     /// The last connection is gone: connects again where that may help.
-    pub(super) fn last_connection_lost(&mut self, now: Instant, why: String) {
+    pub(super) fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
+        let torn = matches!(error, LinkError::Torn(_));
+        let why = error.into_words();
         let ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
         for id in &ids {
             self.asked_lost(*id);
@@ -66,7 +68,8 @@ impl Driver {
         let moved = self.spread.stats().moved;
         let reach = self.options.reach.as_ref();
         let open = reach.is_some_and(|r| r.is_open() || r.asks());
-        let worth = moved >= WORTH && self.ends.server.get().is_some() && !self.leaving;
+        // A file that became shorter is a warning about that file, however little was moved before.
+        let worth = (moved >= WORTH || torn) && self.ends.server.get().is_some() && !self.leaving;
         let fruitless = match moved.saturating_sub(self.reconnecting.moved) < (1 << 20) {
             true => self.reconnecting.fruitless + 1,
             false => 0,
@@ -160,7 +163,7 @@ impl Driver {
                 self.reconnecting.tries = 0;
                 if self.open_lane(now, id, self.predict, false).is_none() {
                     let why = "the new connection carries no SFTP channel".to_owned();
-                    return self.connection_lost(now, id, why);
+                    return self.connection_lost(now, id, LinkError::Lost(why));
                 }
                 let text = match was_lost {
                     true => "connected again",

@@ -149,7 +149,7 @@ impl SshLink {
     }
 
     fn handle_host_key(&mut self, now: Instant, blob: &Bytes) -> Result<(), LinkError> {
-        self.gate.host_key(blob).map_err(LinkError)?;
+        self.gate.host_key(blob).map_err(LinkError::Lost)?;
         self.visit.host_key = blob.to_vec();
         let done = self
             .conn
@@ -170,7 +170,7 @@ impl SshLink {
             self.conn.request_service().map_err(|e| engine_error(&e))?;
             self.flush(now)?;
         }
-        let credentials = self.gate.credentials(binding).map_err(LinkError)?;
+        let credentials = self.gate.credentials(binding).map_err(LinkError::Lost)?;
         let opens = self.for_session && self.agents.is_none();
         // Jobs are for those that are let in: a further connection asks for its channel alone.
         let further = self.only_once && self.config.serving.is_some();
@@ -285,7 +285,7 @@ impl SshLink {
                     text.push_str("; ");
                     text.push_str(&reason);
                 }
-                return Err(LinkError(text));
+                return Err(LinkError::Lost(text));
             }
         }
         Ok(false)

@@ -201,7 +201,7 @@ impl SshLink {
             (opening.join(), conn)
         });
         let failed = || Err("the thread that connects has failed".to_owned());
-        let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError)?;
+        let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError::Lost)?;
         let conn = conn?;
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
@@ -451,7 +451,7 @@ impl SshLink {
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }
-        self.stream = (self.open)().map_err(LinkError)?;
+        self.stream = (self.open)().map_err(LinkError::Lost)?;
         self.conn = engine(&self.config, &self.pool)?;
         let limit = self.segments.limit();
         self.segments = Segments::default();
@@ -482,16 +482,19 @@ impl SshLink {
 }
 
 fn error(what: &str) -> LinkError {
-    LinkError(what.to_owned())
+    LinkError::Lost(what.to_owned())
 }
 
 fn broken(e: &io::Error) -> LinkError {
     let why = crate::disk::os_words(e);
-    LinkError(format!("the connection broke: {why}"))
+    LinkError::Lost(format!("the connection broke: {why}"))
 }
 
 fn engine_error(e: &ssh::Error) -> LinkError {
-    LinkError(e.to_string())
+    match e.is_torn() {
+        true => LinkError::Torn(e.to_string()),
+        false => LinkError::Lost(e.to_string()),
+    }
 }
 
 /// Threads that this process has for all connections.
@@ -511,7 +514,7 @@ fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
         aws_lc_rs::rand::fill(to).expect("the system's random numbers");
     });
     let conn = Connection::client(config.connection.clone(), pool.clone(), random);
-    let mut conn = conn.map_err(|e| LinkError(e.to_string()))?;
+    let mut conn = conn.map_err(|e| LinkError::Lost(e.to_string()))?;
     conn.renounce(config.renounced);
     conn.set_helper(helper());
     Ok(conn)

@@ -139,7 +139,7 @@ impl Link for SshLink {
             // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
             // away, ends a connection that says too much too early.
             Err(e) if self.says_much_early() && !self.only_once => {
-                self.restart(events, &e.0)?;
+                self.restart(events, &e.to_string())?;
                 Ok(true)
             }
             done => {
@@ -231,7 +231,7 @@ impl Link for SshLink {
                 // What was begun cannot be gone on with, nor anything be sent behind it.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     self.spoiled = true;
-                    return Err(broken(&e));
+                    return Err(LinkError::Torn(crate::disk::os_words(&e)));
                 }
                 // Why it broke may be in what is still to be read: a DISCONNECT.
                 Err(e) if self.readable => {
