@@ -137,8 +137,8 @@ fn name_of(fd: &OwnedFd) -> Result<Vec<u8>> {
 }
 
 /// A path to what the descriptor stands for, for what takes no O_PATH descriptor.
-pub(crate) fn proc_name(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+pub(crate) fn proc_name(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
 fn or_here(path: &[u8]) -> &[u8] {

@@ -1,5 +1,6 @@
 //! Many fsync(2) at once, and fsync-set@longhaul: what is to be durable under its path.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -55,7 +56,7 @@ impl Session<'_> {
         // As with STAT: a drop box tells of directories, and of what one has put there.
         let all = !self.is_drop_box();
         on_threads(&mut set, |(path, done)| {
-            *done = sync(place, path, |stat| all || own.has(path, stat));
+            *done = sync(place, path, |found, stat| all || own.has(path, found, stat));
         });
         let failed = set
             .into_iter()
@@ -71,12 +72,12 @@ impl Session<'_> {
 }
 
 /// Devices, and what waits for another end, are not even opened, and symlinks not followed.
-fn sync(place: &Place, path: &[u8], may: impl Fn(&Stat) -> bool) -> Answer {
+fn sync(place: &Place, path: &[u8], may: impl Fn(BorrowedFd<'_>, &Stat) -> bool) -> Answer {
     let found = place.find(path, false)?;
     let stat = fs::fstat(&found)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {}
-        FileType::RegularFile if may(&stat) => {}
+        FileType::RegularFile if may(found.as_fd(), &stat) => {}
         FileType::RegularFile => return Err(Errno::ACCESS.into()),
         _ => {
             let words = "it is neither a file nor a directory";

@@ -66,7 +66,7 @@ impl Session<'_> {
         if !matches!(kind, FileType::Fifo | FileType::RegularFile) {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
-        self.has_put(&stat);
+        self.has_put(&file)?;
         let handle = self.handles.insert(Open::File {
             file: Arc::new(file),
             append: flags.contains(OpenFlags::APPEND),

@@ -96,7 +96,7 @@ impl Session<'_> {
             false => {
                 let follow = flags.contains(MetadataFlags::FOLLOW);
                 let found = self.export.place.find(of, follow)?;
-                self.must_be_own(of, &fs::fstat(&found)?)?;
+                self.must_be_own(of, &found, &fs::fstat(&found)?)?;
                 Whose::Found(found)
             }
         };

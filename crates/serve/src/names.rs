@@ -78,7 +78,7 @@ impl Session<'_> {
         let stat = fs::fstat(&found)?;
         // A drop box tells where one can put things, and of what one has put there.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            self.must_be_own(path, &stat)?;
+            self.must_be_own(path, &found, &stat)?;
         }
         reply.attributes(&stat, self.told);
         Ok(())
@@ -91,7 +91,7 @@ impl Session<'_> {
             // A folder that this client has made on another channel: it has its mode since.
             return Ok(());
         }
-        self.must_be_own(path, &stat)?;
+        self.must_be_own(path, &found, &stat)?;
         Ok(set_found(&found, attrs)?)
     }
 
@@ -101,7 +101,7 @@ impl Session<'_> {
         place.at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
         if self.is_drop_box() {
             let made = place.find(path, false)?;
-            self.has_put(&fs::fstat(&made)?);
+            self.has_put(&made)?;
             let mode = Attrs {
                 permissions: attrs.permissions,
                 ..Attrs::default()

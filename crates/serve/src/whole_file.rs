@@ -87,9 +87,7 @@ impl Session<'_> {
             (Errno::ACCESS, Some(_)) => long_way(),
             (e, _) => failed("create the file", e),
         })?;
-        if self.is_drop_box() {
-            self.has_put(&fs::fstat(&file)?);
-        }
+        self.has_put(&file)?;
         let mut data = [std::io::IoSlice::new(put.data)];
         write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
         Ok(Written {
@@ -136,7 +134,7 @@ impl Session<'_> {
         let refuse = |code, words| Err(Refused::new(code, words));
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
-            _ if self.must_be_own(name, &stat).is_err() => Ok(None),
+            _ if self.is_drop_box() && !self.is_own_in(dir, name) => Ok(None),
             // The rename would not ask.
             FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => refuse(
                 StatusCode::PERMISSION_DENIED,

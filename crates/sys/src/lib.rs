@@ -5,6 +5,7 @@ mod allocator;
 #[cfg(target_os = "linux")]
 mod descriptors;
 pub mod far;
+mod file_id;
 #[cfg(target_os = "linux")]
 mod fork;
 mod holes;
@@ -33,6 +34,7 @@ pub use allocator::give_back_memory;
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
+pub use file_id::file_id;
 pub use fork::{Forked, forget_children, fork};
 pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
