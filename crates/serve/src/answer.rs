@@ -15,7 +15,7 @@ use crate::aside::Aside;
 use crate::drop_box::Own;
 use crate::error::Refused;
 use crate::files::changes_nothing;
-use crate::handles::Handles;
+use crate::handles::{Allowance, Handles};
 use crate::hashes::Asked;
 use crate::incoming::Incoming;
 use crate::leaving::Leaving;
@@ -85,7 +85,7 @@ pub struct Moved {
 }
 
 impl<'e> Session<'e> {
-    pub(crate) fn new(export: &'e Export, handles: usize) -> Self {
+    pub(crate) fn new(export: &'e Export, handles: Allowance) -> Self {
         Self {
             export,
             handles: Handles::new(handles),

@@ -1,6 +1,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::Dir;
 use rustix::io::Errno;
@@ -45,6 +46,81 @@ impl Open {
 pub(crate) struct Handles {
     open: Vec<Option<Open>>,
     most: usize,
+    share: Option<Share>,
+}
+
+/// How many files and directories a session may have open at once.
+#[derive(Clone, Debug)]
+pub struct Allowance {
+    session: usize,
+    share: Option<Share>,
+}
+
+/// What the connections of a process have in common.
+#[derive(Clone, Debug)]
+struct Share {
+    /// Handles of all sessions of the connection.
+    mine: Arc<AtomicUsize>,
+    /// So many of them it may have whatever others have.
+    reserved: usize,
+    /// So many there may be of all connections.
+    all: usize,
+}
+
+/// Handles of all connections of this process.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+/// Handles that a connection may have whatever the others have: a tenth of a soft limit that was raised to
+/// tens of thousands is enough for each of a thousand connections.
+const RESERVED: usize = 4;
+
+impl From<usize> for Allowance {
+    fn from(session: usize) -> Self {
+        let share = None;
+        Self { session, share }
+    }
+}
+
+impl Allowance {
+    /// That of a connection, of which each session gets a copy. All connections together get half of the
+    /// descriptors there are, so that there are some for whoever wants to come, and one session a 64th.
+    pub(crate) fn of_connection() -> Self {
+        const SHARES: u64 = 64;
+        const LEAST: usize = 64;
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let to = |share| usize::try_from(share).unwrap_or(usize::MAX);
+        Self {
+            session: to(limit / SHARES).max(LEAST),
+            share: Some(Share {
+                mine: Arc::default(),
+                reserved: RESERVED,
+                all: to(limit / 2),
+            }),
+        }
+    }
+}
+
+impl Share {
+    fn take(&self) -> bool {
+        let mine = self.mine.fetch_add(1, Ordering::Relaxed);
+        let all = ALL.fetch_add(1, Ordering::Relaxed);
+        let may = mine < self.reserved || all < self.all;
+        if !may {
+            self.give_back(1);
+        }
+        may
+    }
+
+    fn give_back(&self, handles: usize) {
+        self.mine.fetch_sub(handles, Ordering::Relaxed);
+        ALL.fetch_sub(handles, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 /// Descriptors that this process needs for itself: its streams, a root, and what a request opens
@@ -54,13 +130,14 @@ const OWN: u64 = 16;
 const MOST: u64 = 4096;
 
 impl Handles {
-    /// As many as this process has descriptors for, `most` at most.
-    pub(crate) fn new(most: usize) -> Self {
+    /// As many as this process has descriptors for, and as it is allowed.
+    pub(crate) fn new(allowance: Allowance) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let limit = limit.saturating_sub(OWN).clamp(1, MOST) as usize;
         Self {
             open: Vec::new(),
-            most: limit.min(most),
+            most: limit.min(allowance.session),
+            share: allowance.share,
         }
     }
 
@@ -82,7 +159,10 @@ impl Handles {
 
     /// Closes all of them.
     pub(crate) fn clear(&mut self) {
-        self.open.clear();
+        let open = self.open.drain(..).flatten().count();
+        if let Some(share) = &self.share {
+            share.give_back(open);
+        }
     }
 
     /// The files that are open: what the client calls them, and the bytes that were sent and
@@ -102,7 +182,7 @@ impl Handles {
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
-        if at >= self.most {
+        if at >= self.most || self.share.as_ref().is_some_and(|share| !share.take()) {
             return Err(Refused::new(
                 StatusCode::FAILURE,
                 "too many files are open at once",
@@ -147,7 +227,11 @@ impl Handles {
 
     pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::take);
-        open.ok_or_else(unknown)
+        let open = open.ok_or_else(unknown)?;
+        if let Some(share) = &self.share {
+            share.give_back(1);
+        }
+        Ok(open)
     }
 }
 
@@ -158,4 +242,52 @@ fn index(handle: &[u8]) -> Result<usize, Refused> {
 
 fn unknown() -> Refused {
     Refused::new(StatusCode::NO_SUCH_FILE, "no such handle is open")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A client with many sessions took all descriptors of an ordinary user's server, and nobody could come.
+    #[test]
+    fn who_has_much_open_leaves_some_for_others() {
+        let before = ALL.load(Ordering::Relaxed);
+        let allowance = |mine: &Arc<AtomicUsize>| Allowance {
+            session: 10,
+            share: Some(Share {
+                mine: Arc::clone(mine),
+                reserved: 2,
+                all: before + 15,
+            }),
+        };
+        let file = || -> Result<Open, Errno> {
+            let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty())?;
+            Ok(Open::File {
+                file: Arc::new(File::from(fd)),
+                append: false,
+                sent: 0,
+                received: 0,
+                path: Vec::new(),
+                told: false,
+            })
+        };
+        let fill = |handles: &mut Handles| {
+            let opened = (0..100).take_while(|_| handles.insert(file().expect("it")).is_ok());
+            opened.count()
+        };
+        let (one, other) = (Arc::default(), Arc::default());
+        let mut sessions = [&one, &one, &other].map(|mine| Handles::new(allowance(mine)));
+        let [first, second, third] = &mut sessions;
+        assert_eq!((fill(first), fill(second), fill(third)), (10, 5, 2));
+        first.remove(&[0, 0, 0, 3]).expect("it is open");
+        assert_eq!(fill(second), 0);
+        first.clear();
+        assert_eq!(fill(second), 5);
+        drop(sessions);
+        assert_eq!(ALL.load(Ordering::Relaxed), before);
+        assert_eq!(one.load(Ordering::Relaxed), 0);
+    }
 }

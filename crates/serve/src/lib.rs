@@ -50,5 +50,6 @@ pub use answer::Moved;
 pub use answers::Answer;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
+pub use handles::Allowance;
 pub use scp::{Command as ScpCommand, Scp};
 pub use stream::{Server, show_marker, stdio};

@@ -15,6 +15,7 @@ use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Moved, Session};
 use crate::answers::{Answer, Answers, DATA_HEADER};
 use crate::aside::Aside;
 use crate::error::StreamError;
+use crate::handles::Allowance;
 use crate::incoming::Incoming;
 
 /// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
@@ -52,9 +53,14 @@ impl<'e> Server<'e> {
 
     /// The same, whose files are read into packets of `pool` with up to `slot` bytes each, and with
     /// at most so many files and directories open at once.
-    pub fn answering_in(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
+    pub fn answering_in(
+        pool: Pool,
+        slot: usize,
+        export: &'e Export,
+        handles: impl Into<Allowance>,
+    ) -> Self {
         Self {
-            session: Session::new(export, handles),
+            session: Session::new(export, handles.into()),
             splitter: Splitter::streaming_writes(LONGEST, LONGEST_WRITE),
             greeted: false,
             answers: Answers::new(pool, slot),

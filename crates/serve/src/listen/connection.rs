@@ -24,6 +24,7 @@ use super::parting::hear_out;
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
+use crate::handles::Allowance;
 use crate::{Export, Moved};
 
 /// A connection on which nothing has been under way for so long keeps no memory for more.
@@ -113,6 +114,7 @@ struct Connection<'s> {
     segments: Segments,
     sending: SealedQueue,
     sessions: BTreeMap<ChannelId, Session<'s>>,
+    allowance: Allowance,
     departed: Departed<'s>,
     /// It was said that nothing is encrypted.
     told_clear: bool,
@@ -152,6 +154,7 @@ impl<'s> Connection<'s> {
             segments,
             sending,
             sessions: BTreeMap::new(),
+            allowance: Allowance::of_connection(),
             departed: Departed::default(),
             told_clear: false,
             rtt_asked: None,
@@ -389,7 +392,8 @@ impl<'s> Connection<'s> {
             }
             ChannelEvent::SessionOpened(id) => {
                 channels.accept(id);
-                self.sessions.insert(id, Session::new(id));
+                self.sessions
+                    .insert(id, Session::new(id, self.allowance.clone()));
             }
             ChannelEvent::Request {
                 id,

@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// comes and goes would have a key exchange made each time, as many as there is processor for (DHEat,
 /// CVE-2002-20001); with 20 places they are ten in a second.
 const LINGER: Duration = Duration::from_secs(2);
+/// Where all places are taken by as many sources, whoever has not logged in for so long gives way: longer than
+/// keys and agents take.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// So many who have left are remembered at most.
 const MOST_LEFT: usize = 4096;
 
@@ -26,7 +29,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Count {
     all: usize,
-    strangers: usize,
+    /// Whoever has not logged in yet, by number.
+    strangers: BTreeMap<u64, Stranger>,
+    next: u64,
     by_source: BTreeMap<IpAddr, usize>,
     /// Who has left without having logged in, and when; they count for their source.
     left: VecDeque<(Instant, IpAddr)>,
@@ -35,7 +40,41 @@ struct Count {
     second: Option<(Instant, usize)>,
 }
 
+#[derive(Debug)]
+struct Stranger {
+    since: Instant,
+    source: IpAddr,
+    /// What it hears and says goes through this.
+    stream: Option<TcpStream>,
+}
+
 impl Count {
+    /// Who gives way to somebody from `source`, where there is no room for more strangers: whoever has waited
+    /// longest of those from where most are. 100 silent connections would keep everybody out otherwise.
+    fn gives_way(&self, source: IpAddr, now: Instant) -> Option<u64> {
+        let mut from = BTreeMap::<IpAddr, usize>::new();
+        for stranger in self.strangers.values() {
+            *from.entry(stranger.source).or_default() += 1;
+        }
+        let most = from.values().copied().max()?;
+        let others = from.get(&source).copied().unwrap_or(0);
+        let may = |stranger: &Stranger| match most > others + 1 {
+            true => from.get(&stranger.source) == Some(&most),
+            false => now.saturating_duration_since(stranger.since) >= PATIENCE,
+        };
+        // They are in the order in which they came.
+        let first = self.strangers.iter().find(|(_, stranger)| may(stranger));
+        first.map(|(number, _)| *number)
+    }
+
+    /// Somebody who has not logged in leaves, or has to.
+    fn leave(&mut self, number: u64, now: Instant) -> Option<Stranger> {
+        let stranger = self.strangers.remove(&number)?;
+        self.left.push_back((now, stranger.source));
+        self.forget(now);
+        Some(stranger)
+    }
+
     /// A place of a source is free again.
     fn free(&mut self, source: IpAddr) {
         if let Some(from_one) = self.by_source.get_mut(&source) {
@@ -62,19 +101,19 @@ impl Count {
 pub(super) struct Place {
     crowd: Crowd,
     /// Until it is known who it is.
-    stranger: Option<IpAddr>,
+    stranger: Option<u64>,
     /// The account it counts for.
     user: Option<String>,
 }
 
 impl Crowd {
-    /// A place for somebody, or why there is none.
+    /// A place for somebody, and the connection that has to end for it; or why there is none.
     pub(super) fn enter(
         &self,
         address: IpAddr,
         now: Instant,
         limits: &Limits,
-    ) -> Result<Place, &'static str> {
+    ) -> Result<(Place, Option<TcpStream>), &'static str> {
         let source = source(address);
         let mut count = self.lock();
         count.forget(now);
@@ -87,24 +126,38 @@ impl Crowd {
         if count.all >= limits.connections {
             return Err("too many are connected");
         }
-        if count.strangers >= limits.strangers || from_one >= limits.strangers_per_source {
-            return Err("too many are logging in at once");
+        const CROWDED: &str = "too many are logging in at once";
+        if from_one >= limits.strangers_per_source {
+            return Err(CROWDED);
+        }
+        let mut gone = None;
+        if count.strangers.len() >= limits.strangers {
+            let number = count.gives_way(source, now).ok_or(CROWDED)?;
+            gone = count.leave(number, now).and_then(|gone| gone.stream);
         }
         count.second = Some((since, in_second + 1));
         count.all += 1;
-        count.strangers += 1;
-        count.by_source.insert(source, from_one + 1);
-        Ok(Place {
+        *count.by_source.entry(source).or_default() += 1;
+        let number = count.next;
+        count.next += 1;
+        let stranger = Stranger {
+            since: now,
+            source,
+            stream: None,
+        };
+        count.strangers.insert(number, stranger);
+        let place = Place {
             crowd: self.clone(),
-            stranger: Some(source),
+            stranger: Some(number),
             user: None,
-        })
+        };
+        Ok((place, gone))
     }
 
     /// How many are there, and how many of them nobody knows.
     pub(super) fn counted(&self) -> (usize, usize) {
         let count = self.lock();
-        (count.all, count.strangers)
+        (count.all, count.strangers.len())
     }
 
     /// Waits until the last one has gone.
@@ -135,14 +188,26 @@ impl Place {
         Ok(())
     }
 
+    /// What to end where it has to give way to somebody else.
+    pub(super) fn is_at(&self, stream: TcpStream) {
+        let mut count = self.crowd.lock();
+        let stranger = self
+            .stranger
+            .and_then(|number| count.strangers.get_mut(&number));
+        if let Some(stranger) = stranger {
+            stranger.stream = Some(stream);
+        }
+    }
+
     /// Who it is is known.
     pub(super) fn known(&mut self) {
-        let Some(source) = self.stranger.take() else {
+        let Some(number) = self.stranger.take() else {
             return;
         };
         let mut count = self.crowd.lock();
-        count.strangers -= 1;
-        count.free(source);
+        if let Some(stranger) = count.strangers.remove(&number) {
+            count.free(stranger.source);
+        }
     }
 }
 
@@ -151,10 +216,8 @@ impl Drop for Place {
         let now = Instant::now();
         let mut count = self.crowd.lock();
         count.all -= 1;
-        if let Some(source) = self.stranger.take() {
-            count.strangers -= 1;
-            count.left.push_back((now, source));
-            count.forget(now);
+        if let Some(number) = self.stranger.take() {
+            count.leave(number, now);
         }
         if let Some(user) = self.user.take()
             && let Some(of_user) = count.by_user.get_mut(&user)
@@ -180,10 +243,49 @@ fn source(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    fn placed(
+        crowd: &Crowd,
+        address: IpAddr,
+        now: Instant,
+        limits: &Limits,
+    ) -> Result<Place, &'static str> {
+        let entered = crowd.enter(address, now, limits);
+        entered.map(|(place, _)| place)
+    }
+
+    /// Five sources with 20 silent connections each had all 100 places, and nobody else could log in.
+    #[test]
+    fn who_has_many_places_gives_way() {
+        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let here = |n: usize, m: usize| IpAddr::from([10, 0, n as u8, m as u8]);
+        let enter = |address, at| placed(&crowd, address, at, &limits);
+        let bad = (0..100).map(|n| enter(here(0, n % 5), now).unwrap());
+        let mut bad: Vec<Place> = bad.collect();
+        for n in 0..50 {
+            let mut good = enter(here(1, n), now).expect("somebody gives way");
+            assert_eq!(crowd.counted().1, 100);
+            good.known();
+            // They come again, and have no more than they had.
+            bad.extend((0..5).filter_map(|m| enter(here(0, m), now).ok()));
+        }
+        assert!(crowd.counted().1 <= 100);
+        drop(bad);
+        // From a hundred sources one each: whoever takes longer than logins do.
+        let later = Instant::now() + LINGER;
+        let held: Vec<Place> = (0..100)
+            .map(|n| enter(here(2, n), later).unwrap())
+            .collect();
+        assert!(enter(here(3, 0), later).is_err());
+        let good = enter(here(3, 0), later + PATIENCE).expect("the first gives way");
+        assert!(enter(here(2, 0), later + PATIENCE).is_ok());
+        drop((held, good));
+        assert_eq!(crowd.counted(), (0, 0));
+    }
+
     #[test]
     fn strangers_from_one_place_keep_nobody_else_out() {
         let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
-        let enter = |address| crowd.enter(address, now, &limits);
+        let enter = |address| placed(&crowd, address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         let mut held: Vec<Place> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
         assert!(enter(bad(99)).is_err());
@@ -201,12 +303,12 @@ mod tests {
         let (crowd, limits) = (Crowd::default(), Limits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         let begun = Instant::now();
-        let come = (0..1000).filter(|_| crowd.enter(here, begun, &limits).is_ok());
+        let come = (0..1000).filter(|_| placed(&crowd, here, begun, &limits).is_ok());
         assert_eq!(come.count(), 20);
         let another = IpAddr::from([192, 0, 2, 2]);
-        assert!(crowd.enter(another, begun, &limits).is_ok());
+        assert!(placed(&crowd, another, begun, &limits).is_ok());
         let later = Instant::now() + LINGER;
-        let come = (0..1000).filter(|_| crowd.enter(here, later, &limits).is_ok());
+        let come = (0..1000).filter(|_| placed(&crowd, here, later, &limits).is_ok());
         assert_eq!(come.count(), 20);
         crowd.lock().forget(later + LINGER);
         assert!(crowd.lock().by_source.is_empty());
@@ -217,7 +319,8 @@ mod tests {
         let (crowd, limits) = (Crowd::default(), Limits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..100 {
-            crowd.enter(here, Instant::now(), &limits).unwrap().known();
+            let now = Instant::now();
+            placed(&crowd, here, now, &limits).unwrap().known();
         }
         assert!(crowd.lock().by_source.is_empty());
     }
@@ -227,7 +330,7 @@ mod tests {
         let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
         for n in 0..10_000_u32 {
             let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            assert!(crowd.enter(from, now, &limits).is_ok());
+            assert!(placed(&crowd, from, now, &limits).is_ok());
         }
         let count = crowd.lock();
         assert!(count.left.len() <= MOST_LEFT && count.by_source.len() <= MOST_LEFT);
@@ -237,7 +340,7 @@ mod tests {
     fn strangers_are_bounded_and_so_is_everybody() {
         let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        let enter = |n| crowd.enter(from(n), now, &limits);
+        let enter = |n| placed(&crowd, from(n), now, &limits);
         let mut held: Vec<Place> = (0..100).map(|n| enter(n).unwrap()).collect();
         assert!(enter(100).is_err());
         for n in 100..limits.connections {
@@ -258,7 +361,7 @@ mod tests {
             ..Limits::default()
         };
         let here = IpAddr::from([192, 0, 2, 1]);
-        let enter = |at| crowd.enter(here, at, &limits);
+        let enter = |at| placed(&crowd, here, at, &limits);
         let mut held: Vec<Place> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());

@@ -47,7 +47,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
@@ -303,8 +303,8 @@ impl Server {
             true => self.crowd.enter(peer.ip(), now, &settings.limits),
             false => Err("nobody is waited for"),
         };
-        let place = match entered {
-            Ok(place) => place,
+        let (place, instead_of) = match entered {
+            Ok(entered) => entered,
             Err(why) => {
                 count(&self.shared.figures.turned_away);
                 warn!(%peer, "turned away: {why}");
@@ -312,6 +312,17 @@ impl Server {
                 return;
             }
         };
+        if let Some(gone) = instead_of {
+            count(&self.shared.figures.turned_away);
+            if let Ok(peer) = gone.peer_addr() {
+                warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
+            }
+            // The process before the login hears that, and ends.
+            let _ = gone.shutdown(Shutdown::Both);
+        }
+        if let Ok(stream) = stream.try_clone() {
+            place.is_at(stream);
+        }
         count(&self.shared.figures.connections);
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,

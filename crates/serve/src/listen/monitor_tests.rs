@@ -137,7 +137,8 @@ impl Scene {
         let (_running, stopping) = stopping().unwrap();
         let shared = Shared::default();
         let place = Crowd::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
-        let mut monitor = Monitor::new(&self.settings, &shared, (client, peer), place.unwrap());
+        let (place, _) = place.unwrap();
+        let mut monitor = Monitor::new(&self.settings, &shared, (client, peer), place);
         let preauth = thread::spawn(move || {
             let theirs = Link::from(theirs);
             for (message, answer) in said {

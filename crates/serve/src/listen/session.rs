@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::PollFlags;
-use rustix::process::{Resource, getrlimit};
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
@@ -15,6 +14,7 @@ use wire::Reader;
 use super::Served;
 use super::program::Program;
 use super::serving::Serving;
+use crate::handles::Allowance;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
 use crate::{Export, Moved, Server};
@@ -38,18 +38,10 @@ const TURN_TIME: Duration = Duration::from_millis(5);
 /// What a client that has left has sent is carried out for so long at most.
 const LAST: Duration = Duration::from_secs(10);
 
-/// Handles of a session: a share of the descriptors there are, so that none takes those of others
-/// and of whoever wants to come.
-fn handles() -> usize {
-    const SHARES: u64 = 64;
-    const LEAST: usize = 64;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit / SHARES).map_or(LEAST, |share| share.max(LEAST))
-}
-
 /// A session channel.
 pub(super) struct Session<'s> {
     id: ChannelId,
+    allowance: Allowance,
     server: Option<Serving<'s>>,
     program: Option<Program>,
     /// Received and not carried out: as much as the window allows.
@@ -63,9 +55,10 @@ pub(super) struct Session<'s> {
 }
 
 impl<'s> Session<'s> {
-    pub(super) fn new(id: ChannelId) -> Self {
+    pub(super) fn new(id: ChannelId, allowance: Allowance) -> Self {
         Self {
             id,
+            allowance,
             server: None,
             program: None,
             received: VecDeque::new(),
@@ -97,14 +90,16 @@ impl<'s> Session<'s> {
         };
         let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
         if granted && sftp {
-            let mut server = Server::answering_in(pool, slot, export, handles());
+            let allowance = self.allowance.clone();
+            let mut server = Server::answering_in(pool, slot, export, allowance);
             server.several_at_once(true);
             self.server = Some(Serving::Sftp(Box::new(server)));
         } else if let Some(asked) = scp::Command::parse(command).filter(|_| !served.runs("scp")) {
             match asked {
                 Ok(asked) => {
                     info!("scp's old protocol");
-                    let scp = Scp::new(pool, slot, export, handles(), asked);
+                    let allowance = self.allowance.clone();
+                    let scp = Scp::new(pool, slot, export, allowance, asked);
                     self.server = Some(Serving::Scp(Box::new(scp)));
                 }
                 Err(why) => {

@@ -8,6 +8,7 @@ use crate::Export;
 use crate::answer::Session;
 use crate::answers::{Answer, Answers};
 use crate::error::Refused;
+use crate::handles::Allowance;
 
 /// The files, and what is to be said of them.
 pub(super) struct Files<'e> {
@@ -33,7 +34,7 @@ pub(super) enum Got {
 }
 
 impl<'e> Files<'e> {
-    pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: usize) -> Self {
+    pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: Allowance) -> Self {
         let mut session = Session::new(export, handles);
         // Which files have several names.
         session.told = Told::LINKS;

@@ -20,6 +20,7 @@ use wire::Pool;
 use crate::Export;
 use crate::answer::Moved;
 use crate::answers::Answer;
+use crate::handles::Allowance;
 use crate::words::{self, Word};
 use expand::Expansion;
 use files::Files;
@@ -138,12 +139,12 @@ impl<'e> Scp<'e> {
         pool: Pool,
         slot: usize,
         export: &'e Export,
-        handles: usize,
+        handles: impl Into<Allowance>,
         command: Command,
     ) -> Self {
         let Command { takes, how, paths } = command;
         Self {
-            files: Files::new(pool, slot, export, handles),
+            files: Files::new(pool, slot, export, handles.into()),
             takes,
             how,
             side: Side::Starting(Box::new(Expansion::new(paths))),

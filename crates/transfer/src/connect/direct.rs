@@ -213,7 +213,8 @@ impl Direct {
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
         let gate = DirectGate::new(server.user, server.host_key, key);
-        let mut link = SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
+        let mut link =
+            SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
         link.try_once();
         // The host key is the one that was told, and the key is known there: what follows the login
         // need not wait for its success.

@@ -51,8 +51,9 @@ impl RawLink {
     /// what it left at the other side.
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
         let name = program.to_string_lossy().into_owned();
-        let failed =
-            |e: io::Error| LinkError::Lost(format!("cannot run {name}: {}", crate::disk::os_words(&e)));
+        let failed = |e: io::Error| {
+            LinkError::Lost(format!("cannot run {name}: {}", crate::disk::os_words(&e)))
+        };
         // An ignored signal stays ignored over exec; sh sets that without unsafe code here.
         let mut child = Command::new("/bin/sh")
             .args(["-c", "trap '' INT; exec \"$@\"", "sh"])

@@ -201,7 +201,9 @@ impl SshLink {
             (opening.join(), conn)
         });
         let failed = || Err("the thread that connects has failed".to_owned());
-        let stream = stream.unwrap_or_else(|_| failed()).map_err(LinkError::Lost)?;
+        let stream = stream
+            .unwrap_or_else(|_| failed())
+            .map_err(LinkError::Lost)?;
         let conn = conn?;
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
