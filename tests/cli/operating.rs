@@ -162,6 +162,76 @@ fn limits_and_times_are_kept() {
         .expect_code(0);
 }
 
+/// A client that keeps a file open, as a mounted file system does, was never idle, and kept a server that
+/// stopped from ending.
+#[test]
+fn what_is_open_and_not_used_is_idle() {
+    let (scene, _file, _folder) = configured("idle-time = 2\n");
+    let path = scene.path("file");
+    write_file(&path, b"content");
+    let path = path.into_os_string().into_encoded_bytes();
+    // INIT and OPEN to read, of draft-ietf-secsh-filexfer-02.
+    let body = [
+        &[3, 0, 0, 0, 7],
+        &(path.len() as u32).to_be_bytes()[..],
+        &path,
+    ];
+    let open = [
+        &body.concat()[..],
+        &1_u32.to_be_bytes(),
+        &0_u32.to_be_bytes(),
+    ]
+    .concat();
+    let packets = [
+        &[0, 0, 0, 5, 1, 0, 0, 0, 3],
+        &(open.len() as u32).to_be_bytes()[..],
+        &open,
+    ];
+    write_file(&scene.path("packets"), &packets.concat());
+    let line = format!(
+        "(cat {}; sleep 30) | ssh -F {} -s peer sftp",
+        scene.path("packets").display(),
+        scene.client.dir.config().display()
+    );
+    let running = Run::new("sh").args(["-c", &line]).spawn();
+    scene.logs("nothing was under way for long");
+    let log = scene.peer.log();
+    assert!(log.contains("left open"), "{log}");
+    drop(running);
+}
+
+/// Nobody could log in any more, and whoever came ended the server.
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let (scene, _file, _folder) = configured("");
+    let log = scene.path("log");
+    let listening = format!(
+        "exec {} serve --listen 127.0.0.1:0 --host-key {} --authorized-keys {} >{} 2>/dev/full",
+        longhaul().display(),
+        scene.peer.host_keys()[0].private.display(),
+        scene.peer.folder().join("authorized_keys").display(),
+        log.display(),
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &listening]);
+    let mut server = Daemon::start("without a log", command, &log).expect("it starts");
+    let until = Instant::now() + Duration::from_secs(20);
+    let at = server.line_after("listening at ", until).expect("it does");
+    let (_, port) = at.rsplit_once(':').expect("a port");
+    let port = format!("Port={}", port.trim());
+    for _ in 0..2 {
+        let unknown = [
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            &port,
+        ];
+        let options = unknown.iter().flat_map(|option| ["-o", option]);
+        let sftp = openssh(&scene, "sftp").args(options).arg("peer");
+        sftp.stdin("").run().expect_code(0);
+    }
+    assert!(server.alive());
+}
+
 #[test]
 fn figures_are_told_to_who_asks() {
     let folder = tempfile::tempdir().expect("a folder");

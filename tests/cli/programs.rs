@@ -54,6 +54,29 @@ fn is_gone(pid: &str) {
     }
 }
 
+/// What -e says was run, whatever else could not be.
+#[test]
+fn rsync_runs_nothing_else() {
+    if missing::find_program("rsync").is_none() {
+        missing::skip("rsync", "install the package rsync");
+        return;
+    }
+    let scene = allowing(&["rsync"]);
+    for command in [
+        "rsync -e 'sh -c id>&2;exec' h:x .",
+        "rsync --server --daemon .",
+        "rsync --server --daemon --config=/tmp/x .",
+        "rsync --rsh=sh h:x .",
+        "rsync -a --server . x",
+        "rsync",
+    ] {
+        let outcome = ssh(&scene, command, b"");
+        outcome
+            .expect_code(127)
+            .expect_err(&["only as the server of another rsync"]);
+    }
+}
+
 #[test]
 fn rsync_goes_both_ways() {
     if missing::find_program("rsync").is_none() {

@@ -270,6 +270,8 @@ fn log(args: &ServeArgs) {
 /// A line on standard error for each thing that is told.
 pub(crate) fn log_at(level: LevelFilter) {
     tracing_subscriber::fmt()
+        // Where the log cannot be written it would say so there, and panic.
+        .log_internal_errors(false)
         .with_max_level(level)
         .with_target(false)
         .with_ansi(false)

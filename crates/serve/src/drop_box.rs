@@ -114,6 +114,9 @@ impl Session<'_> {
 
     /// Whether this client has put into the drop box what now has this name.
     pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, Refused> {
+        // With one behind it a symlink's name is that of the directory it leads to.
+        let end = path.iter().rposition(|byte| *byte != b'/');
+        let path = end.map_or(path, |end| &path[..=end]);
         match self.export.place.find(path, false) {
             Ok(found) => Ok(self.own.has(path, found.as_fd(), &fs::fstat(&found)?)),
             Err(Errno::NOENT) => Ok(false),

@@ -44,10 +44,14 @@ impl Open {
 /// Clients that know it use a handle before they have it.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    open: Vec<Option<Open>>,
+    open: Vec<Option<(Open, Taken)>>,
     most: usize,
     share: Option<Share>,
 }
+
+/// A descriptor of a share, until it is dropped; nothing where there are no shares.
+#[derive(Debug)]
+pub(crate) struct Taken(Option<Share>);
 
 /// How many files and directories a session may have open at once.
 #[derive(Clone, Debug)]
@@ -101,25 +105,21 @@ impl Allowance {
 }
 
 impl Share {
-    fn take(&self) -> bool {
+    /// Whether there is one more.
+    fn take(&self) -> Option<Taken> {
         let mine = self.mine.fetch_add(1, Ordering::Relaxed);
         let all = ALL.fetch_add(1, Ordering::Relaxed);
-        let may = mine < self.reserved || all < self.all;
-        if !may {
-            self.give_back(1);
-        }
-        may
-    }
-
-    fn give_back(&self, handles: usize) {
-        self.mine.fetch_sub(handles, Ordering::Relaxed);
-        ALL.fetch_sub(handles, Ordering::Relaxed);
+        let taken = Taken(Some(self.clone()));
+        (mine < self.reserved || all < self.all).then_some(taken)
     }
 }
 
-impl Drop for Handles {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.clear();
+        if let Some(share) = &self.0 {
+            share.mine.fetch_sub(1, Ordering::Relaxed);
+            ALL.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -159,35 +159,44 @@ impl Handles {
 
     /// Closes all of them.
     pub(crate) fn clear(&mut self) {
-        let open = self.open.drain(..).flatten().count();
-        if let Some(share) = &self.share {
-            share.give_back(open);
-        }
+        self.open.clear();
     }
 
     /// The files that are open: what the client calls them, and the bytes that were sent and
     /// received.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&[u8], u64, u64)> {
-        self.open.iter().flatten().filter_map(|open| match open {
-            Open::File {
-                path,
-                sent,
-                received,
-                ..
-            } => Some((path.as_slice(), *sent, *received)),
-            Open::Dir { .. } => None,
-        })
+        self.open
+            .iter()
+            .flatten()
+            .filter_map(|(open, _)| match open {
+                Open::File {
+                    path,
+                    sent,
+                    received,
+                    ..
+                } => Some((path.as_slice(), *sent, *received)),
+                Open::Dir { .. } => None,
+            })
+    }
+
+    /// A descriptor for something that has no handle, if there is one.
+    pub(crate) fn take(&self) -> Option<Taken> {
+        match &self.share {
+            Some(share) => share.take(),
+            None => Some(Taken(None)),
+        }
     }
 
     pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
-        if at >= self.most || self.share.as_ref().is_some_and(|share| !share.take()) {
-            return Err(Refused::new(
-                StatusCode::FAILURE,
-                "too many files are open at once",
-            ));
-        }
+        let taken = (at < self.most).then(|| self.take()).flatten();
+        let open = (
+            open,
+            taken.ok_or_else(|| {
+                Refused::new(StatusCode::FAILURE, "too many files are open at once")
+            })?,
+        );
         match self.open.get_mut(at) {
             Some(place) => *place = Some(open),
             None => self.open.push(Some(open)),
@@ -197,12 +206,12 @@ impl Handles {
 
     pub(crate) fn get(&self, handle: &[u8]) -> Result<&Open, Refused> {
         let open = self.open.get(index(handle)?).and_then(Option::as_ref);
-        open.ok_or_else(unknown)
+        open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
     pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut Open, Refused> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::as_mut);
-        open.ok_or_else(unknown)
+        open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
     pub(crate) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
@@ -227,11 +236,7 @@ impl Handles {
 
     pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::take);
-        let open = open.ok_or_else(unknown)?;
-        if let Some(share) = &self.share {
-            share.give_back(1);
-        }
-        Ok(open)
+        open.map(|(open, _)| open).ok_or_else(unknown)
     }
 }
 

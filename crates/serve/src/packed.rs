@@ -96,12 +96,17 @@ impl Session<'_> {
     }
 
     fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
-        let file = self.handles.file(handle)?;
+        let (file, append) = match self.handles.get(handle)? {
+            Open::File { file, append, .. } => (file, *append),
+            Open::Dir { .. } => return Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
+        };
         match bytes.split_last() {
             // The last byte gives the file its length; what others write to it at the same time
             // must not be cut off.
             Some((0, zeros))
-                if is_hole(zeros) && sys::punch_hole(file, offset, bytes.len() as u64) =>
+                if !append
+                    && is_hole(zeros)
+                    && sys::punch_hole(file, offset, bytes.len() as u64) =>
             {
                 let last = offset.saturating_add(zeros.len() as u64);
                 self.write(handle, last, [[0].as_slice()])

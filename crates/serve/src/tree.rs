@@ -14,10 +14,12 @@ use crate::answer::{Answer, Session};
 use crate::attributes::attributes;
 use crate::count;
 use crate::error::Refused;
+use crate::handles::{Handles, Taken};
 use crate::reply::Reply;
 
 /// Trees that a client lists at the same time, and directories of each that are open: each of them
-/// is a descriptor and 32 KiB of entries. What lies deeper the client lists by itself.
+/// is a descriptor and 32 KiB of entries. What lies deeper, or where there are no descriptors left, the client lists
+/// by itself.
 const MOST: usize = 16;
 const DEEPEST: usize = 32;
 /// An answer ends behind this many bytes.
@@ -35,7 +37,7 @@ pub(crate) type Trees = BTreeMap<u32, Walk>;
 /// A walk through a tree: the directories from its topmost to the one that is read.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    levels: Vec<Dir>,
+    levels: Vec<(Dir, Taken)>,
     /// Where the next part ends.
     part: usize,
     /// Answers may be packed. Those that are short yet stay as they are: they open the window of TCP, which is in slow
@@ -65,7 +67,10 @@ impl Session<'_> {
             }
             let how = OFlags::RDONLY | OFlags::DIRECTORY;
             let top: OwnedFd = self.export.place.open(path, how, Mode::empty())?;
-            let levels = vec![Dir::new(top)?];
+            let taken = self.handles.take().ok_or_else(|| {
+                Refused::new(StatusCode::FAILURE, "too many files are open at once")
+            })?;
+            let levels = vec![(Dir::new(top)?, taken)];
             let walk = Walk {
                 levels,
                 part: FIRST_PART,
@@ -78,7 +83,7 @@ impl Session<'_> {
         };
         let mut part = Vec::new();
         let packs = walk.packs && walk.part == PART;
-        walk.fill(self.told, &mut part);
+        walk.fill(self.told, &self.handles, &mut part);
         if flags.contains(TreeFlags::BEGIN | TreeFlags::COUNT) {
             walk.count(&mut part);
         }
@@ -102,11 +107,11 @@ impl Session<'_> {
 
 impl Walk {
     /// Appends steps until there are enough for one answer, or no more.
-    fn fill(&mut self, told: Told, part: &mut Vec<u8>) {
+    fn fill(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) {
         let end = self.part;
         self.part = (2 * end).min(PART);
         while part.len() < end && !self.levels.is_empty() {
-            match self.step(told, part) {
+            match self.step(told, handles, part) {
                 Ok(true) => {}
                 Ok(false) => self.leave(part),
                 Err(errno) => {
@@ -119,7 +124,7 @@ impl Walk {
 
     /// Appends what there probably is in all, where that was not told already.
     fn count(&self, part: &mut Vec<u8>) {
-        let Some(top) = self.levels.first().and_then(|top| top.fd().ok()) else {
+        let Some(top) = self.levels.first().and_then(|(top, _)| top.fd().ok()) else {
             return;
         };
         let (files, bytes) = count::below(top, Instant::now() + COUNTING);
@@ -132,9 +137,9 @@ impl Walk {
     }
 
     /// The next entry of the directory that is read; false at its end.
-    fn step(&mut self, told: Told, part: &mut Vec<u8>) -> Result<bool, Errno> {
+    fn step(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) -> Result<bool, Errno> {
         let depth = self.levels.len();
-        let Some(dir) = self.levels.last_mut() else {
+        let Some((dir, _)) = self.levels.last_mut() else {
             return Ok(false);
         };
         let Some(entry) = dir.read() else {
@@ -150,14 +155,16 @@ impl Walk {
             return Ok(true);
         };
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let enters = is_dir && depth < DEEPEST;
+        let taken = (is_dir && depth < DEEPEST).then(|| handles.take());
+        let taken = taken.flatten();
+        let enters = taken.is_some();
         TreeStep::write_entry(name.to_bytes(), &attributes(&stat, told), enters, part);
-        if enters {
+        if let Some(taken) = taken {
             // A symlink that took its place meanwhile leads nowhere.
             let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let below = fs::openat(dir.fd()?, name, how, Mode::empty());
             match below.and_then(Dir::new) {
-                Ok(below) => self.levels.push(below),
+                Ok(below) => self.levels.push((below, taken)),
                 Err(errno) => {
                     failed(errno, part);
                     TreeStep::Leave.write(part);

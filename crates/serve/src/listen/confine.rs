@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::unistd::{Gid, Uid, getresgid, getresuid, setgroups, setresgid, setresuid};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, Signal, chdir, chroot, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit,
+    set_parent_process_death_signal, setrlimit, setsid,
 };
 
 /// Root's, empty, and where no preauth process finds anything.
@@ -47,6 +47,9 @@ pub(super) fn set_name(name: &CStr) -> io::Result<()> {
 /// What no process that reads what clients send may: be looked into by others of its user, survive
 /// the monitor, leave a core with keys in it, or gain rights by what it starts.
 pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
+    // Whoever started the server in a terminal is not written to there by those who log in. It fails for a
+    // process that leads a group, which is one that has none.
+    let _ = setsid();
     set_name(name)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -34,6 +34,9 @@ pub(super) const MOST_SESSIONS: usize = 10;
 /// When the server stops, a connection on which nothing has been under way for so long ends: a
 /// copy of many files is between two of them now and then.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);
+/// The same where a file is open: its client may wait for what it sends, or may have forgotten it, as a mounted
+/// file system does.
+const DRAIN_OPEN: Duration = Duration::from_secs(60);
 /// Sealed bytes that wait for the socket: one large writev.
 const BATCH: usize = 256 << 10;
 /// Bytes read or written in a turn, so that neither direction starves the other.
@@ -233,6 +236,12 @@ impl<'s> Connection<'s> {
         self.trimmed = due;
     }
 
+    /// When nothing has been under way for long enough to end with the server.
+    fn drained(&self) -> Instant {
+        let open = self.sessions.values().any(Session::has_open);
+        self.busy + if open { DRAIN_OPEN } else { DRAIN_IDLE }
+    }
+
     /// Ends what has lasted too long.
     fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
         let channels = self.conn.channels();
@@ -245,7 +254,7 @@ impl<'s> Connection<'s> {
         if self.sending.is_empty() && waiting.all(|bytes| bytes == 0) {
             self.moved = now;
         }
-        if draining && now >= self.busy + DRAIN_IDLE {
+        if draining && now >= self.drained() {
             return Err(ConnectionError::Stopped);
         }
         if now >= self.moved + self.served.slow {
@@ -269,7 +278,7 @@ impl<'s> Connection<'s> {
         let mut until = self.conn.poll_timeout();
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
         if draining {
-            earlier(self.busy + DRAIN_IDLE);
+            earlier(self.drained());
         }
         if !self.trimmed {
             earlier(self.busy + KEEPS_MEMORY);

@@ -80,6 +80,30 @@ impl Allowed {
     }
 }
 
+/// What rsync may be run with: as the server of another one. As a client it runs what -e says, and as a daemon
+/// what its configuration does, which may be any file.
+fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
+    let serves = words.first().is_some_and(|word| word == b"--server");
+    let is = |word: &[u8], option: &[u8]| {
+        let value = word.strip_prefix(option);
+        value.is_some_and(|value| value.is_empty() || value.starts_with(b"="))
+    };
+    let never = [
+        &b"--daemon"[..],
+        b"--config",
+        b"--dparam",
+        b"--rsh",
+        b"--rsync-path",
+    ];
+    let options = words.iter().take_while(|word| *word != b".");
+    let mut options = options.map(Vec::as_slice);
+    let bad = options.any(|word| word == b"-e" || never.iter().any(|option| is(word, option)));
+    match serves && !bad {
+        true => Ok(()),
+        false => Err("this server runs rsync only as the server of another rsync".to_owned()),
+    }
+}
+
 /// Whose programs they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -123,6 +147,10 @@ impl Program {
                 .collect();
             format!("this server runs no program but {}", names.join(", "))
         })?;
+        let is_rsync = path.file_name().is_some_and(|name| name == "rsync");
+        if is_rsync {
+            is_rsyncs_server(rest)?;
+        }
         let mut run = Command::new(path);
         run.arg0(name)
             .args(rest.iter().map(|word| OsString::from_vec(word.clone())))
@@ -131,7 +159,10 @@ impl Program {
             .envs(env::var_os("TZ").map(|zone| ("TZ", zone)));
         if let Some(Owner { name, home }) = owner {
             run.envs([("USER", name), ("LOGNAME", name)]);
-            run.env("HOME", home);
+            // There rsync finds what programs its options stand for (popt(3), .popt).
+            if !is_rsync {
+                run.env("HOME", home);
+            }
         }
         run.stdin(Stdio::piped());
         run.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,6 +1,7 @@
 //! Which accounts of this machine may be entered at all, where the server is root's.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +55,15 @@ impl Rules {
             return Err("it is not among the users".to_owned());
         }
         self.check_shell(&user.shell)?;
-        let shadow = Zeroizing::new(fs::read_to_string("/etc/shadow").unwrap_or_default());
+        let shadow = match fs::read("/etc/shadow") {
+            Ok(shadow) => Zeroizing::new(shadow),
+            Err(e) if e.kind() == ErrorKind::NotFound => Zeroizing::default(),
+            Err(e) => {
+                return Err(format!(
+                    "whether it is locked cannot be read from /etc/shadow: {e}"
+                ));
+            }
+        };
         let today = Timestamp::now().as_second() / SECONDS_OF_A_DAY;
         check_shadow(&shadow, name, today)?;
         if !user.uid.is_root() && NOLOGIN.iter().any(|file| Path::new(file).exists()) {
@@ -102,21 +111,27 @@ fn plain(name: &[u8]) -> Option<&str> {
 
 /// shadow(5), with sshd's idea of a lock (LOCKED_PASSWD_PREFIX). An account without a line, of a
 /// directory service, is neither locked nor expired here.
-fn check_shadow(shadow: &str, name: &str, today: i64) -> Result<(), String> {
-    let mut lines = shadow.lines().map(|line| line.split(':'));
-    let Some(mut fields) = lines.find_map(|mut fields| (fields.next()? == name).then_some(fields))
+fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), String> {
+    // Others' lines may be of any bytes.
+    let mut lines = shadow
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.split(|byte| *byte == b':'));
+    let of_it = |field: &[u8]| field == name.as_bytes();
+    let Some(mut fields) = lines.find_map(|mut fields| of_it(fields.next()?).then_some(fields))
     else {
         return Ok(());
     };
     if fields
         .next()
-        .is_some_and(|password| password.starts_with('!'))
+        .is_some_and(|password| password.starts_with(b"!"))
     {
         let cure = "usermod -p '*' lets keys in, and still no password";
         return Err(format!("it is locked: its password begins with ! ({cure})"));
     }
     // Behind the password: last change, minimum, maximum, warning, inactivity, expiry.
-    let expires = fields.nth(5).and_then(|day| day.parse::<i64>().ok());
+    let expires = fields
+        .nth(5)
+        .and_then(|day| std::str::from_utf8(day).ok()?.parse::<i64>().ok());
     match expires.is_some_and(|day| day >= 0 && day <= today) {
         true => Err("it has expired".to_owned()),
         false => Ok(()),
@@ -150,7 +165,8 @@ mod tests {
 
     #[test]
     fn locked_and_expired_accounts_are_not_entered() {
-        let shadow = "root:*:1:0:99999:7:::\n\
+        let shadow = b"m\xfcller:*:1:0:99999:7:::\n\
+                      root:*:1:0:99999:7:::\n\
                       locked:!:1:0:99999:7:::\n\
                       also:!$y$hash:1:0:99999:7:::\n\
                       expired:*:1:0:99999:7::100:\n\

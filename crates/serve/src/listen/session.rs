@@ -148,12 +148,15 @@ impl<'s> Session<'s> {
         self.ended = true;
     }
 
-    /// Whether a transfer is under way, as far as can be seen: a file or directory is open, or
-    /// there is something to be said or to be done.
+    /// Whether there is something to be said or to be done.
     pub(super) fn is_busy(&self, channels: &Channels) -> bool {
-        let open = !self.over && self.server.as_ref().is_some_and(Serving::has_open);
         let runs = self.program.is_some() && !self.over;
-        open || runs || !self.received.is_empty() || channels.queued(self.id) > 0
+        runs || self.awaits() || !self.received.is_empty() || channels.queued(self.id) > 0
+    }
+
+    /// Whether a transfer is under way, as far as can be seen: a file or directory is open.
+    pub(super) fn has_open(&self) -> bool {
+        !self.over && self.server.as_ref().is_some_and(Serving::has_open)
     }
 
     /// Bytes that the client's window keeps.
