@@ -3,6 +3,7 @@
 mod config;
 mod host_keys;
 pub(crate) mod options;
+mod paths;
 mod settled;
 
 use std::env;
@@ -38,6 +39,10 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         return failed("this program is not the one that was sent here");
     }
     log(args);
+    let args = &match args.absolute() {
+        Ok(args) => args,
+        Err(e) => return failed(&format!("the current directory: {e}")),
+    };
     let caught =
         signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serve::listen::Algorithms;
 
 use super::options::Options;
+use super::paths::is_absolute;
 use crate::config_file::{self, Wrong, is_nearby};
 
 /// Reads a configuration file.
@@ -80,9 +81,19 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
             wrong(name, 0, what);
         }
     }
-    let relative = |path: &PathBuf| path.is_relative();
+    let relative = |path: &PathBuf| !is_absolute(path);
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
+    }
+    // It would be relative to where the server was started, and after that to where it went.
+    if options
+        .host_keys
+        .iter()
+        .flatten()
+        .any(|path| path.is_relative())
+    {
+        let what = "host-keys are absolute paths";
+        wrong("host-keys", 0, what.to_owned());
     }
     if options
         .allow
@@ -92,7 +103,11 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
     {
         wrong("allow", 0, why_not_allowed(what));
     }
-    if options.trusted_user_ca_keys.as_ref().is_some_and(relative) {
+    if options
+        .trusted_user_ca_keys
+        .as_ref()
+        .is_some_and(|path| path.is_relative())
+    {
         let what = "trusted-user-ca-keys is an absolute path";
         wrong("trusted-user-ca-keys", 0, what.to_owned());
     }
@@ -208,6 +223,7 @@ mod tests {
                 "together with a root",
             ),
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
+            ("host-keys = [\"key\"]\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
             ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
             (
