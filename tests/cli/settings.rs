@@ -4,7 +4,9 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
+use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::Run;
 use testkit::daemon::Daemon;
 use testkit::tree::write_file;
 
@@ -47,4 +49,32 @@ fn hangup_looked_for_relative_paths_at_home() {
     says(&machine.daemon, "were read again");
     let after = lists().expect_code(0);
     assert_eq!(after.out(), before.out());
+}
+
+/// `serve check` of a file with this text, beside these flags.
+fn check(text: &str, flags: &[&str]) -> testkit::Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, text.as_bytes());
+    let run = Run::new(longhaul()).args(["serve", "check"]).arg(&file);
+    run.args(flags).run()
+}
+
+const KEY: &str = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n";
+
+/// It had what the file said, in spite of the flag.
+#[test]
+fn a_key_was_given_more_than_the_command_line_allows() {
+    let full = format!("{KEY}access = \"full\"\n");
+    let all = format!("{KEY}root = \"/\"\n");
+    check(&full, &[]).expect_code(0);
+    let refused = check(&full, &["--read-only"]).expect_code(1);
+    refused.expect_err(&["serve.toml:1: ", "SHA256:47DEQ", "--read-only"]);
+    let refused = check(&all, &["--root", "/usr"]).expect_code(1);
+    refused.expect_err(&["serve.toml:1: ", "SHA256:47DEQ", "--root /usr"]);
+    let (folder, file) = (tempfile::tempdir().expect("a folder"), "serve.toml");
+    write_file(&folder.path().join(file), full.as_bytes());
+    let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--write-only"]);
+    let run = run.arg("--config").arg(folder.path().join(file));
+    run.run().expect_code(1).expect_err(&["--write-only"]);
 }

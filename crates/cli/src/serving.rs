@@ -1,5 +1,6 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+mod bounds;
 mod config;
 mod host_keys;
 pub(crate) mod options;
@@ -30,8 +31,12 @@ use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
+    let args = &match args.absolute() {
+        Ok(args) => args,
+        Err(e) => return failed(&format!("the current directory: {e}")),
+    };
     if let Some(file) = &args.check {
-        return config_file::checked(config::read(file));
+        return config_file::checked(config::read(file, args));
     }
     if let Some(wanted) = &args.sum
         && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
@@ -39,10 +44,6 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         return failed("this program is not the one that was sent here");
     }
     log(args);
-    let args = &match args.absolute() {
-        Ok(args) => args,
-        Err(e) => return failed(&format!("the current directory: {e}")),
-    };
     let caught =
         signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {

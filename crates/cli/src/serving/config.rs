@@ -4,21 +4,23 @@ use std::path::{Path, PathBuf};
 
 use serve::listen::Algorithms;
 
+use super::bounds;
 use super::options::Options;
 use super::paths::is_absolute;
 use crate::config_file::{self, Wrong, is_nearby};
+use crate::flags::low::ServeArgs;
 
-/// Reads a configuration file.
+/// Reads a configuration file, for a server with these flags.
 ///
 /// # Errors
 /// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
-pub(crate) fn read(file: &Path) -> Result<Options, String> {
-    config_file::read(file, parse)
+pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
+    config_file::read(file, |text| parse(text, args))
 }
 
-fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
+fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<Wrong>> {
     let options: Options = toml::from_str(text).map_err(|e| vec![Wrong::syntax(&e)])?;
-    let wrongs = contradictions(&options, text);
+    let wrongs = contradictions(&options, args, text);
     match wrongs.is_empty() {
         true => Ok(options),
         false => Err(wrongs),
@@ -26,7 +28,7 @@ fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
 }
 
 /// What has the right form and cannot be.
-fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
+fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
     let mut wrong = |name: &str, nth: usize, what: String| {
         let at = place_of(text, name, nth);
@@ -127,6 +129,9 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
         if key.root.as_ref().is_some_and(relative) {
             wrong("[[key]]", nth, "root is an absolute path".to_owned());
         }
+        for what in bounds::beyond(key, args) {
+            wrong("[[key]]", nth, what);
+        }
     }
     wrongs
 }
@@ -158,7 +163,7 @@ mod tests {
     use serve::Access;
 
     fn wrongs(text: &str) -> Vec<(usize, String)> {
-        let wrongs = parse(text).expect_err(text);
+        let wrongs = parse(text, &ServeArgs::default()).expect_err(text);
         let told = wrongs.into_iter();
         told.map(|wrong| (line_of(text, wrong.at), wrong.what))
             .collect()
@@ -176,12 +181,15 @@ mod tests {
                     fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
                     root = \"/srv/drop/%u\"\n\
                     access = \"write-only\"\n";
-        let options = parse(text).expect("it is right");
+        let options = parse(text, &ServeArgs::default()).expect("it is right");
         assert_eq!(options.access, Some(Access::ReadOnly));
         assert_eq!(options.old_clients, Some(true));
         let key = &options.key.expect("one")[0];
         assert_eq!(key.access, Some(Access::WriteOnly));
-        assert_eq!(parse("").expect("nothing is right"), Options::default());
+        assert_eq!(
+            parse("", &ServeArgs::default()).expect("nothing is right"),
+            Options::default()
+        );
     }
 
     #[test]
@@ -279,7 +287,7 @@ mod tests {
                     _ => text.push_str(u.choose(&words)?),
                 }
             }
-            match parse(&text) {
+            match parse(&text, &ServeArgs::default()) {
                 Ok(options) => drop(options.algorithms(false)),
                 Err(wrongs) => {
                     assert!(!wrongs.is_empty(), "{text:?}");

@@ -122,9 +122,9 @@ options! {
             "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
              for the certificates it has signed, unless there is one for the key in a certificate.";
         root("root"): PathBuf = "directory",
-            "As above, for this key.";
+            "As above, for this key; beneath that of --root, if it is given.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
-            "As above, for this key.";
+            "As above, for this key; the same as --read-only or --write-only, if one is given.";
     }
 }
 

@@ -40,7 +40,7 @@ impl Settled {
     /// Reads the configuration file, if there is one; flags go before it, whose paths are absolute.
     pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
         let options = match &args.config {
-            Some(file) => config::read(file)?,
+            Some(file) => config::read(file, args)?,
             None => Options::default(),
         };
         let of_file = options.host_keys.clone().unwrap_or_default();
