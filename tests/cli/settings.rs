@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
+use crate::operating::configured;
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Run;
@@ -77,4 +78,20 @@ fn a_key_was_given_more_than_the_command_line_allows() {
     let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--write-only"]);
     let run = run.arg("--config").arg(folder.path().join(file));
     run.run().expect_code(1).expect_err(&["--write-only"]);
+}
+
+#[test]
+fn hangup_took_a_root_that_is_not_there() {
+    let root = tempfile::tempdir().expect("a folder");
+    let served = format!("root = \"{}\"\n", root.path().display());
+    let (scene, file, _folder) = configured(&served);
+    write_file(&scene.path("file"), b"content");
+    let none = root.path().join("none").display().to_string();
+    write_file(&file, format!("root = \"{none}\"\n").as_bytes());
+    let pid = Pid::from_raw(scene.peer.pid().cast_signed()).expect("it runs");
+    kill_process(pid, Signal::HUP).expect("it runs");
+    scene.logs("everything stays as it was");
+    assert!(scene.peer.log().contains(&none));
+    crate::operating::put(&scene, "one").expect_code(0);
+    assert!(root.path().join("one").exists());
 }

@@ -161,11 +161,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
              whoever is on the path can read what they copy"
         );
     }
-    // It is opened again for each login; what is wrong already is told now.
-    if !settled.root_is_a_pattern() {
-        drop(settled.export()?);
-    }
-    let settings = settled.settings()?;
+    let settings = ready(&settled)?;
     tell_what_is_shown(&settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
     if let Some(home) = settings.entrance.home()
@@ -222,10 +218,19 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     server.run(&stopping).map_err(wrong)
 }
 
+/// What is to be served, if it can be.
+fn ready(settled: &Settled) -> Result<Settings, String> {
+    // It is opened again for each login; what is wrong already is told now.
+    if !settled.root_is_a_pattern() {
+        drop(settled.export()?);
+    }
+    settled.settings()
+}
+
 /// Whoever comes from now on meets what the files say now, if they make sense.
 fn reload(args: &ServeArgs, current: &Current) {
     systemd::reloading();
-    match Settled::of(args).and_then(|settled| settled.settings()) {
+    match Settled::of(args).and_then(|settled| ready(&settled)) {
         Ok(settings) => {
             tell_what_is_shown(&settings);
             current.replace(settings);
