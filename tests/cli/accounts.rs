@@ -79,6 +79,8 @@ impl Machine {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
         command.arg(folder.path()).envs(environment.iter().copied());
+        // Paths may be relative to it.
+        command.current_dir(folder.path());
         if let Some(user) = user {
             command.args([
                 "setpriv",

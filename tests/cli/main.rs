@@ -40,6 +40,7 @@ mod refused;
 mod resumed;
 mod roots;
 mod serving;
+mod settings;
 mod slow_clients;
 mod small_files;
 mod started_anew;

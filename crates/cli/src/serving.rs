@@ -1,8 +1,10 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+mod bounds;
 mod config;
 mod host_keys;
 pub(crate) mod options;
+mod paths;
 mod settled;
 
 use std::env;
@@ -29,8 +31,12 @@ use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client goes, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
+    let args = &match args.absolute() {
+        Ok(args) => args,
+        Err(e) => return failed(&format!("the current directory: {e}")),
+    };
     if let Some(file) = &args.check {
-        return config_file::checked(config::read(file));
+        return config_file::checked(config::read(file, args));
     }
     if let Some(wanted) = &args.sum
         && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
@@ -155,11 +161,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
              whoever is on the path can read what they copy"
         );
     }
-    // It is opened again for each login; what is wrong already is told now.
-    if !settled.root_is_a_pattern() {
-        drop(settled.export()?);
-    }
-    let settings = settled.settings()?;
+    let settings = ready(&settled)?;
     tell_what_is_shown(&settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
     if let Some(home) = settings.entrance.home()
@@ -216,10 +218,19 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     server.run(&stopping).map_err(wrong)
 }
 
+/// What is to be served, if it can be.
+fn ready(settled: &Settled) -> Result<Settings, String> {
+    // It is opened again for each login; what is wrong already is told now.
+    if !settled.root_is_a_pattern() {
+        drop(settled.export()?);
+    }
+    settled.settings()
+}
+
 /// Whoever comes from now on meets what the files say now, if they make sense.
 fn reload(args: &ServeArgs, current: &Current) {
     systemd::reloading();
-    match Settled::of(args).and_then(|settled| settled.settings()) {
+    match Settled::of(args).and_then(|settled| ready(&settled)) {
         Ok(settings) => {
             tell_what_is_shown(&settings);
             current.replace(settings);

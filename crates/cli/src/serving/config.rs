@@ -4,20 +4,23 @@ use std::path::{Path, PathBuf};
 
 use serve::listen::Algorithms;
 
+use super::bounds;
 use super::options::Options;
+use super::paths::is_absolute;
 use crate::config_file::{self, Wrong, is_nearby};
+use crate::flags::low::ServeArgs;
 
-/// Reads a configuration file.
+/// Reads a configuration file, for a server with these flags.
 ///
 /// # Errors
 /// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
-pub(crate) fn read(file: &Path) -> Result<Options, String> {
-    config_file::read(file, parse)
+pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
+    config_file::read(file, |text| parse(text, args))
 }
 
-fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
+fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<Wrong>> {
     let options: Options = toml::from_str(text).map_err(|e| vec![Wrong::syntax(&e)])?;
-    let wrongs = contradictions(&options, text);
+    let wrongs = contradictions(&options, args, text);
     match wrongs.is_empty() {
         true => Ok(options),
         false => Err(wrongs),
@@ -25,7 +28,7 @@ fn parse(text: &str) -> Result<Options, Vec<Wrong>> {
 }
 
 /// What has the right form and cannot be.
-fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
+fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
     let mut wrong = |name: &str, nth: usize, what: String| {
         let at = place_of(text, name, nth);
@@ -80,9 +83,19 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
             wrong(name, 0, what);
         }
     }
-    let relative = |path: &PathBuf| path.is_relative();
+    let relative = |path: &PathBuf| !is_absolute(path);
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
+    }
+    // It would be relative to where the server was started, and after that to where it went.
+    if options
+        .host_keys
+        .iter()
+        .flatten()
+        .any(|path| path.is_relative())
+    {
+        let what = "host-keys are absolute paths";
+        wrong("host-keys", 0, what.to_owned());
     }
     if options
         .allow
@@ -92,7 +105,11 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
     {
         wrong("allow", 0, why_not_allowed(what));
     }
-    if options.trusted_user_ca_keys.as_ref().is_some_and(relative) {
+    if options
+        .trusted_user_ca_keys
+        .as_ref()
+        .is_some_and(|path| path.is_relative())
+    {
         let what = "trusted-user-ca-keys is an absolute path";
         wrong("trusted-user-ca-keys", 0, what.to_owned());
     }
@@ -111,6 +128,9 @@ fn contradictions(options: &Options, text: &str) -> Vec<Wrong> {
         }
         if key.root.as_ref().is_some_and(relative) {
             wrong("[[key]]", nth, "root is an absolute path".to_owned());
+        }
+        for what in bounds::beyond(key, args) {
+            wrong("[[key]]", nth, what);
         }
     }
     wrongs
@@ -143,7 +163,7 @@ mod tests {
     use serve::Access;
 
     fn wrongs(text: &str) -> Vec<(usize, String)> {
-        let wrongs = parse(text).expect_err(text);
+        let wrongs = parse(text, &ServeArgs::default()).expect_err(text);
         let told = wrongs.into_iter();
         told.map(|wrong| (line_of(text, wrong.at), wrong.what))
             .collect()
@@ -161,12 +181,15 @@ mod tests {
                     fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
                     root = \"/srv/drop/%u\"\n\
                     access = \"write-only\"\n";
-        let options = parse(text).expect("it is right");
+        let options = parse(text, &ServeArgs::default()).expect("it is right");
         assert_eq!(options.access, Some(Access::ReadOnly));
         assert_eq!(options.old_clients, Some(true));
         let key = &options.key.expect("one")[0];
         assert_eq!(key.access, Some(Access::WriteOnly));
-        assert_eq!(parse("").expect("nothing is right"), Options::default());
+        assert_eq!(
+            parse("", &ServeArgs::default()).expect("nothing is right"),
+            Options::default()
+        );
     }
 
     #[test]
@@ -208,6 +231,7 @@ mod tests {
                 "together with a root",
             ),
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
+            ("host-keys = [\"key\"]\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
             ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
             (
@@ -263,7 +287,7 @@ mod tests {
                     _ => text.push_str(u.choose(&words)?),
                 }
             }
-            match parse(&text) {
+            match parse(&text, &ServeArgs::default()) {
                 Ok(options) => drop(options.algorithms(false)),
                 Err(wrongs) => {
                     assert!(!wrongs.is_empty(), "{text:?}");

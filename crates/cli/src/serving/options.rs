@@ -41,7 +41,7 @@ options! {
         listen("listen"): String = "\"HOST:PORT\" or \":PORT\"",
             "Where to listen, as --listen, which goes before it.";
         host_keys("host-keys"): Vec<PathBuf> = "list of files",
-            "Private keys of this host, the preferred first; of several of a type clients are shown the \
+            "Private keys of this host, absolute paths, the preferred first; of several of a type clients are shown the \
              first, and are told of all once they are logged in, as with --host-key. Without it the keys \
              of /etc/ssh where they can be read (without old-clients not those of ECDSA, or of RSA with \
              fewer than 3072 bits, where there is a better one), else one that is made.";
@@ -122,9 +122,9 @@ options! {
             "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
              for the certificates it has signed, unless there is one for the key in a certificate.";
         root("root"): PathBuf = "directory",
-            "As above, for this key.";
+            "As above, for this key; beneath that of --root, if it is given.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
-            "As above, for this key.";
+            "As above, for this key; the same as --read-only or --write-only, if one is given.";
     }
 }
 

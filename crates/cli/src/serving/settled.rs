@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::{self, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serve::listen::{Allowed, Entrance, Limits, Offer, Rules, Served, Settings};
@@ -37,15 +37,12 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    /// Reads the configuration file, if there is one; flags go before it.
+    /// Reads the configuration file, if there is one; flags go before it, whose paths are absolute.
     pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
         let options = match &args.config {
-            Some(file) => config::read(file)?,
+            Some(file) => config::read(file, args)?,
             None => Options::default(),
         };
-        let absolute = |path: &PathBuf| path::absolute(path).map_err(|e| e.to_string());
-        let root = args.root.as_ref().map(absolute).transpose()?;
-        let authorized_keys = args.authorized_keys.as_ref().map(absolute).transpose()?;
         let of_file = options.host_keys.clone().unwrap_or_default();
         let metrics = options.metrics.as_deref().map(ToldAt::of);
         let names = match args.allow.is_empty() {
@@ -67,8 +64,11 @@ impl Settled {
         let allowed = allowed.collect::<Result<_, _>>()?;
         Ok(Self {
             allowed,
-            root: root.or_else(|| options.root.clone()),
-            authorized_keys: authorized_keys.or_else(|| options.authorized_keys.clone()),
+            root: args.root.clone().or_else(|| options.root.clone()),
+            authorized_keys: args
+                .authorized_keys
+                .clone()
+                .or_else(|| options.authorized_keys.clone()),
             host_keys: match args.host_keys.is_empty() {
                 true => of_file,
                 false => args.host_keys.clone(),

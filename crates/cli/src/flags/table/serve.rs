@@ -110,8 +110,10 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         long: Some("config"),
         takes: Takes::Value("FILE"),
         help: "Be an SSH server as FILE says; flags go before it",
-        doc: "Be an SSH server as FILE says, see longhaul-serve.conf(5); flags go before it. \
-              longhaul serve check FILE tells what is wrong with one.",
+        doc: "Be an SSH server as FILE says, see longhaul-serve.conf(5); flags go before it. What \
+              a [[key]] may is bounded by --root, --read-only and --write-only: with one that would be \
+              given more, the file is refused. longhaul serve check FILE tells what is wrong with one, \
+              for a server with the flags that are given beside it.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],

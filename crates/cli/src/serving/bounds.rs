@@ -1,0 +1,91 @@
+//! What flags bound: a key of the file may be given less than that, and no more.
+
+use std::path::{Component, Path};
+
+use serve::Access;
+
+use super::options::KeyOptions;
+use crate::flags::low::ServeArgs;
+
+/// Why a [[key]] may not be as it is, beside the flags.
+pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
+    let name = key.fingerprint.as_deref().unwrap_or_default();
+    let mut all = Vec::new();
+    if let (Some(flag), Some(access)) = (args.access, key.access)
+        && access != flag
+    {
+        let flag = match flag {
+            Access::ReadOnly => "--read-only",
+            Access::WriteOnly => "--write-only",
+            Access::Full => "the command line",
+        };
+        all.push(format!(
+            "the access of [[key]] {name} goes beyond {flag}, which bounds all keys"
+        ));
+    }
+    if let (Some(flag), Some(root)) = (&args.root, &key.root)
+        && !is_beneath(root, flag)
+    {
+        all.push(format!(
+            "the root of [[key]] {name} is not beneath --root {}, which bounds all keys",
+            flag.display()
+        ));
+    }
+    all
+}
+
+/// By their names: what leads elsewhere is the operator's.
+fn is_beneath(path: &Path, root: &Path) -> bool {
+    let climbs = path.components().any(|part| part == Component::ParentDir);
+    path.starts_with(root) && !climbs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_given_less_and_no_more() {
+        let full = Some(Access::Full);
+        let (read, write) = (Some(Access::ReadOnly), Some(Access::WriteOnly));
+        for (flag, key, wrong) in [
+            (None, full, false),
+            (read, None, false),
+            (read, read, false),
+            (read, full, true),
+            (read, write, true),
+            (write, read, true),
+        ] {
+            let args = ServeArgs {
+                access: flag,
+                ..ServeArgs::default()
+            };
+            let key = KeyOptions {
+                access: key,
+                ..KeyOptions::default()
+            };
+            assert_eq!(!beyond(&key, &args).is_empty(), wrong, "{key:?} {flag:?}");
+        }
+        for (flag, key, wrong) in [
+            (None, Some("/etc"), false),
+            (Some("/srv"), None, false),
+            (Some("/srv"), Some("/srv"), false),
+            (Some("/srv"), Some("/srv/drop/%u"), false),
+            (Some("/srv/%u"), Some("/srv/%u/drop"), false),
+            (Some("/srv"), Some("/srv/../etc"), true),
+            (Some("/srv"), Some("/srvother"), true),
+            (Some("/srv"), Some("/"), true),
+            (Some("/home"), Some("%h"), true),
+        ] {
+            let args = ServeArgs {
+                root: flag.map(Into::into),
+                ..ServeArgs::default()
+            };
+            let key = KeyOptions {
+                root: key.map(Into::into),
+                ..KeyOptions::default()
+            };
+            assert_eq!(!beyond(&key, &args).is_empty(), wrong, "{key:?} {flag:?}");
+        }
+    }
+}

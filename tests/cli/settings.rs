@@ -1,0 +1,97 @@
+//! What `longhaul serve` makes of its command line and its configuration, where they were once
+//! taken for something else, or for nothing.
+
+use std::fs;
+use std::os::unix::fs::chown;
+
+use crate::operating::configured;
+use longhaul_tests::longhaul;
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::Run;
+use testkit::daemon::Daemon;
+use testkit::tree::write_file;
+
+use crate::accounts::Machine;
+
+fn reload(server: &Daemon) {
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
+    kill_process(pid, Signal::HUP).expect("it runs");
+}
+
+/// Waits until the server has said that.
+#[track_caller]
+fn says(server: &Daemon, what: &str) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !server.log().contains(what) {
+        assert!(std::time::Instant::now() < until, "{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A server of one user has gone home by then, and served what had the same name there.
+#[test]
+fn hangup_looked_for_relative_paths_at_home() {
+    let keys = "home/alice/.ssh/authorized_keys";
+    let flags = ["--root", "home", "--authorized-keys", keys];
+    let Some(machine) = Machine::start_as(Some("alice"), &flags) else {
+        return;
+    };
+    let decoy = machine.home("alice").join("home");
+    fs::create_dir_all(decoy.join("alice/.ssh")).expect("root may");
+    chown(&decoy, Some(54_001), Some(54_001)).expect("root may");
+    write_file(&decoy.join("alice/.ssh/authorized_keys"), b"");
+    let lists = || {
+        let run = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
+        run.stdin("ls -1\n").run()
+    };
+    let before = lists().expect_code(0);
+    assert!(before.out().contains("bob"), "{before}");
+    reload(&machine.daemon);
+    says(&machine.daemon, "were read again");
+    let after = lists().expect_code(0);
+    assert_eq!(after.out(), before.out());
+}
+
+/// `serve check` of a file with this text, beside these flags.
+fn check(text: &str, flags: &[&str]) -> testkit::Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, text.as_bytes());
+    let run = Run::new(longhaul()).args(["serve", "check"]).arg(&file);
+    run.args(flags).run()
+}
+
+const KEY: &str = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n";
+
+/// It had what the file said, in spite of the flag.
+#[test]
+fn a_key_was_given_more_than_the_command_line_allows() {
+    let full = format!("{KEY}access = \"full\"\n");
+    let all = format!("{KEY}root = \"/\"\n");
+    check(&full, &[]).expect_code(0);
+    let refused = check(&full, &["--read-only"]).expect_code(1);
+    refused.expect_err(&["serve.toml:1: ", "SHA256:47DEQ", "--read-only"]);
+    let refused = check(&all, &["--root", "/usr"]).expect_code(1);
+    refused.expect_err(&["serve.toml:1: ", "SHA256:47DEQ", "--root /usr"]);
+    let (folder, file) = (tempfile::tempdir().expect("a folder"), "serve.toml");
+    write_file(&folder.path().join(file), full.as_bytes());
+    let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--write-only"]);
+    let run = run.arg("--config").arg(folder.path().join(file));
+    run.run().expect_code(1).expect_err(&["--write-only"]);
+}
+
+#[test]
+fn hangup_took_a_root_that_is_not_there() {
+    let root = tempfile::tempdir().expect("a folder");
+    let served = format!("root = \"{}\"\n", root.path().display());
+    let (scene, file, _folder) = configured(&served);
+    write_file(&scene.path("file"), b"content");
+    let none = root.path().join("none").display().to_string();
+    write_file(&file, format!("root = \"{none}\"\n").as_bytes());
+    let pid = Pid::from_raw(scene.peer.pid().cast_signed()).expect("it runs");
+    kill_process(pid, Signal::HUP).expect("it runs");
+    scene.logs("everything stays as it was");
+    assert!(scene.peer.log().contains(&none));
+    crate::operating::put(&scene, "one").expect_code(0);
+    assert!(root.path().join("one").exists());
+}
