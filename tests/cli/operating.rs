@@ -360,7 +360,9 @@ fn a_socket_of_systemds_is_served_and_systemd_is_told() {
 
 #[test]
 fn a_successor_listens_while_what_is_transferred_goes_on() {
-    let (mut scene, _file, _folder) = configured("");
+    let told = tempfile::tempdir().expect("a folder");
+    let metrics = format!("metrics = \"{}\"\n", told.path().join("socket").display());
+    let (mut scene, file, _folder) = configured(&metrics);
     let content = Seed::new(4).bytes(3_000_000);
     write_file(&scene.path("file"), &content);
     // 8 Mbit/s: three seconds.
@@ -378,6 +380,8 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
         .arg(&scene.peer.host_keys()[0].private);
     let keys = scene.peer.folder().join("authorized_keys");
     command.arg("--authorized-keys").arg(keys);
+    // The one before it tells no figures any more.
+    command.arg("--config").arg(file);
     let log = scene.path("log");
     let mut successor = Daemon::start("successor", command, &log).expect("it starts");
     let until = Instant::now() + Duration::from_secs(20);

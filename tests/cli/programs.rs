@@ -108,7 +108,9 @@ fn rsync_goes_both_ways() {
         .expect_err(&["missing", "No such file"]);
     let log = scene.peer.log();
     assert!(
-        log.contains("program over program=\"rsync\" status=0"),
+        log.contains("program over program=\"rsync\" status=0")
+            // What it moved is counted.
+            && log.contains("session over opened=0 sent="),
         "{log}"
     );
     // Files are served beside it, and what our client would have run is not missed.
@@ -377,4 +379,35 @@ fn a_program_has_the_accounts_rights_and_no_more() {
         .expect_code(127)
         .expect_err(&["runs no program but"]);
     machine.ssh("gone", &name).expect_code(255);
+}
+
+/// unshare(2) was refused, and what makes the same by clone(2) was not.
+#[test]
+fn no_call_makes_a_namespace() {
+    if missing::find_program("python3").is_none() {
+        missing::skip("python3", "install the package python3");
+        return;
+    }
+    let python = r#"
+import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+NEWUSER, SIGCHLD = 0x10000000, 17
+def call(*arguments):
+    ctypes.set_errno(0)
+    if libc.syscall(*arguments) == 0:
+        os._exit(0)
+    print(ctypes.get_errno())
+call(clone, NEWUSER | SIGCHLD, 0, 0, 0, 0)
+call(435, 0, 0)
+libc.unshare(NEWUSER) and print(ctypes.get_errno())
+"#;
+    let (_folder, program) = script(&format!("exec python3 -c '{python}'"));
+    let name = program.display().to_string();
+    let Some(machine) = Machine::start(&["--allow", &name]) else {
+        return;
+    };
+    // EPERM, and ENOSYS of clone3(2).
+    let outcome = machine.ssh("alice", &name).expect_code(0);
+    assert_eq!(outcome.out(), "1\n38\n1\n");
 }

@@ -26,7 +26,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
-use crate::http::{self, Answer};
+use crate::http::{self, Answer, Telling};
 use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client goes, or until a signal ends the server.
@@ -189,19 +189,22 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         }
     };
     let wrong = |e: io::Error| format!("{at} cannot be listened at: {e}");
-    if let Some(address) = &settled.metrics {
+    let tell = |address| {
         let figures = server.metrics();
         let told = http::tell(address, move |path| {
             (path == "/metrics").then(|| Answer::figures(figures()))
         });
-        told.map_err(|e| format!("figures cannot be told: {e}"))?;
-    }
+        told.map_err(|e| format!("figures cannot be told: {e}"))
+    };
+    let telling = settled.metrics.as_ref().map(tell).transpose()?;
     let (running, stopping) = stopping().map_err(wrong)?;
     let (current, again) = (server.settings(), args.clone());
     // The second signal ends what is still being transferred.
     signals::watch_and_reload(
         move || {
             systemd::notify("STOPPING=1");
+            // A successor with the same configuration tells its own there.
+            telling.map(Telling::stop);
             drop(running);
         },
         || {},

@@ -138,6 +138,7 @@ pub(super) fn confine_preauth(left: Unconfined) -> io::Result<Vec<&'static str>>
 /// # Errors
 /// The kernel refuses what it has.
 pub(super) fn confine_account() -> io::Result<()> {
+    filters::apply(&filters::no_clone3()?)?;
     filters::apply(&filters::account()?).map(drop)
 }
 
@@ -165,6 +166,9 @@ mod filters {
         Ok(Filter)
     }
     pub(super) fn account() -> io::Result<Filter> {
+        Ok(Filter)
+    }
+    pub(super) fn no_clone3() -> io::Result<Filter> {
         Ok(Filter)
     }
     pub(super) fn programs() -> io::Result<Filter> {
@@ -320,8 +324,42 @@ mod filters {
         )
     }
 
+    /// Flags by which clone(2) makes what unshare(2) would.
+    const NAMESPACES: &[i32] = &[
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWUTS,
+    ];
+
     pub(super) fn account() -> io::Result<Filter> {
-        refuse(NOT_OF_FILES)
+        let mut rules: BTreeMap<_, _> = NOT_OF_FILES.iter().map(|c| (*c, Vec::new())).collect();
+        let of_clone = NAMESPACES.iter().map(|flag| {
+            let flag = *flag as u64;
+            let asked = SeccompCmpOp::MaskedEq(flag);
+            let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, asked, flag);
+            let condition = condition.map(|condition| vec![condition]);
+            condition.and_then(SeccompRule::new)
+        });
+        let of_clone: Result<_, _> = of_clone.collect();
+        rules.insert(libc::SYS_clone, of_clone.map_err(io::Error::other)?);
+        filter(
+            rules,
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::EPERM as u32),
+        )
+    }
+
+    /// Its flags lie in memory, where no filter looks. Libraries take clone(2) where there is none.
+    pub(super) fn no_clone3() -> io::Result<Filter> {
+        filter(
+            BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::ENOSYS as u32),
+        )
     }
 
     pub(super) fn programs() -> io::Result<Filter> {

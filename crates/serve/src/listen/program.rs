@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use ssh::channel::{ChannelId, Channels};
 use tracing::info;
 
-use crate::words;
+use crate::{Moved, words};
 
 /// Where programs are looked for, by us and by those that we run, if nobody says otherwise.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -223,6 +223,15 @@ impl Program {
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         let silent = self.stdout.is_none() && self.stderr.is_none();
         (silent && !self.over).then(|| now + LOOK)
+    }
+
+    /// What went through it.
+    pub(super) fn moved(&self) -> Moved {
+        Moved {
+            files: 0,
+            sent: self.sent,
+            received: self.received,
+        }
     }
 
     /// Gives it what was received, as far as it takes it; how many bytes. `ended` when no more

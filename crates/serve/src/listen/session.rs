@@ -339,6 +339,9 @@ impl<'s> Session<'s> {
         if let Some(server) = &self.server {
             over(server.moved());
         }
+        if let Some(program) = &self.program {
+            over(program.moved());
+        }
     }
 
     fn end(&mut self, channels: &mut Channels, status: u32, words: Option<&str>) {
