@@ -95,3 +95,42 @@ fn hangup_took_a_root_that_is_not_there() {
     crate::operating::put(&scene, "one").expect_code(0);
     assert!(root.path().join("one").exists());
 }
+
+#[test]
+fn check_passed_what_no_server_can_do() {
+    for (text, what) in [
+        (
+            format!("{KEY}{KEY}"),
+            "serve.toml:3: there is another [[key]]",
+        ),
+        ("listen = \"2022\"\n".to_owned(), "serve.toml:1: listen is"),
+        (
+            "\nroot = \"/no/such\"\n".to_owned(),
+            "serve.toml:2: root: /no/such",
+        ),
+        (
+            "allow = [\"nosuchprogram\"]\n".to_owned(),
+            "serve.toml:1: nosuchprogram",
+        ),
+        (
+            "lisen = 1\nacess = 1\n".to_owned(),
+            "serve.toml:2: unknown field `acess`",
+        ),
+    ] {
+        check(&text, &[]).expect_code(1).expect_err(&[what]);
+    }
+    // What a flag goes before is not looked for.
+    check("root = \"/no/such\"\n", &["--root", "/"]).expect_code(0);
+}
+
+/// They were taken, and it was seen at the end of everything that is done and told at the start.
+#[test]
+fn an_address_without_a_port_was_found_out_late() {
+    for address in ["2222", "127.0.0.1", ":x", ""] {
+        let run = Run::new(longhaul())
+            .args(["serve", "--listen", address])
+            .run();
+        let said = run.expect_code(2).expect_err(&["HOST:PORT"]);
+        assert!(!said.err().contains("host key"), "{said}");
+    }
+}

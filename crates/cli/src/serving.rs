@@ -1,16 +1,17 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+pub(crate) mod address;
 mod bounds;
 mod config;
 mod host_keys;
 pub(crate) mod options;
 mod paths;
 mod settled;
+mod there;
 
 use std::env;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::address::resolve;
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -252,19 +254,6 @@ fn tell_what_is_shown(settings: &Settings) {
         let public = key.public();
         info!("host key {} {}", public.key_type(), public.fingerprint());
     }
-}
-
-/// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
-fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
-    let named = match address.strip_prefix(':') {
-        Some(port) => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
-        None => vec![address.to_owned()],
-    };
-    let mut all = Vec::new();
-    for name in named {
-        all.extend(name.to_socket_addrs()?);
-    }
-    Ok(all)
 }
 
 fn log(args: &ServeArgs) {

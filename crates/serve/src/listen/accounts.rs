@@ -259,6 +259,19 @@ pub(super) fn expand(pattern: &Path, account: &Account) -> PathBuf {
     OsString::from_vec(out).into()
 }
 
+/// What a pattern has in it that [`expand`] knows nothing of: `%` with one character behind it.
+pub fn unknown_token(pattern: &Path) -> Option<String> {
+    let pattern = pattern.to_string_lossy();
+    let mut chars = pattern.chars();
+    while chars.any(|c| c == '%') {
+        match chars.next() {
+            Some('h' | 'u' | '%') => {}
+            other => return Some(other.map_or("%".to_owned(), |c| format!("%{c}"))),
+        }
+    }
+    None
+}
+
 fn this_user() -> Result<Account, ListenError> {
     let found = User::from_uid(Uid::effective()).ok().flatten();
     let user = found.ok_or(ListenError::Nameless)?;

@@ -71,10 +71,11 @@ use ready::{Ready, Taken};
 use rules::Account;
 
 pub use account::{AccountProcess, Log};
-pub use accounts::Entrance;
+pub use accounts::{Entrance, unknown_token};
 pub use confine::hide_memory;
 pub use engine::{Algorithms, Offer};
 pub use host_key::{generate, generate_pair, keep_new};
+pub use keys::is_fingerprint;
 pub use limits::Limits;
 pub use once::{Once, OnceEnd};
 pub use preauth::main as preauth;
