@@ -134,3 +134,22 @@ fn an_address_without_a_port_was_found_out_late() {
         assert!(!said.err().contains("host key"), "{said}");
     }
 }
+
+#[test]
+fn what_was_of_no_use_was_ignored_without_a_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), all).expect("ours");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, b"users = [\"bob\"]\n");
+    let config = file.display().to_string();
+    let flags = ["--authorized-keys", "/no/such/file", "--config", &config];
+    let Some(machine) = Machine::start_as(Some("alice"), &flags) else {
+        return;
+    };
+    says(
+        &machine.daemon,
+        "no key is let in by /no/such/file: No such file",
+    );
+    says(&machine.daemon, "users is of no use here");
+}

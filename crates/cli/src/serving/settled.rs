@@ -90,6 +90,17 @@ impl Settled {
         root.is_some_and(|root| is_pattern(root))
     }
 
+    /// Options of the file that only a server of root's obeys.
+    pub(super) fn for_root_alone(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("users", self.options.users.is_some()),
+            ("nologin-shells", self.options.nologin_shells.is_some()),
+        ];
+        given
+            .into_iter()
+            .filter_map(|(name, is)| is.then_some(name))
+    }
+
     /// What is served, opened.
     pub(super) fn export(&self) -> Result<Export, String> {
         self.served().open().map_err(|e| e.to_string())
