@@ -153,3 +153,19 @@ fn what_was_of_no_use_was_ignored_without_a_word() {
     );
     says(&machine.daemon, "users is of no use here");
 }
+
+/// A socket that takes both had IPv4 clients as ::ffff:127.0.0.1.
+#[test]
+fn the_log_told_ipv4_as_ipv6() {
+    let Some(machine) = Machine::start(&["--listen", ":0"]) else {
+        return;
+    };
+    let run = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
+    run.stdin("pwd\n").run().expect_code(0);
+    says(&machine.daemon, "peer=127.0.0.1:");
+    assert!(
+        !machine.daemon.log().contains("::ffff:"),
+        "{}",
+        machine.daemon.log()
+    );
+}
