@@ -279,7 +279,7 @@ pub fn unknown_token(pattern: &Path) -> Option<String> {
     while chars.any(|c| c == '%') {
         match chars.next() {
             Some('h' | 'u' | '%') => {}
-            other => return Some(other.map_or("%".to_owned(), |c| format!("%{c}"))),
+            other => return Some(other.map_or_else(|| "%".to_owned(), |c| format!("%{c}"))),
         }
     }
     None
