@@ -291,6 +291,9 @@ fn units_say_nothing_that_systemd_passes_over() {
         let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
         assert!(unit.contains("\nExecReload="), "{name} cannot be reloaded");
     }
+    // Started by itself it ended: nothing had said where to listen.
+    let unit = fs::read_to_string(packaging.join("longhaul-serve.service")).expect("a unit");
+    assert!(unit.contains("\nWants=longhaul-serve.socket\n"), "{unit}");
 }
 
 /// Through systemd's own program for that.

@@ -95,3 +95,77 @@ fn hangup_took_a_root_that_is_not_there() {
     crate::operating::put(&scene, "one").expect_code(0);
     assert!(root.path().join("one").exists());
 }
+
+#[test]
+fn check_passed_what_no_server_can_do() {
+    for (text, what) in [
+        (
+            format!("{KEY}{KEY}"),
+            "serve.toml:3: there is another [[key]]",
+        ),
+        ("listen = \"2022\"\n".to_owned(), "serve.toml:1: listen is"),
+        (
+            "\nroot = \"/no/such\"\n".to_owned(),
+            "serve.toml:2: root: /no/such",
+        ),
+        (
+            "allow = [\"nosuchprogram\"]\n".to_owned(),
+            "serve.toml:1: nosuchprogram",
+        ),
+        (
+            "lisen = 1\nacess = 1\n".to_owned(),
+            "serve.toml:2: unknown field `acess`",
+        ),
+    ] {
+        check(&text, &[]).expect_code(1).expect_err(&[what]);
+    }
+    // What a flag goes before is not looked for.
+    check("root = \"/no/such\"\n", &["--root", "/"]).expect_code(0);
+}
+
+/// They were taken, and it was seen at the end of everything that is done and told at the start.
+#[test]
+fn an_address_without_a_port_was_found_out_late() {
+    for address in ["2222", "127.0.0.1", ":x", ""] {
+        let run = Run::new(longhaul())
+            .args(["serve", "--listen", address])
+            .run();
+        let said = run.expect_code(2).expect_err(&["HOST:PORT"]);
+        assert!(!said.err().contains("host key"), "{said}");
+    }
+}
+
+#[test]
+fn what_was_of_no_use_was_ignored_without_a_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(folder.path(), all).expect("ours");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, b"users = [\"bob\"]\n");
+    let config = file.display().to_string();
+    let flags = ["--authorized-keys", "/no/such/file", "--config", &config];
+    let Some(machine) = Machine::start_as(Some("alice"), &flags) else {
+        return;
+    };
+    says(
+        &machine.daemon,
+        "no key is let in by /no/such/file: No such file",
+    );
+    says(&machine.daemon, "users is of no use here");
+}
+
+/// A socket that takes both had IPv4 clients as ::ffff:127.0.0.1.
+#[test]
+fn the_log_told_ipv4_as_ipv6() {
+    let Some(machine) = Machine::start(&["--listen", ":0"]) else {
+        return;
+    };
+    let run = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
+    run.stdin("pwd\n").run().expect_code(0);
+    says(&machine.daemon, "peer=127.0.0.1:");
+    assert!(
+        !machine.daemon.log().contains("::ffff:"),
+        "{}",
+        machine.daemon.log()
+    );
+}

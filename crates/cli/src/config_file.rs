@@ -22,9 +22,16 @@ pub(crate) struct Wrong {
 impl Wrong {
     /// What the parser of TOML has found.
     pub(crate) fn syntax(e: &toml::de::Error) -> Self {
+        // Its types are nobody's words.
+        let mut what = e.message().replace('\n', ": ");
+        for number in ["usize", "u64", "u32", "u16", "u8"] {
+            if let Some(begin) = what.strip_suffix(&format!("expected {number}")) {
+                what = format!("{begin}expected a whole number");
+            }
+        }
         Self {
             at: e.span().map_or(0, |span: Range<usize>| span.start),
-            what: e.message().replace('\n', ": "),
+            what,
         }
     }
 }

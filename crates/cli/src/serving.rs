@@ -1,16 +1,17 @@
 //! `longhaul serve`: one client over standard input and output, or an SSH server.
 
+pub(crate) mod address;
 mod bounds;
 mod config;
 mod host_keys;
 pub(crate) mod options;
 mod paths;
 mod settled;
+mod there;
 
 use std::env;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::address::resolve;
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -162,7 +164,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         );
     }
     let settings = ready(&settled)?;
-    tell_what_is_shown(&settings);
+    tell_at_the_start(&settled, &settings);
     // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
     if let Some(home) = settings.entrance.home()
         && let Err(e) = env::set_current_dir(home)
@@ -233,9 +235,10 @@ fn ready(settled: &Settled) -> Result<Settings, String> {
 /// Whoever comes from now on meets what the files say now, if they make sense.
 fn reload(args: &ServeArgs, current: &Current) {
     systemd::reloading();
-    match Settled::of(args).and_then(|settled| ready(&settled)) {
-        Ok(settings) => {
-            tell_what_is_shown(&settings);
+    let read = Settled::of(args);
+    match read.and_then(|settled| Ok((ready(&settled)?, settled))) {
+        Ok((settings, settled)) => {
+            tell_at_the_start(&settled, &settings);
             current.replace(settings);
             info!("configuration and host keys were read again");
         }
@@ -244,7 +247,21 @@ fn reload(args: &ServeArgs, current: &Current) {
     systemd::notify("READY=1");
 }
 
-fn tell_what_is_shown(settings: &Settings) {
+/// What the operator may not have meant, and which host this is.
+fn tell_at_the_start(settled: &Settled, settings: &Settings) {
+    if let Some(file) = settings.entrance.listed()
+        && let Err(e) = fs::metadata(&file)
+    {
+        warn!(
+            "no key is let in by {}: {e}; it is looked for at each login",
+            file.display()
+        );
+    }
+    if let Some(name) = settings.entrance.name() {
+        for option in settled.for_root_alone() {
+            warn!("{option} is of no use here: this server is {name}'s alone");
+        }
+    }
     if settings.to_old_clients.is_none() {
         warn!(
             "old clients are let in (--old-clients): whoever records what they copy can open it once \
@@ -255,19 +272,6 @@ fn tell_what_is_shown(settings: &Settings) {
         let public = key.public();
         info!("host key {} {}", public.key_type(), public.fingerprint());
     }
-}
-
-/// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
-fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
-    let named = match address.strip_prefix(':') {
-        Some(port) => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
-        None => vec![address.to_owned()],
-    };
-    let mut all = Vec::new();
-    for name in named {
-        all.extend(name.to_socket_addrs()?);
-    }
-    Ok(all)
 }
 
 fn log(args: &ServeArgs) {

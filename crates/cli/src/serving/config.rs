@@ -1,12 +1,18 @@
 //! A configuration file: read, checked, and each mistake told with its line.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serve::listen::Algorithms;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serve::listen::{Algorithms, is_fingerprint};
+use toml::Spanned;
 
+use super::address::is_address;
 use super::bounds;
-use super::options::Options;
+use super::options::{KeyOptions, Options};
 use super::paths::is_absolute;
+use super::there;
 use crate::config_file::{self, Wrong, is_nearby};
 use crate::flags::low::ServeArgs;
 
@@ -19,12 +25,41 @@ pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
 }
 
 fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<Wrong>> {
-    let options: Options = toml::from_str(text).map_err(|e| vec![Wrong::syntax(&e)])?;
+    let options: Options = toml::from_str(text).map_err(|e| {
+        let first = Wrong::syntax(&e);
+        let mut wrongs = unknown(text);
+        wrongs.retain(|wrong| wrong.at != first.at);
+        wrongs.push(first);
+        wrongs.sort_by_key(|wrong| wrong.at);
+        wrongs
+    })?;
     let wrongs = contradictions(&options, args, text);
     match wrongs.is_empty() {
         true => Ok(options),
         false => Err(wrongs),
     }
+}
+
+/// All options that there are not: the parser ends with the first.
+fn unknown(text: &str) -> Vec<Wrong> {
+    type Table = BTreeMap<Spanned<String>, IgnoredAny>;
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Keys {
+        key: Vec<Table>,
+    }
+    let top: Table = toml::from_str(text).unwrap_or_default();
+    let keys: Keys = toml::from_str(text).unwrap_or_default();
+    let tables = keys.key.iter().map(|table| (table, KeyOptions::ROWS));
+    let tables = [(&top, Options::ROWS)].into_iter().chain(tables);
+    tables
+        .flat_map(|(table, rows)| table.keys().map(move |name| (name, rows)))
+        .filter(|(name, rows)| !rows.iter().any(|row| row.name == name.get_ref()))
+        .map(|(name, _)| Wrong {
+            at: name.span().start,
+            what: format!("unknown field `{}`", name.get_ref().escape_debug()),
+        })
+        .collect()
 }
 
 /// What has the right form and cannot be.
@@ -54,6 +89,12 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
         if seconds.is_some_and(|s| s == 0 || s > 31_536_000) {
             wrong(name, 0, format!("{name} is between a second and a year"));
         }
+    }
+    if let Some(listen) = &options.listen
+        && !is_address(listen)
+    {
+        let what = "listen is \"HOST:PORT\" or \":PORT\"";
+        wrong("listen", 0, what.to_owned());
     }
     let all = Algorithms::default();
     for (name, algorithms) in [
@@ -122,9 +163,14 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
     }
     for (nth, key) in options.key.iter().flatten().enumerate() {
         let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
-        if !fingerprint.starts_with("SHA256:") || fingerprint.len() != 50 {
+        if !is_fingerprint(fingerprint) {
             let what = "a [[key]] has a fingerprint, as ssh-keygen -l tells it: \"SHA256:...\"";
             wrong("[[key]]", nth, what.to_owned());
+        }
+        let mut above = options.key.iter().flatten().take(nth);
+        if key.fingerprint.is_some() && above.any(|other| other.fingerprint == key.fingerprint) {
+            let what = format!("there is another [[key]] for {fingerprint} above");
+            wrong("[[key]]", nth, what);
         }
         if key.root.as_ref().is_some_and(relative) {
             wrong("[[key]]", nth, "root is an absolute path".to_owned());
@@ -132,6 +178,9 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
         for what in bounds::beyond(key, args) {
             wrong("[[key]]", nth, what);
         }
+    }
+    for (name, nth, what) in there::missing(options, args) {
+        wrong(name, nth, what);
     }
     wrongs
 }
@@ -240,12 +289,38 @@ mod tests {
                 "3des-cbc is not a cipher known here",
             ),
             ("macs = []\n", 1, "no MAC is left to offer"),
-            ("connections = -1\n", 1, "invalid value"),
+            ("connections = -1\n", 1, "expected a whole number"),
+            ("connections = \"x\"\n", 1, "expected a whole number"),
+            ("listen = \"2022\"\n", 1, "HOST:PORT"),
+            ("\nroot = \"/no/such\"\n", 2, "/no/such is not there"),
+            ("root = \"/dev/null\"\n", 1, "/dev/null is no directory"),
+            ("root = \"/srv/%d\"\n", 1, "%d stands for nothing"),
+            ("authorized-keys = \"%k\"\n", 1, "%k stands for nothing"),
+            ("host-keys = [\"/no/such\"]\n", 1, "is not there"),
+            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "is not there"),
+            (
+                "allow = [\"nosuchprogram\"]\n",
+                1,
+                "nosuchprogram cannot be allowed",
+            ),
+            (
+                "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSu!!\"\n",
+                1,
+                "a [[key]] has a fingerprint",
+            ),
+            (
+                "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
+                3,
+                "another [[key]] for SHA256:47DEQ",
+            ),
         ] {
             let found = wrongs(text);
             assert_eq!(found[0].0, line, "{text}: {found:?}");
             assert!(found[0].1.contains(word), "{text}: {found:?}");
         }
+        let found = wrongs("lisen = 1\nroot = \"/\"\nacess = 1\n[[key]]\nmode = 1\n");
+        let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 3, 5], "{found:?}");
         assert_eq!(wrongs("strangers = 0\nidle-time = 0\n").len(), 2);
     }
 

@@ -56,7 +56,7 @@ options! {
              (cert-authority).";
         root("root"): PathBuf = "directory",
             "Serve what lies beneath this directory, which clients see as /. %h and %u stand for \
-             home and name of the account.";
+             home and name of the account, %% for %.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
             "What clients may do: all that the account may, nothing that changes something, or \
              nothing but putting new files (a drop box).";

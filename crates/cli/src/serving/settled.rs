@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::host_keys::HostKeys;
 use super::options::Options;
+use super::there::{is_pattern, known_tokens};
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
 use crate::http::ToldAt;
@@ -86,7 +87,18 @@ impl Settled {
     /// Whether each account has a root of its own.
     pub(super) fn root_is_a_pattern(&self) -> bool {
         let root = self.root.as_ref();
-        root.is_some_and(|root| root.as_os_str().as_encoded_bytes().contains(&b'%'))
+        root.is_some_and(|root| is_pattern(root))
+    }
+
+    /// Options of the file that only a server of root's obeys.
+    pub(super) fn for_root_alone(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("users", self.options.users.is_some()),
+            ("nologin-shells", self.options.nologin_shells.is_some()),
+        ];
+        given
+            .into_iter()
+            .filter_map(|(name, is)| is.then_some(name))
     }
 
     /// What is served, opened.
@@ -116,6 +128,14 @@ impl Settled {
     /// What a server needs.
     pub(super) fn settings(&self) -> Result<Settings, String> {
         let options = &self.options;
+        for (name, pattern) in [
+            ("root", &self.root),
+            ("authorized-keys", &self.authorized_keys),
+        ] {
+            pattern
+                .as_ref()
+                .map_or(Ok(()), |pattern| known_tokens(name, pattern))?;
+        }
         let served = self.served();
         let mut keys = BTreeMap::new();
         for key in options.key.iter().flatten() {

@@ -131,8 +131,21 @@ impl Entrance {
         }
     }
 
+    /// The file whose keys are let in, where it is one for all.
+    pub fn listed(&self) -> Option<PathBuf> {
+        match &self.whom {
+            Whom::This(account) => Some(self.keys_of(account)),
+            Whom::All { .. } => {
+                let file = &self.authorized_keys;
+                let one = file.is_absolute() && !file.as_os_str().as_bytes().contains(&b'%');
+                one.then(|| file.clone())
+            }
+            Whom::Once { .. } => None,
+        }
+    }
+
     /// The name of the only user.
-    pub(super) fn name(&self) -> Option<&str> {
+    pub fn name(&self) -> Option<&str> {
         match &self.whom {
             Whom::This(account) | Whom::Once { account, .. } => Some(&account.name),
             Whom::All { .. } => None,
@@ -257,6 +270,19 @@ pub(super) fn expand(pattern: &Path, account: &Account) -> PathBuf {
         }
     }
     OsString::from_vec(out).into()
+}
+
+/// What a pattern has in it that [`expand`] knows nothing of: `%` with one character behind it.
+pub fn unknown_token(pattern: &Path) -> Option<String> {
+    let pattern = pattern.to_string_lossy();
+    let mut chars = pattern.chars();
+    while chars.any(|c| c == '%') {
+        match chars.next() {
+            Some('h' | 'u' | '%') => {}
+            other => return Some(other.map_or_else(|| "%".to_owned(), |c| format!("%{c}"))),
+        }
+    }
+    None
 }
 
 fn this_user() -> Result<Account, ListenError> {

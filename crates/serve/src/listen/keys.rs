@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
@@ -126,6 +128,13 @@ impl Keys {
         });
         of_all.map_err(|of_all| format!("{why}; {of_all}"))
     }
+}
+
+/// Whether it may be a key's fingerprint, as `ssh-keygen -l` tells it.
+pub fn is_fingerprint(text: &str) -> bool {
+    let hash = text.strip_prefix("SHA256:");
+    let hash = hash.and_then(|hash| STANDARD_NO_PAD.decode(hash).ok());
+    hash.is_some_and(|hash| hash.len() == 32)
 }
 
 /// A file that nobody else may write to.

@@ -47,7 +47,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
@@ -71,10 +71,11 @@ use ready::{Ready, Taken};
 use rules::Account;
 
 pub use account::{AccountProcess, Log};
-pub use accounts::Entrance;
+pub use accounts::{Entrance, unknown_token};
 pub use confine::hide_memory;
 pub use engine::{Algorithms, Offer};
 pub use host_key::{generate, generate_pair, keep_new};
+pub use keys::is_fingerprint;
 pub use limits::Limits;
 pub use once::{Once, OnceEnd};
 pub use preauth::main as preauth;
@@ -281,7 +282,7 @@ impl Server {
                 ready.replace_ended(&self.settings.get());
             }
             match self.listener.accept() {
-                Ok((stream, peer)) => self.welcome(stream, peer, &mut ready, stopping),
+                Ok((stream, peer)) => self.welcome(stream, as_ipv4(peer), &mut ready, stopping),
                 Err(e) if is_passing(&e) => {}
                 Err(e) if is_exhausted(&e) => {
                     warn!("no connection can be taken now: {e}");
@@ -314,7 +315,7 @@ impl Server {
         };
         if let Some(gone) = instead_of {
             count(&self.shared.figures.turned_away);
-            if let Ok(peer) = gone.peer_addr() {
+            if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
                 warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
             }
             // The process before the login hears that, and ends.
@@ -360,6 +361,14 @@ fn serve(
     match Monitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
         Err(why) => warn!("ended: {why}"),
+    }
+}
+
+/// A socket for both has IPv4 as ::ffff:192.0.2.1, which no reader of the log looks for.
+fn as_ipv4(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, peer.port()),
+        IpAddr::V6(_) => peer,
     }
 }
 

@@ -22,7 +22,9 @@ pub(super) fn serve() -> Vec<u8> {
         "A file in TOML. longhaul serve check FILE tells what is wrong with it, with the line; what \
          is not in this page is refused. SIGHUP has the server read it again: who comes from then \
          on meets what it says now, who is there keeps what was. A file that makes no sense \
-         changes nothing. listen and metrics are read at the start alone.",
+         changes nothing. listen and metrics are read at the start alone. A new version of longhaul takes a \
+         restart: with the units of the package systemd lets what is being transferred go on for 90 \
+         seconds, cuts off what takes longer, and whoever comes meanwhile waits in the socket.",
     );
     roff.control("SH", ["OPTIONS"]);
     rows(&mut roff, Options::ROWS);

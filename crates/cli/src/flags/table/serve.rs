@@ -1,5 +1,6 @@
 use crate::flags::flag::{Flag, Group, Scp, Takes};
 use crate::flags::low::ServeArgs;
+use crate::serving::address::is_address;
 use serve::Access;
 use ssh::transport::Renounced;
 
@@ -101,7 +102,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &[],
         set: |args, given| {
-            args.listen = Some(given.text()?);
+            let address = Some(given.text()?).filter(|text| is_address(text));
+            args.listen = Some(address.ok_or("is no HOST:PORT and no :PORT")?);
             Ok(())
         },
     },
@@ -195,7 +197,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         long: Some("root"),
         takes: Takes::Value("DIR"),
         help: "Serve what lies beneath DIR, which clients see as /",
-        doc: "Serve what lies beneath DIR, which clients see as /. The kernel resolves their paths \
+        doc: "Serve what lies beneath DIR, which clients see as /. With --listen, %h and %u stand for home \
+              and name of the account, %% for %. The kernel resolves their paths \
               there (openat2(2), Linux 5.6), so that neither .. nor a symlink leads out; no root \
               is needed for that.",
         scp: Scp::Ours,
