@@ -14,6 +14,7 @@ use wire::Reader;
 use super::Served;
 use super::program::Program;
 use super::serving::Serving;
+use crate::aside::LAST;
 use crate::handles::Allowance;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
@@ -34,9 +35,6 @@ const SMALL: usize = 2 << 10;
 /// and answers leave.
 const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
-
-/// What a client that has left has sent is carried out for so long at most.
-const LAST: Duration = Duration::from_secs(10);
 
 /// A session channel.
 pub(super) struct Session<'s> {
