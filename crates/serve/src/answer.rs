@@ -142,7 +142,8 @@ impl<'e> Session<'e> {
                 Some(Settled::Read(handle, Ok(read))) => self.has_sent(&handle, read),
                 Some(Settled::Read(handle, Err(e))) => self.tell_of_open(&handle, e, true),
                 Some(Settled::Synced(handle, Err(e))) => self.tell_of_open(&handle, e, false),
-                Some(Settled::Synced(_, Ok(()))) | None => {}
+                Some(Settled::Copied(handle, Some(e))) => self.tell_of_open(&handle, e, false),
+                Some(Settled::Synced(_, Ok(())) | Settled::Copied(_, None)) | None => {}
             }
         }
     }
@@ -234,7 +235,7 @@ impl<'e> Session<'e> {
                 len,
                 to,
                 to_offset,
-            } => self.copy_data((from, from_offset), len, (to, to_offset)),
+            } => self.copy_data((from, from_offset), len, (to, to_offset), reply),
             R::Opendir { path } => self.opendir(path, reply),
             R::Readdir { handle } => self.readdir(handle, reply),
             R::Stat { path } => self.stat(path, true, reply),

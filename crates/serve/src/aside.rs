@@ -18,6 +18,7 @@ use sftp::Request;
 use sys::Threads;
 use wire::Block;
 
+use crate::answer::Answer;
 use crate::files::changes_nothing;
 
 /// So much waits for disks at once in this process: what one of them gains from more is little.
@@ -28,6 +29,11 @@ const WAITING: usize = 64;
 const SLOW: Duration = Duration::from_millis(1);
 /// ... and one that took less than this has not, though it went aside.
 const QUICK: Duration = Duration::from_micros(100);
+
+/// So many long copies at once, whose threads are others: who waits for a disk does not wait for them.
+const MOST_LONG: usize = 4;
+/// What a client has asked for that has left goes on for so long at most.
+pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 /// The number of a request that is carried out aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +54,8 @@ pub(crate) enum Outcome {
     Read(Vec<u8>, Block, Result<usize, Errno>),
     /// That file is durable, or not.
     Synced(Vec<u8>, Result<(), Errno>),
+    /// What the file with this handle was to get was copied, or not.
+    Copied(Vec<u8>, Answer),
     /// Whoever carried it out is gone.
     Lost,
 }
@@ -64,12 +72,33 @@ pub(crate) struct Aside {
     under_way: usize,
     /// How many of them have arrived.
     here: Arc<AtomicUsize>,
+    /// Nothing else is carried out before what is under way has ended.
+    alone: bool,
+    /// How long it may last once the client has left.
+    until: Until,
     /// Heard of, and not looked at.
     news: VecDeque<Arrived>,
     /// The file system does not tell what is in memory, ...
     untold: bool,
     /// ... and the last read of it was slow.
     slow: bool,
+}
+
+/// When long requests of a client that has left end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Until(Arc<OnceLock<Instant>>);
+
+impl Until {
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|until| Instant::now() >= *until)
+    }
+}
+
+/// Nobody is there who would hear of it.
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let _ = self.until.0.set(Instant::now());
+    }
 }
 
 /// Where a read is to be carried out.
@@ -93,15 +122,29 @@ impl Aside {
             next: 0,
             under_way: 0,
             here: Arc::default(),
+            alone: false,
+            until: Until::default(),
             news: VecDeque::new(),
             untold: false,
             slow: false,
         }
     }
 
-    /// It is waited for what is under way from now on.
+    /// The client has left: it is waited for what is under way from now on, which lasts no longer than
+    /// [`LAST`].
     pub(crate) fn wait(&mut self) {
         self.bell = None;
+        let _ = self.until.0.set(Instant::now() + LAST);
+    }
+
+    /// Whether somebody else has a turn while something is under way.
+    pub(crate) fn is_told(&self) -> bool {
+        self.bell.is_some()
+    }
+
+    /// How long what is asked for may last.
+    pub(crate) fn until(&self) -> Until {
+        self.until.clone()
     }
 
     /// Whether nothing is under way.
@@ -112,7 +155,7 @@ impl Aside {
     /// Whether `request` may be carried out now: what changes something waits for what was asked
     /// before.
     pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
-        self.is_free() || changes_nothing(request)
+        self.is_free() || (!self.alone && changes_nothing(request))
     }
 
     /// Whether something has arrived and was not looked at.
@@ -151,6 +194,20 @@ impl Aside {
 
     /// Has `work` done by another thread, or by this one where none is to be had.
     pub(crate) fn begin(&mut self, work: impl FnOnce() -> Outcome + Send + 'static) -> Ticket {
+        self.give(threads(), work)
+    }
+
+    /// The same for what may take long; nothing behind it is carried out before it has ended.
+    pub(crate) fn begin_long(&mut self, work: impl FnOnce() -> Outcome + Send + 'static) -> Ticket {
+        self.alone = true;
+        self.give(long_threads(), work)
+    }
+
+    fn give(
+        &mut self,
+        threads: &Threads,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
         self.under_way += 1;
@@ -166,7 +223,7 @@ impl Aside {
             let mut promise = promise;
             promise.outcome = Some(work());
         });
-        if let Err(work) = threads().give(work, WAITING) {
+        if let Err(work) = threads.give(work, WAITING) {
             work();
         }
         ticket
@@ -197,6 +254,7 @@ impl Aside {
     pub(crate) fn next(&mut self) -> Option<Arrived> {
         let arrived = self.news.pop_front()?;
         self.under_way -= 1;
+        self.alone &= self.under_way > 0;
         if self.untold && matches!(arrived.outcome, Outcome::Read(..)) {
             self.slow = arrived.lasted >= QUICK;
         }
@@ -234,6 +292,12 @@ impl Drop for Promise {
 fn threads() -> &'static Threads {
     static THREADS: OnceLock<Threads> = OnceLock::new();
     THREADS.get_or_init(|| Threads::new("disk", MOST))
+}
+
+/// Those for what takes long.
+fn long_threads() -> &'static Threads {
+    static THREADS: OnceLock<Threads> = OnceLock::new();
+    THREADS.get_or_init(|| Threads::new("copy", MOST_LONG))
 }
 
 /// Reads what is in memory, all of it or up to the end of the file; otherwise `AGAIN`.

@@ -1,5 +1,6 @@
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 use sftp::{Attrs, OpenFlags, Request, RequestId, Response, StatusCode};
@@ -128,6 +129,88 @@ fn what_makes_a_file_durable_keeps_nobody_waiting() {
     assert_eq!(answers.len(), 5);
     assert!(waited <= 1, "{waited}");
     assert!(folder.path().join("made").exists());
+}
+
+fn copy_data<'a>(from: &'a [u8], to: &'a [u8]) -> Request<'a> {
+    Request::CopyData {
+        from,
+        from_offset: 0,
+        len: 0,
+        to,
+        to_offset: 0,
+    }
+}
+
+/// 8 GB were copied by the connection's thread: its other channels heard nothing meanwhile, and it went on
+/// when the client had gone.
+#[test]
+fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
+    let folder = folder(1);
+    let path = folder.path().join("0");
+    let long = File::options().write(true).open(&path).expect("ours");
+    long.set_len(1 << 42).expect("a hole");
+    let path = path.to_str().expect("ours").as_bytes();
+    let export = Export::everything(Access::Full);
+    let mut server = Server::new(&export);
+    server.several_at_once(true);
+    let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
+    let asked = [
+        open(path, OpenFlags::READ),
+        open(b"/dev/null", OpenFlags::WRITE),
+        copy_data(&from, &to),
+        read(&from, 0, 9),
+    ];
+    let begun = Instant::now();
+    let mut received = input(&asked, true);
+    server.handle(&mut received).expect("sound requests");
+    assert!(server.awaits() && server.bell().is_some());
+    assert!(server.is_stuck(), "what is behind it waits for it");
+    let until = server.session.aside.as_ref().expect("some").until();
+    assert!(!until.is_over());
+    drop(server);
+    assert!(until.is_over(), "nobody hears of it");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_long_copy_is_answered_in_its_place() {
+    let folder = folder(1);
+    let path = folder.path().join("0");
+    fs::write(&path, Seed::new(7).bytes(9 << 20)).expect("ours");
+    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let mut server = Server::new(&export);
+    server.several_at_once(true);
+    let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
+    let both = OpenFlags::READ | OpenFlags::WRITE;
+    let asked = [
+        open(b"/0", OpenFlags::READ),
+        open(b"/1", both | OpenFlags::CREAT),
+        copy_data(&from, &to),
+        read(&to, (9 << 20) - 9, 100),
+    ];
+    let (answers, _) = served(&mut server, input(&asked, true));
+    let content = Seed::new(7).bytes(9 << 20);
+    assert!(fs::read(folder.path().join("1")).expect("it") == content);
+    let data = &content[content.len() - 9..];
+    let last = Response::decode(&answers[4]).expect("sound");
+    assert_eq!(last, (RequestId(3), Response::Data { data }));
+}
+
+/// /dev/zero has no end.
+#[test]
+fn what_is_no_file_is_not_copied() {
+    let export = Export::everything(Access::Full);
+    let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
+    let asked = [
+        open(b"/dev/zero", OpenFlags::READ),
+        open(b"/dev/null", OpenFlags::WRITE),
+        copy_data(&from, &to),
+    ];
+    let answers = crate::testing::answers(&export, &asked);
+    let Ok((_, Response::Status { code, .. })) = Response::decode(&answers[2]) else {
+        panic!("no STATUS");
+    };
+    assert_eq!(code, StatusCode::FAILURE);
 }
 
 /// Random requests of files that are not in memory, beside a server that does one after the other.

@@ -13,7 +13,7 @@ use sftp::{Attrs, OpenFlags, Request, StatusCode};
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::aside::{Found, Outcome};
+use crate::aside::{Aside, Found, Outcome};
 use crate::error::Refused;
 use crate::handles::Open;
 use crate::reply::Reply;
@@ -33,6 +33,8 @@ const MOST_IN_KERNEL: usize = 1 << 30;
 const LONG: Duration = Duration::from_millis(5);
 /// What less is asked for than this shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
+/// A copy of no more than this takes no longer than a few WRITEs.
+const SHORT: u64 = 4 << 20;
 /// Bytes of a STATUS, about.
 const STATUS: usize = 32;
 
@@ -214,19 +216,26 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// copy-data of draft-ietf-secsh-filexfer-extensions-00 section 7: to the end where `len` is 0.
+    /// copy-data of draft-ietf-secsh-filexfer-extensions-00 section 7: to the end where `len` is 0. Of
+    /// files only: what has no end would be copied for ever. A long one is carried out aside, where others have
+    /// their turn meanwhile.
     pub(crate) fn copy_data(
-        &self,
+        &mut self,
         (from, from_offset): (&[u8], u64),
         len: u64,
-        (to, to_offset): (&[u8], u64),
+        (to_handle, to_offset): (&[u8], u64),
+        reply: &mut Reply<'_>,
     ) -> Answer {
-        let (from, to) = (&**self.handles.file(from)?, &**self.handles.file(to)?);
+        let (from, to) = (self.handles.file(from)?, self.handles.file(to_handle)?);
         let whole = match len {
             0 => u64::MAX,
             len => len,
         };
-        let (a, b) = (fs::fstat(from)?, fs::fstat(to)?);
+        let (a, b) = (fs::fstat(&**from)?, fs::fstat(&**to)?);
+        if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
+            let words = "only what is in a regular file is copied";
+            return Err(Refused::new(StatusCode::FAILURE, words));
+        }
         let same = (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
         let meet = from_offset < to_offset.saturating_add(whole)
             && to_offset < from_offset.saturating_add(whole);
@@ -236,30 +245,64 @@ impl Session<'_> {
                 "the ranges to copy between overlap",
             ));
         }
-        // Where file systems share blocks that costs nothing; elsewhere one copy less.
-        let between = || self.meanwhile();
-        let (out, into) = ((from, from_offset), (to, to_offset));
-        let mut done = copy_in_kernel(out, whole, into, &between);
-        if done == whole {
-            return Ok(());
-        }
-        let mut buffer = vec![0; COPIED_AT_ONCE];
-        while done < whole {
-            let most = usize::try_from(whole - done).unwrap_or(usize::MAX);
-            let most = most.min(buffer.len());
-            let at = from_offset.saturating_add(done);
-            let read = retry_on_intr(|| rustix::io::pread(from, &mut buffer[..most], at))?;
-            if read == 0 {
-                break;
+        let (out, into) = ((Arc::clone(from), from_offset), (Arc::clone(to), to_offset));
+        let until = self.aside.as_ref().map(Aside::until).unwrap_or_default();
+        match &mut self.aside {
+            Some(aside) if aside.is_told() && whole > SHORT => {
+                let handle = to_handle.to_vec();
+                let ticket = aside.begin_long(move || {
+                    let (out, into) = ((&*out.0, out.1), (&*into.0, into.1));
+                    Outcome::Copied(handle, copy(out, len, into, &|| !until.is_over()))
+                });
+                reply.awaits(ticket, STATUS);
+                Ok(())
             }
-            to.write_all_at(&buffer[..read], to_offset.saturating_add(done))?;
-            done += read as u64;
-            between();
+            _ => {
+                let goes_on = || {
+                    self.meanwhile();
+                    !until.is_over()
+                };
+                copy((&out.0, out.1), len, (&into.0, into.1), &goes_on)
+            }
         }
-        match len == 0 || done == len {
-            true => Ok(()),
-            false => Err(Refused::end_of_file()),
+    }
+}
+
+/// Copies `len` bytes, or all there are where that is 0, while it `goes_on`.
+fn copy(
+    (from, from_offset): (&File, u64),
+    len: u64,
+    (to, to_offset): (&File, u64),
+    goes_on: &impl Fn() -> bool,
+) -> Answer {
+    let whole = match len {
+        0 => u64::MAX,
+        len => len,
+    };
+    // Where file systems share blocks that costs nothing; elsewhere one copy less.
+    let (out, into) = ((from, from_offset), (to, to_offset));
+    let mut done = copy_in_kernel(out, whole, into, goes_on);
+    let mut buffer = match done < whole {
+        true => vec![0; COPIED_AT_ONCE],
+        false => Vec::new(),
+    };
+    while done < whole {
+        if !goes_on() {
+            return Err(Refused::new(StatusCode::FAILURE, "the client has left"));
         }
+        let most = usize::try_from(whole - done).unwrap_or(usize::MAX);
+        let most = most.min(buffer.len());
+        let at = from_offset.saturating_add(done);
+        let read = retry_on_intr(|| rustix::io::pread(from, &mut buffer[..most], at))?;
+        if read == 0 {
+            break;
+        }
+        to.write_all_at(&buffer[..read], to_offset.saturating_add(done))?;
+        done += read as u64;
+    }
+    match len == 0 || done == len {
+        true => Ok(()),
+        false => Err(Refused::end_of_file()),
     }
 }
 
@@ -270,10 +313,10 @@ fn copy_in_kernel(
     (from, from_offset): (&File, u64),
     len: u64,
     (to, to_offset): (&File, u64),
-    between: &impl Fn(),
+    goes_on: &impl Fn() -> bool,
 ) -> u64 {
     let (mut done, mut at_once) = (0, LEAST_IN_KERNEL);
-    while done < len {
+    while done < len && goes_on() {
         let (mut a, mut b) = (
             from_offset.saturating_add(done),
             to_offset.saturating_add(done),
@@ -288,13 +331,12 @@ fn copy_in_kernel(
             true => MOST_IN_KERNEL.min(at_once * 2),
             false => LEAST_IN_KERNEL,
         };
-        between();
     }
     done
 }
 
 #[cfg(not(target_os = "linux"))]
-fn copy_in_kernel(_: (&File, u64), _: u64, _: (&File, u64), _: &impl Fn()) -> u64 {
+fn copy_in_kernel(_: (&File, u64), _: u64, _: (&File, u64), _: &impl Fn() -> bool) -> u64 {
     0
 }
 

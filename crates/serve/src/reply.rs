@@ -127,6 +127,8 @@ impl<'o> Reply<'o> {
 pub(crate) enum Settled {
     Read(Vec<u8>, Result<usize, Errno>),
     Synced(Vec<u8>, Result<(), Errno>),
+    /// With what a disk has said.
+    Copied(Vec<u8>, Option<Errno>),
 }
 
 /// Settles the answer to it; returns what it was.
@@ -148,6 +150,11 @@ pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
             Outcome::Synced(handle, done) => {
                 settled = Some(Settled::Synced(handle, done));
                 done.map_err(Refused::from)
+            }
+            Outcome::Copied(handle, done) => {
+                let disk = done.as_ref().err().and_then(|refused| refused.disk);
+                settled = Some(Settled::Copied(handle, disk));
+                done
             }
             Outcome::Lost => Err(Errno::IO.into()),
         };

@@ -35,7 +35,7 @@ const KEPT: usize = 2;
 /// The SFTP server of one client, who is answered in the order of the requests, which clients
 /// that know sftp-server rely on.
 pub struct Server<'e> {
-    session: Session<'e>,
+    pub(crate) session: Session<'e>,
     splitter: Splitter,
     greeted: bool,
     answers: Answers,

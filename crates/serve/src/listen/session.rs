@@ -1,12 +1,12 @@
 //! A channel of a connection: an SFTP server, scp's old protocol, a program that is allowed, or a
 //! sentence about why there is nothing else.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::PollFlags;
+use sftp::Pieces;
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
@@ -14,6 +14,7 @@ use wire::Reader;
 use super::Served;
 use super::program::Program;
 use super::serving::Serving;
+use crate::aside::LAST;
 use crate::handles::Allowance;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
@@ -26,7 +27,7 @@ const FILES_ONLY: &str =
 const WAITING: usize = 2 << 20;
 /// With so many nothing more is read, as long as they can be carried out.
 const BEHIND: usize = 1 << 20;
-/// Pieces of the others are this long, ...
+/// Copies of the others are this long, ...
 const GATHERED: usize = 64 << 10;
 /// ... and what is shorter than this never stays alone.
 const SMALL: usize = 2 << 10;
@@ -35,9 +36,6 @@ const SMALL: usize = 2 << 10;
 const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
-/// What a client that has left has sent is carried out for so long at most.
-const LAST: Duration = Duration::from_secs(10);
-
 /// A session channel.
 pub(super) struct Session<'s> {
     id: ChannelId,
@@ -45,7 +43,7 @@ pub(super) struct Session<'s> {
     server: Option<Serving<'s>>,
     program: Option<Program>,
     /// Received and not carried out: as much as the window allows.
-    received: VecDeque<Bytes>,
+    received: Pieces,
     /// Bytes of it.
     waiting: usize,
     /// The client sends no more.
@@ -61,7 +59,7 @@ impl<'s> Session<'s> {
             allowance,
             server: None,
             program: None,
-            received: VecDeque::new(),
+            received: Pieces::new(SMALL, GATHERED),
             waiting: 0,
             ended: false,
             over: false,
@@ -126,20 +124,9 @@ impl<'s> Session<'s> {
     /// its window.
     pub(super) fn data(&mut self, bytes: Bytes) {
         self.waiting += bytes.len();
-        let waits = self.waiting > WAITING;
-        let fits = |last: &Bytes| match waits {
-            true => last.len() + bytes.len() <= GATHERED,
-            false => last.len() < SMALL && bytes.len() < SMALL,
-        };
-        match self.received.back_mut() {
-            Some(last) if fits(last) => {
-                let both = std::mem::take(last).try_into_mut();
-                let mut both = both.unwrap_or_else(|shared| shared[..].into());
-                both.extend_from_slice(&bytes);
-                *last = both.freeze();
-            }
-            _ if waits => self.received.push_back(Bytes::copy_from_slice(&bytes)),
-            _ => self.received.push_back(bytes),
+        match self.waiting > WAITING {
+            true => self.received.push_copied(&bytes),
+            false => self.received.push(bytes),
         }
     }
 
@@ -224,7 +211,7 @@ impl<'s> Session<'s> {
         let Some(program) = &mut self.program else {
             return;
         };
-        let taken = program.feed(&mut self.received, self.ended);
+        let taken = program.feed(self.received.queue(), self.ended);
         self.waiting -= taken;
         channels.consumed(now, self.id, taken);
         if let Some(status) = program.listen(self.id, channels) {
@@ -245,7 +232,7 @@ impl<'s> Session<'s> {
             && !self.is_stuck()
             && (!self.received.is_empty() || self.goes_on())
         {
-            let mut bytes = self.received.pop_front().unwrap_or_default();
+            let mut bytes = self.received.queue().pop_front().unwrap_or_default();
             let before = bytes.len();
             let served = match (&mut self.server, self.over) {
                 (Some(server), false) => server.handle(&mut bytes),
@@ -259,7 +246,7 @@ impl<'s> Session<'s> {
             self.waiting -= before - bytes.len();
             channels.consumed(now, self.id, before - bytes.len());
             if !bytes.is_empty() {
-                self.received.push_front(bytes);
+                self.received.queue().push_front(bytes);
             }
             if let Some(server) = &mut self.server {
                 // What is behind it on the socket comes while these are made durable.
@@ -298,7 +285,7 @@ impl<'s> Session<'s> {
             server.several_at_once(false);
         }
         let until = Instant::now() + LAST;
-        for mut bytes in std::mem::take(&mut self.received) {
+        for mut bytes in self.received.take() {
             while !bytes.is_empty() && Instant::now() < until {
                 if let Err(e) = server.finish(&mut bytes) {
                     warn!("{e}");

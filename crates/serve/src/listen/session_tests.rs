@@ -127,3 +127,19 @@ fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     assert_eq!(session.watch(&channels).count(), 0);
     assert!(!session.has_work(&channels));
 }
+
+/// Answers that the client does not take, and then 2 KiB in each segment, kept 1.26 MiB for each.
+#[test]
+fn little_that_waits_does_not_keep_all_it_lay_in() {
+    let mut session = Session::new(ChannelId(0), 100.into());
+    let segments: Vec<Bytes> = (0..300).map(|n| vec![n as u8; 1 << 20].into()).collect();
+    for segment in &segments {
+        session.data(segment.slice(9..9 + (2 << 10)));
+    }
+    let kept = segments.iter().filter(|segment| !segment.is_unique());
+    assert!(kept.count() <= 6);
+    let waiting = Vec::from(session.received.take()).concat();
+    assert_eq!(waiting.len(), session.waiting);
+    let mut each = waiting.chunks(2 << 10).zip(&segments);
+    assert!(each.all(|(got, sent)| got == &sent[9..][..2 << 10]));
+}
