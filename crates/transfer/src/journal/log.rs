@@ -121,7 +121,10 @@ impl Log {
             Record::Clock { .. } | Record::Durable { .. } | Record::Synced { .. } => {}
             _ => self.now = true,
         }
-        self.writer.write(record, &mut self.out);
+        // Nobody would ever take it from there.
+        if !self.failed {
+            self.writer.write(record, &mut self.out);
+        }
         self.taken += 1;
         self.taken
     }
@@ -138,6 +141,7 @@ impl Log {
         let result = self.try_write();
         if result.is_err() {
             self.failed = true;
+            self.out = Vec::new();
             self.syncs.give_up();
         }
         result
@@ -180,6 +184,12 @@ impl Log {
     #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
         self.syncs.made()
+    }
+
+    /// Bytes that are kept until they are written.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.out.capacity()
     }
 
     /// It is written to another file from now on.
