@@ -181,6 +181,12 @@ impl State {
         self.soft.len()
     }
 
+    /// The final names of those, but for what is not believed to be done any more.
+    pub fn soft_files(&self) -> impl Iterator<Item = &[u8]> {
+        let entries = self.soft.iter().filter_map(|id| self.entries.get(id));
+        entries.map(|entry| entry.target.as_slice())
+    }
+
     /// Takes one more record; false if it cannot follow those before.
     pub fn apply(&mut self, record: Record) -> bool {
         match record {

@@ -7,7 +7,7 @@ mod note;
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plan::journal::{Record, State};
@@ -16,8 +16,9 @@ use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
 use crate::disk::os_words;
-use crate::journal::{Found, Log, Place, boot_here};
+use crate::journal::{Devices, Flush, Found, Log, Place, boot_here};
 use crate::report::Name;
+use crate::walk::local_path;
 
 /// The journal of a run.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub(super) struct Keeper {
     claims: Claims,
     /// What is written once there is.
     early: Vec<Record>,
+    /// Where the files of those lie that are done.
+    devices: Devices,
     bytes: u64,
     files: u64,
     next: u64,
@@ -91,6 +94,17 @@ impl Keeper {
 
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
+    }
+
+    /// A file that is done here lies on this device, of which something is synced then.
+    fn lies_on(&mut self, device: u64, file: &Path) {
+        match &mut self.log {
+            Some(log) => log.lies_on(device, file),
+            None => {
+                let file = || file.to_path_buf();
+                self.devices.entry(device).or_insert_with(file);
+            }
+        }
     }
 
     fn write(&mut self, record: Record) -> u64 {
@@ -147,8 +161,8 @@ impl Engine<'_> {
                 if self.keeper.target.is_some() {
                     state.started(boot_here());
                 }
-                let (target, soft) = (self.keeper.target.clone(), state.soft() as u64);
-                match Log::start(file, path, good, target, soft) {
+                let flush = self.flush_of(&state);
+                match Log::start(file, path, good, flush) {
                     Ok(log) => {
                         self.keeper.log = Some(log);
                         self.keeper.waits = true;
@@ -170,6 +184,13 @@ impl Engine<'_> {
         }
         self.keeper.place = Some(place);
         true
+    }
+
+    /// Makes durable what an earlier run has done, and this one will.
+    fn flush_of(&self, state: &State) -> Flush {
+        let here = self.keeper.target.is_some();
+        let files = state.soft_files().filter(|_| here).map(local_path);
+        Flush::new(here).with_earlier(state.soft() as u64, files.collect())
     }
 
     fn warn_of_journal(&mut self, why: &str) {

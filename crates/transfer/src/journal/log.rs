@@ -45,14 +45,12 @@ pub(crate) struct Log {
 
 impl Log {
     /// Goes on behind the first `good` bytes of `file`, or begins it: then nothing is synced until
-    /// [`Log::sync_from_now_on`]. `target` is where files are
-    /// copied to, where that is here, and `soft` how many of them were done and not synced.
+    /// [`Log::sync_from_now_on`]. `flush` makes files durable that are done.
     pub(crate) fn start(
         mut file: File,
         path: PathBuf,
         good: u64,
-        target: Option<PathBuf>,
-        soft: u64,
+        flush: Flush,
     ) -> io::Result<Self> {
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
@@ -78,7 +76,7 @@ impl Log {
             now: false,
             told: 0,
             said: 0,
-            flush: Flush::new(target, soft),
+            flush,
             syncs,
             thread: Some(thread),
             bell,
@@ -95,6 +93,11 @@ impl Log {
         self.now = true;
         // Says nothing, but is behind all that does.
         self.write(&Record::Clock { mtime: 0 })
+    }
+
+    /// A file of which `Done` is written next lies on this device.
+    pub(crate) fn lies_on(&mut self, device: u64, file: &Path) {
+        self.flush.lies_on(device, file);
     }
 
     /// Takes a record, to be written at the next [`Log::write_out`]; returns what [`Log::durable`]
@@ -118,7 +121,10 @@ impl Log {
             Record::Clock { .. } | Record::Durable { .. } | Record::Synced { .. } => {}
             _ => self.now = true,
         }
-        self.writer.write(record, &mut self.out);
+        // Nobody would ever take it from there.
+        if !self.failed {
+            self.writer.write(record, &mut self.out);
+        }
         self.taken += 1;
         self.taken
     }
@@ -135,6 +141,7 @@ impl Log {
         let result = self.try_write();
         if result.is_err() {
             self.failed = true;
+            self.out = Vec::new();
             self.syncs.give_up();
         }
         result
@@ -177,6 +184,12 @@ impl Log {
     #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
         self.syncs.made()
+    }
+
+    /// Bytes that are kept until they are written.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.out.capacity()
     }
 
     /// It is written to another file from now on.

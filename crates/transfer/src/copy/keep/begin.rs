@@ -9,7 +9,7 @@ use super::super::engine::Engine;
 use super::super::file::{FileId, Looking};
 use super::Start;
 use crate::disk::os_words;
-use crate::journal::{Log, boot_here};
+use crate::journal::{Flush, Log, boot_here};
 use crate::walk::local_path;
 
 /// A copy of less is sent again rather than written down.
@@ -147,10 +147,10 @@ impl Engine<'_> {
         let Some(place) = &self.keeper.place else {
             return;
         };
-        let target = self.keeper.target.clone();
+        let flush = Flush::new(self.keeper.target.is_some());
         let identity = place.identity().to_vec();
         let made = place.create();
-        let log = made.and_then(|(file, path)| Log::start(file, path, 0, target, 0));
+        let log = made.and_then(|(file, path)| Log::start(file, path, 0, flush));
         match log {
             Ok(mut log) => {
                 log.write(&Record::Copy { identity });
@@ -161,6 +161,9 @@ impl Engine<'_> {
                     false => Vec::new(),
                 };
                 log.write(&Record::Run { boot });
+                for (device, file) in &std::mem::take(&mut self.keeper.devices) {
+                    log.lies_on(*device, file);
+                }
                 for record in &self.keeper.early {
                     log.write(record);
                 }

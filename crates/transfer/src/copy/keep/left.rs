@@ -1,6 +1,7 @@
 //! What an earlier run has left: files that are done, temporaries, and where sources go.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use plan::journal::{Entry, Record, Seen};
 use plan::{Attributes, JobKind, Keep, RemotePath};
@@ -78,10 +79,14 @@ impl Engine<'_> {
         }
         let path = local_path(&path);
         let meta = match looking {
-            Looking::Name => fs::metadata(path).ok(),
-            _ => fs::symlink_metadata(path).ok(),
+            Looking::Name => fs::metadata(&path).ok(),
+            _ => fs::symlink_metadata(&path).ok(),
         };
-        let seen = meta.filter(fs::Metadata::is_file).map(|meta| Seen {
+        let meta = meta.filter(fs::Metadata::is_file);
+        if let Some(meta) = &meta {
+            self.keeper.lies_on(meta.dev(), &path);
+        }
+        let seen = meta.map(|meta| Seen {
             size: meta.len(),
             mtime: crate::disk::mtime(&meta),
         });

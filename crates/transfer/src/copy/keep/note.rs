@@ -1,6 +1,7 @@
 //! What has come of files is written down.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use plan::journal::Record;
@@ -54,6 +55,7 @@ impl Engine<'_> {
                 return;
             };
             mtime = crate::disk::mtime(&meta);
+            self.keeper.lies_on(meta.dev(), &local_path(&task.target));
         } else if self.options.preserve || self.options.archive {
             let times = match self.source.is_some() {
                 true => task.attributes.and_then(|a| a.times),

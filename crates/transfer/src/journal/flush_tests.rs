@@ -1,0 +1,81 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Devices, EACH, Flush, open_all};
+
+/// A folder of the machine's memory, where there is one: its device is another than the disk's.
+fn elsewhere() -> Option<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").ok()
+}
+
+fn device(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().dev()
+}
+
+fn file(path: PathBuf) -> PathBuf {
+    fs::write(&path, "it").unwrap();
+    path
+}
+
+/// What becomes durable of all that waits.
+fn durable(flush: &mut Flush) -> Option<u64> {
+    flush.begun = flush.begun.checked_sub(EACH).unwrap();
+    assert_eq!(flush.poll(), None, "it begins");
+    let begun = Instant::now();
+    while flush.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    flush.poll()
+}
+
+#[test]
+fn each_device_that_files_lie_on_is_synced() {
+    let here = tempfile::tempdir().unwrap();
+    let Some(there) = elsewhere() else { return };
+    let (ours, theirs) = (file(here.path().join("a")), file(there.path().join("b")));
+    // A folder, and a file in a folder of another device.
+    symlink(there.path(), here.path().join("folder")).unwrap();
+    symlink(&theirs, here.path().join("link")).unwrap();
+    for name in ["folder/b", "link"] {
+        let other = here.path().join(name);
+        let all = [(device(&ours), ours.clone()), (device(&theirs), other)];
+        let devices = Devices::from(all);
+        let opened = open_all(&devices).unwrap();
+        let found = opened.iter().map(|f| f.metadata().unwrap().dev());
+        assert!(found.eq(devices.keys().copied()), "{name}");
+    }
+}
+
+#[test]
+fn files_on_a_device_that_cannot_be_synced_are_not_told_durable() {
+    let here = tempfile::tempdir().unwrap();
+    let ours = file(here.path().join("a"));
+    let mut flush = Flush::new(true);
+    flush.lies_on(device(&ours), &ours);
+    flush.add();
+    assert_eq!(durable(&mut flush), Some(1));
+    // Of the next two, one lies where nothing is mounted any more.
+    flush.lies_on(device(&ours), &ours);
+    flush.add();
+    flush.lies_on(u64::MAX, &ours);
+    flush.add();
+    assert_eq!(durable(&mut flush), None);
+    // It is not forgotten when it is tried again.
+    assert_eq!(durable(&mut flush), None);
+}
+
+#[test]
+fn what_an_earlier_run_has_done_is_looked_for() {
+    let here = tempfile::tempdir().unwrap();
+    let ours = file(here.path().join("a"));
+    let all = vec![ours.clone(), here.path().join("gone"), ours.join("gone")];
+    let mut flush = Flush::new(true).with_earlier(4, all);
+    assert_eq!(durable(&mut flush), Some(4));
+    // Nobody knows where this one lies.
+    symlink("round", here.path().join("round")).unwrap();
+    let mut flush = Flush::new(true).with_earlier(1, vec![here.path().join("round")]);
+    assert_eq!(durable(&mut flush), None);
+}
