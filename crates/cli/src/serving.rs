@@ -28,7 +28,7 @@ use self::address::resolve;
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
-use crate::http::{self, Answer, Telling};
+use crate::http::{self, Answer};
 use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client goes, or until a signal ends the server.
@@ -206,7 +206,9 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         move || {
             systemd::notify("STOPPING=1");
             // A successor with the same configuration tells its own there.
-            telling.map(Telling::stop);
+            if let Some(telling) = telling {
+                telling.stop();
+            }
             drop(running);
         },
         || {},
