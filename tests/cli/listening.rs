@@ -453,8 +453,8 @@ fn what_cannot_be_is_one_sentence() {
         ),
         (
             &["--listen", "127.0.0.1:x", "--host-key", &key],
-            1,
-            "cannot be listened at",
+            2,
+            "no HOST:PORT",
         ),
         (
             &["--listen", ":0", "--root", "/nowhere/at/all"],
