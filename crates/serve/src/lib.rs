@@ -12,6 +12,7 @@ mod answers;
 mod aside;
 mod attributes;
 mod beneath;
+mod copied;
 mod count;
 mod drop_box;
 mod durable;
