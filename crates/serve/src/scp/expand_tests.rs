@@ -130,7 +130,9 @@ fn a_directory_that_cannot_be_read_to_its_end_is_an_error() {
         fs::write(folder.join("file"), "").expect("ours");
         for command in ["scp -f", "scp -t"] {
             let mut scp = started(export, &format!("{command} {}", shown(&at(before, "f*"))));
-            scp.files.fails = Some(|request| matches!(request, Request::Readdir { .. }));
+            scp.files.fails = Some(|request| {
+                matches!(request, Request::Readdir { .. }).then_some(rustix::io::Errno::IO)
+            });
             scp.handle(&mut bytes::Bytes::new());
             assert_eq!(scp.status(), Some(1), "{command}");
         }

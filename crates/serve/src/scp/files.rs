@@ -10,6 +10,10 @@ use crate::answers::{Answer, Answers};
 use crate::error::Refused;
 use crate::handles::Allowance;
 
+/// What fails, and as what.
+#[cfg(test)]
+pub(super) type Fails = fn(&Request<'_>) -> Option<rustix::io::Errno>;
+
 /// The files, and what is to be said of them.
 pub(super) struct Files<'e> {
     pub(super) session: Session<'e>,
@@ -21,7 +25,7 @@ pub(super) struct Files<'e> {
     pub(super) failed: bool,
     /// What fails as on file systems that no test has.
     #[cfg(test)]
-    pub(super) fails: Option<fn(&Request<'_>) -> bool>,
+    pub(super) fails: Option<Fails>,
 }
 
 /// What a request has brought.
@@ -51,8 +55,8 @@ impl<'e> Files<'e> {
     /// Has a request carried out. What a WRITE has not in itself is in `data`.
     pub(super) fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
         #[cfg(test)]
-        if self.fails.is_some_and(|fails| fails(&request)) {
-            return Err(Refused::new(StatusCode::FAILURE, "It fails"));
+        if let Some(errno) = self.fails.and_then(|fails| fails(&request)) {
+            return Err(errno.into());
         }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);

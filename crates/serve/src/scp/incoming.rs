@@ -1,8 +1,9 @@
 //! A file that a client of the old protocol gives, until it has its name.
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request, StatusCode, temp_name};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::files::Files;
 use super::joined;
@@ -16,6 +17,9 @@ const LINKS: usize = 40;
 /// What a mode says of a file that is written to one behind the other.
 const FIFO: u32 = 0o010_000;
 const CHARACTERS: u32 = 0o020_000;
+/// Why a file cannot be replaced that can be written: it is mounted, or its directory is sticky. Of a
+/// disk that fails, or takes no more, what is there has nothing to hope for.
+const IN_PLACE: [Errno; 4] = [Errno::BUSY, Errno::XDEV, Errno::PERM, Errno::ACCESS];
 
 /// A file that comes.
 pub(super) struct Incoming {
@@ -220,12 +224,13 @@ impl Incoming {
             });
             match (renamed, &self.there) {
                 (Ok(()), _) => self.temporary = None,
-                // As where it is mounted.
-                (Err(why), Some(there)) => {
+                (Err(why), Some(there)) if is_of(&why, &IN_PLACE) => {
                     let path = String::from_utf8_lossy(&self.path);
                     let why = why.words;
                     info!(path = %path.escape_debug(), "written in place: it cannot be replaced: {why}");
-                    copy(temporary, there, self.at, files)?;
+                    if let Err(why) = copy(temporary, there, self.at, files) {
+                        return Err(self.keep(why));
+                    }
                     let mode = self.attrs.permissions.filter(|_| self.exact);
                     let attrs = Attrs {
                         permissions: mode,
@@ -233,7 +238,7 @@ impl Incoming {
                     };
                     set = self::set(there, attrs, files);
                 }
-                (Err(why), None) => return Err(why),
+                (Err(why), _) => return Err(why),
             }
         }
         // It is whole nevertheless.
@@ -241,6 +246,15 @@ impl Incoming {
             let words = format!("it is there without its mode or times: {}", why.words);
             Refused::new(why.code, words)
         })
+    }
+
+    /// Half of it may be in the old file, whose contents are gone: all of it is in the temporary only.
+    fn keep(&mut self, why: Refused) -> Refused {
+        let kept = self.temporary.take().unwrap_or_default();
+        let kept = String::from_utf8_lossy(&kept).escape_debug().to_string();
+        warn!(kept, "it could not be written in place: {}", why.words);
+        let words = format!("{}; all of it is kept as {kept}", why.words);
+        Refused::new(why.code, words)
     }
 
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
@@ -281,6 +295,12 @@ fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused
         true => Ok(()),
         false => files.done(Request::Fsetstat { handle, attrs }),
     }
+}
+
+/// Whether it is one of these that the kernel said. An answer has its code and its words.
+fn is_of(why: &Refused, errors: &[Errno]) -> bool {
+    let mut said = errors.iter().map(|errno| Refused::from(*errno));
+    said.any(|one| one.code == why.code && one.words == why.words)
 }
 
 /// What is in a temporary becomes what is in the file of handle `to`.

@@ -3,8 +3,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use sftp::Request;
 
+use super::super::files::Fails;
 use super::super::tests::{mode, shown, started, talk};
 use crate::testing::{at, both, names};
 use crate::{Access, Answer, Export};
@@ -173,7 +175,7 @@ fn a_fifo_is_waited_for_by_nobody() {
 }
 
 /// What is said where requests fail that `fails` tells, behind the first bytes.
-fn failing(export: &Export, command: &str, fails: fn(&Request<'_>) -> bool) -> (String, u32) {
+fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
     let mut scp = started(export, command);
     scp.files.fails = Some(fails);
     scp.handle(&mut Bytes::from_static(b"T7 0 1 0\nC0644 3 x\nnew\0"));
@@ -193,9 +195,11 @@ fn a_file_whose_mode_or_times_cannot_be_set_is_kept_and_that_is_said() {
     both(Access::Full, |export, before, folder| {
         made(&folder.join("file"), 0o604);
         let path = shown(&at(before, "file"));
-        let fails = |request: &Request<'_>| matches!(request, Request::Fsetstat { .. });
+        let fails = |request: &Request<'_>| {
+            matches!(request, Request::Fsetstat { .. }).then_some(Errno::IO)
+        };
         let (said, status) = failing(export, &format!("scp -pt '{path}'"), fails);
-        let words = "it is there without its mode or times: It fails";
+        let words = "it is there without its mode or times: Input/output error";
         assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
         let content = fs::read(folder.join("file")).expect("it");
         assert_eq!((status, content), (1, b"new".to_vec()));
@@ -210,7 +214,7 @@ fn a_file_that_cannot_be_replaced_is_written_in_place() {
         let inode = || fs::metadata(folder.join("file")).expect("it").ino();
         let before_it = inode();
         // As that of a file which is a mount point.
-        let fails = |request: &Request<'_>| matches!(request, Request::PosixRename { .. });
+        let fails = |request: &Request<'_>| renamed(request, Errno::BUSY);
         let command = format!("scp -pt '{}'", shown(&at(before, "file")));
         assert_eq!(failing(export, &command, fails), ("\0\0\0\0".into(), 0));
         let meta = fs::metadata(folder.join("file")).expect("it");
@@ -220,5 +224,53 @@ fn a_file_that_cannot_be_replaced_is_written_in_place() {
         );
         assert_eq!(fs::read(folder.join("file")).expect("it"), b"new");
         assert_eq!(names(folder), ["file"]);
+    });
+}
+
+#[test]
+fn a_disk_that_fails_at_the_rename_costs_nothing_of_the_old_file() {
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("file"), 0o604);
+        let cases: [(Fails, _); 2] = [
+            (|request| renamed(request, Errno::IO), "Input/output error"),
+            (
+                |request| renamed(request, Errno::DQUOT),
+                "Disk quota exceeded",
+            ),
+        ];
+        for (fails, words) in cases {
+            let path = shown(&at(before, "file"));
+            let (said, status) = failing(export, &format!("scp -t '{path}'"), fails);
+            assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
+            let content = fs::read(folder.join("file")).expect("it");
+            assert_eq!((status, content), (1, b"the old one".to_vec()));
+            assert_eq!(names(folder), ["file"]);
+        }
+    });
+}
+
+fn renamed(request: &Request<'_>, fails: Errno) -> Option<Errno> {
+    matches!(request, Request::PosixRename { .. }).then_some(fails)
+}
+
+#[test]
+fn a_file_that_is_half_written_in_place_is_kept_beside_it_and_named() {
+    both(Access::Full, |export, before, folder| {
+        made(&folder.join("file"), 0o604);
+        let path = shown(&at(before, "file"));
+        let fails = |request: &Request<'_>| match request {
+            Request::PosixRename { .. } => Some(Errno::XDEV),
+            Request::CopyData { .. } => Some(Errno::NOSPC),
+            _ => None,
+        };
+        let (said, status) = failing(export, &format!("scp -t '{path}'"), fails);
+        let all = names(folder);
+        let kept = all.iter().find(|name| *name != "file").expect("beside it");
+        let kept_at = shown(&at(before, kept));
+        let words = format!("No space left on device; all of it is kept as {kept_at}");
+        assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
+        assert_eq!((status, all.len()), (1, 2));
+        assert_eq!(fs::read(folder.join(kept)).expect("it"), b"new");
+        fs::remove_file(folder.join(kept)).expect("ours");
     });
 }
