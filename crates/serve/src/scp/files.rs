@@ -10,6 +10,10 @@ use crate::answers::{Answer, Answers};
 use crate::error::Refused;
 use crate::handles::Allowance;
 
+/// What fails, and as what.
+#[cfg(test)]
+pub(super) type Fails = fn(&Request<'_>) -> Option<rustix::io::Errno>;
+
 /// The files, and what is to be said of them.
 pub(super) struct Files<'e> {
     pub(super) session: Session<'e>,
@@ -21,7 +25,7 @@ pub(super) struct Files<'e> {
     pub(super) failed: bool,
     /// What fails as on file systems that no test has.
     #[cfg(test)]
-    pub(super) fails: Option<fn(&Request<'_>) -> Option<rustix::io::Errno>>,
+    pub(super) fails: Option<Fails>,
 }
 
 /// What a request has brought.

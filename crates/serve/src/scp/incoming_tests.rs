@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::Request;
 
+use super::super::files::Fails;
 use super::super::tests::{mode, shown, started, talk};
 use crate::testing::{at, both, names};
 use crate::{Access, Answer, Export};
@@ -174,11 +175,7 @@ fn a_fifo_is_waited_for_by_nobody() {
 }
 
 /// What is said where requests fail that `fails` tells, behind the first bytes.
-fn failing(
-    export: &Export,
-    command: &str,
-    fails: fn(&Request<'_>) -> Option<Errno>,
-) -> (String, u32) {
+fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
     let mut scp = started(export, command);
     scp.files.fails = Some(fails);
     scp.handle(&mut Bytes::from_static(b"T7 0 1 0\nC0644 3 x\nnew\0"));
@@ -234,7 +231,7 @@ fn a_file_that_cannot_be_replaced_is_written_in_place() {
 fn a_disk_that_fails_at_the_rename_costs_nothing_of_the_old_file() {
     both(Access::Full, |export, before, folder| {
         made(&folder.join("file"), 0o604);
-        let cases: [(fn(&Request<'_>) -> Option<Errno>, _); 2] = [
+        let cases: [(Fails, _); 2] = [
             (|request| renamed(request, Errno::IO), "Input/output error"),
             (
                 |request| renamed(request, Errno::DQUOT),
