@@ -87,7 +87,8 @@ options! {
         connections("connections"): usize = "number",
             "Connections at once. Without it 1024.";
         strangers("strangers"): usize = "number",
-            "Connections at once that have not logged in. Without it 100.";
+            "Connections at once that have not logged in. Without it 100. For one more the oldest of the source \
+             with most of them makes room.";
         strangers_per_source("strangers-per-source"): usize = "number",
             "Of those, from one address or one IPv6 network of 64 bits. Without it 20. Whoever \
              leaves without having logged in counts for two seconds more.";
@@ -98,8 +99,8 @@ options! {
         login_time("login-time"): u64 = "seconds",
             "Time to log in. Without it 60.";
         idle_time("idle-time"): u64 = "seconds",
-            "A connection on which nothing was open or asked for so long ends. Without it none \
-             does.";
+            "A connection on which nothing was asked or moved for so long ends, whatever is open. Without \
+             it none does.";
         slow_time("slow-time"): u64 = "seconds",
             "A client that takes nothing of what waits for it for so long is given up. Without it \
              300.";
