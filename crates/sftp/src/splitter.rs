@@ -480,9 +480,8 @@ mod tests {
         }
     }
 
-    /// A piece of 8 KiB in each segment of 1.26 MiB kept 147 MiB of a WRITE of one.
-    #[test]
-    fn a_write_that_comes_in_little_pieces_does_not_keep_all_they_lay_in() {
+    /// Of a mebibyte.
+    fn large_write() -> Vec<u8> {
         let mut bytes = Vec::new();
         Request::Write {
             handle: &[7; 4],
@@ -490,6 +489,13 @@ mod tests {
             data: &[5; 1 << 20],
         }
         .encode(RequestId(1), &mut bytes);
+        bytes
+    }
+
+    /// A piece of 8 KiB in each segment of 1.26 MiB kept 147 MiB of a WRITE of one.
+    #[test]
+    fn a_write_that_comes_in_little_pieces_does_not_keep_all_they_lay_in() {
+        let bytes = large_write();
         let mut splitter = Splitter::streaming_writes(1 << 18, (1 << 20) + 1024);
         let mut segments = Vec::new();
         for part in bytes[..bytes.len() - 1].chunks(8 << 10) {
@@ -510,13 +516,7 @@ mod tests {
     /// Packets of a segment that was filled stay where they came.
     #[test]
     fn a_write_that_fills_segments_is_not_copied() {
-        let mut bytes = Vec::new();
-        Request::Write {
-            handle: &[7; 4],
-            offset: 9,
-            data: &[5; 1 << 20],
-        }
-        .encode(RequestId(1), &mut bytes);
+        let bytes = large_write();
         for (packet, segment) in [
             (32 << 10, 700_000),
             (255 << 10, 900_000),
