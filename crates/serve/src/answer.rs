@@ -20,6 +20,7 @@ use crate::hashes::Asked;
 use crate::incoming::Incoming;
 use crate::leaving::Leaving;
 use crate::packed::Packing;
+use crate::placing::Placed;
 use crate::reply::{Reply, Settled, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
@@ -67,6 +68,8 @@ pub(crate) struct Session<'e> {
     pub(crate) incoming: Option<&'e Incoming<'e>>,
     /// What waits for a disk, where it need not keep others waiting.
     pub(crate) aside: Option<Aside>,
+    /// What of the WRITE that is arriving has gone to its file.
+    pub(crate) placed: Placed,
     /// What has a line of the log with a name that it may not keep.
     pub(crate) named: Named,
     /// What was said in the log of disks.
@@ -103,6 +106,7 @@ impl<'e> Session<'e> {
             told: Told::default(),
             incoming: None,
             aside: None,
+            placed: Placed::default(),
             named: Named::default(),
             troubles: Troubles::default(),
         }

@@ -176,13 +176,14 @@ impl Session<'_> {
         Ok(read)
     }
 
-    /// The data come in pieces.
+    /// The data come in pieces, behind those that have gone to the file already.
     pub(crate) fn write<'d>(
         &mut self,
         handle: &[u8],
         offset: u64,
         data: impl IntoIterator<Item = &'d [u8]>,
     ) -> Answer {
+        let placed = std::mem::take(&mut self.placed);
         let Open::File {
             file,
             append,
@@ -192,8 +193,12 @@ impl Session<'_> {
         else {
             return Err(Errno::ISDIR.into());
         };
+        if let Some(failed) = placed.failed {
+            return Err(failed.into());
+        }
+        let offset = offset.saturating_add(placed.bytes);
         let mut slices: Vec<IoSlice<'_>> = data.into_iter().map(IoSlice::new).collect();
-        let written = write_at(file, &mut slices, (!*append).then_some(offset))?;
+        let written = placed.bytes + write_at(file, &mut slices, (!*append).then_some(offset))?;
         *received += written;
         self.moved.received += written;
         Ok(())

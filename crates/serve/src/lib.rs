@@ -32,6 +32,7 @@ mod longname;
 mod metadata;
 mod names;
 mod packed;
+mod placing;
 mod reply;
 mod scp;
 mod set;

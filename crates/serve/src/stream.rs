@@ -36,11 +36,13 @@ const KEPT: usize = 2;
 /// that know sftp-server rely on.
 pub struct Server<'e> {
     pub(crate) session: Session<'e>,
-    splitter: Splitter,
+    pub(crate) splitter: Splitter,
     greeted: bool,
     answers: Answers,
     /// A request that waits for those before it, with what a WRITE has not in itself.
-    held: Option<(Bytes, Vec<Bytes>)>,
+    pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
+    /// The last request was a WRITE, and a large one.
+    pub(crate) large: bool,
 }
 
 impl<'e> Server<'e> {
@@ -65,6 +67,7 @@ impl<'e> Server<'e> {
             greeted: false,
             answers: Answers::new(pool, slot),
             held: None,
+            large: false,
         }
     }
 
@@ -91,7 +94,7 @@ impl<'e> Server<'e> {
     /// Whether [`Server::handle`] has something to do without anything new of the client.
     pub fn goes_on(&self) -> bool {
         let news = self.session.aside.as_ref().is_some_and(Aside::has_news);
-        news || (self.held.is_some() && !self.waits())
+        news || self.splitter.is_at_end() || (self.held.is_some() && !self.waits())
     }
 
     /// Whether what is held, if anything is, waits for others.
@@ -199,6 +202,7 @@ impl<'e> Server<'e> {
 
     fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), StreamError> {
         let (id, request) = Request::decode(&message).map_err(StreamError::Message)?;
+        self.large = self.is_large(&request, &data);
         if self.session.lets(&request) {
             self.session.answer(id, request, &data, &mut self.answers);
         } else {

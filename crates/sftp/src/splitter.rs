@@ -1,6 +1,6 @@
 use bytes::{Buf, Bytes};
 
-use crate::{Error, Pieces};
+use crate::{Error, Pieces, Request};
 
 /// Cuts a stream of segments into messages, allocating for one message at a time.
 ///
@@ -100,6 +100,39 @@ impl Splitter {
     /// Whether the last message has begun and has not ended.
     pub fn is_within(&self) -> bool {
         !self.partial.is_empty() || !matches!(self.state, State::Header)
+    }
+
+    /// The WRITE whose data are coming, as one without data, and how many bytes of them are still to come.
+    /// `None` where some of them are here, or where they are not all that comes with it.
+    pub fn arriving(&self) -> Option<(Request<'_>, usize)> {
+        let State::Write { end, have } = self.state else {
+            return None;
+        };
+        if self.write_head() != Some(self.partial.len()) || !self.data.is_empty() {
+            return None;
+        }
+        let (front, said) = self.partial.split_last_chunk()?;
+        let (front, offset) = front.split_last_chunk()?;
+        let write = Request::Write {
+            handle: front.get(13..)?,
+            offset: u64::from_be_bytes(*offset),
+            data: &[],
+        };
+        let all = end.checked_sub(self.partial.len())? == u32::from_be_bytes(*said) as usize;
+        all.then_some((write, end - have))
+    }
+
+    /// `n` bytes of the data that [`Splitter::arriving`] tells of went elsewhere: those of the piece are what
+    /// follows them.
+    pub fn skip(&mut self, n: usize) {
+        if let State::Write { end, have } = &mut self.state {
+            *have = have.saturating_add(n).min(*end);
+        }
+    }
+
+    /// Whether the last WRITE has come to its end by that, and is to be asked for.
+    pub fn is_at_end(&self) -> bool {
+        matches!(self.state, State::Write { end, have } if end == have)
     }
 
     /// The next piece from what earlier calls left and the front of `input`; `None` once
@@ -293,7 +326,7 @@ fn be32(bytes: &[u8; DATA_HEADER], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Request, RequestId, Response, StatusCode, StatusText};
+    use crate::{RequestId, Response, StatusCode, StatusText};
 
     fn stream() -> Vec<u8> {
         let mut out = Vec::new();

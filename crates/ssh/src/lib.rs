@@ -14,7 +14,7 @@ pub mod once;
 mod text;
 pub mod transport;
 
-pub use conn::{Connection, ConnectionConfig, Early, Event, SealedQueue};
+pub use conn::{Connection, ConnectionConfig, DATA_HEAD, Early, Event, Front, SealedQueue};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 pub use help::{Helper, Work};
 

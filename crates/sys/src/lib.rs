@@ -14,6 +14,8 @@ mod mapped;
 #[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
+mod passage;
+#[cfg(target_os = "linux")]
 mod priority;
 mod receive;
 mod segments;
@@ -38,9 +40,11 @@ pub use file_id::file_id;
 pub use fork::{Forked, forget_children, fork};
 pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
-pub use mapped::{IOV_MAX, Windows, is_in_memory, write_parts};
+pub use mapped::{IOV_MAX, Windows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
+#[cfg(target_os = "linux")]
+pub use passage::Passage;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};

@@ -12,7 +12,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::ptr::{self, NonNull};
@@ -21,6 +21,11 @@ use std::sync::{Arc, Weak};
 use libc::c_void;
 use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::{Errno, retry_on_intr};
+#[cfg(target_os = "linux")]
+use rustix::{
+    fs::sendfile,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+};
 use wire::{Block, Elsewhere, Part};
 
 use crate::holes::is_sparse;
@@ -329,6 +334,58 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
         (written, _) => Ok(written?),
     }
 }
+
+/// The same to a socket, which gets the pages that the file has instead of copies of them (sendfile(2)).
+///
+/// They are read when they are sent, and on one machine by the other end: what is changed meanwhile is sent as it
+/// was or as it is, and of a file that becomes shorter zeros may be. The caller has to find that out once all has
+/// arrived. Who receives them on the same machine should not read(2) them, which costs it twice as much as a
+/// copy does ([`crate::Passage`]).
+///
+/// # Errors
+/// Those of [`write_parts`].
+#[cfg(target_os = "linux")]
+pub fn send_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
+    let (mut slices, mut before, mut file) = (Vec::new(), 0, None);
+    for part in parts.take(IOV_MAX) {
+        match part {
+            Part::Here(bytes) => {
+                slices.push(IoSlice::new(bytes));
+                before += bytes.len();
+            }
+            Part::Outside { lie, at, len } => {
+                let lie: &dyn Any = lie;
+                let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                file = Some((mapped, at, len));
+                break;
+            }
+        }
+    }
+    let mut sent = 0;
+    if before > 0 {
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, file.is_some());
+        let mut none = SendAncillaryBuffer::default();
+        sent = retry_on_intr(|| sendmsg(&fd, &slices, &mut none, flags))?;
+    }
+    let Some((mapped, at, len)) = file.filter(|_| sent == before) else {
+        return Ok(sent);
+    };
+    let mut offset = mapped.offset.saturating_add(at as u64);
+    match retry_on_intr(|| sendfile(&fd, &mapped.file, Some(&mut offset), len)) {
+        Ok(0) => Err(mapped.shorter()),
+        // What the end of a file has left of its last page reads as zeros.
+        Ok(n) if !mapped.reaches(at + n) => Err(mapped.shorter()),
+        Ok(n) => Ok(sent + n),
+        // What is in front of it has left.
+        Err(_) if sent > 0 => Ok(sent),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// [`write_parts`].
+#[cfg(not(target_os = "linux"))]
+pub use write_parts as send_parts;
 
 fn slice(bytes: &[u8]) -> libc::iovec {
     libc::iovec {

@@ -57,27 +57,33 @@ impl Segments {
     /// Reads once from `fd` behind the bytes that are there, with room for at least `wanted`
     /// in all; 0 is the end of the stream.
     pub fn read(&mut self, fd: impl AsFd, wanted: usize) -> io::Result<usize> {
+        self.read_most(fd, wanted, usize::MAX)
+    }
+
+    /// The same, and no more than `most` bytes of what the socket has; what was received before counts for
+    /// nothing.
+    pub fn read_most(&mut self, fd: impl AsFd, wanted: usize, most: usize) -> io::Result<usize> {
         if self.holds_more() {
             return Ok(self.go_on());
         }
         let missing = wanted.saturating_sub(self.current.len());
         let room = self.current.capacity() - self.current.len();
-        if room < missing.max(LEAST_READ) + TAIL {
+        if room < missing.max(LEAST_READ.min(most)) + TAIL {
             let ends_here = (1..=room).contains(&missing) && !self.current.is_empty();
-            if ends_here && self.limit.is_none() {
+            if ends_here && self.limit.is_none() && most > missing {
                 return self.read_over(fd, missing);
             }
             self.next(wanted);
         }
         if let Some(limit) = self.limit {
             // Copied once more, which costs nothing at a rate that somebody holds down.
-            let mut part = vec![0; limit.max(1)];
+            let mut part = vec![0; limit.clamp(1, most)];
             let n = rustix::io::read(fd, &mut part)?;
             self.current.extend_from_slice(&part[..n]);
             return Ok(n);
         }
         let room = self.current.capacity() - self.current.len();
-        read_some(fd, &mut self.current, room - TAIL)
+        read_some(fd, &mut self.current, (room - TAIL).min(most))
     }
 
     /// Gives back the memory that nothing unread is in.

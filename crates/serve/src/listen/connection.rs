@@ -21,6 +21,7 @@ use super::departed::Departed;
 use super::engine::Algorithms;
 use super::losses::{Losses, Told};
 use super::parting::hear_out;
+use super::passing::Passing;
 use super::session::Session;
 use super::{Served, Stopping, engine};
 use crate::error::ConnectionError;
@@ -108,15 +109,16 @@ pub(super) fn serve(
 }
 
 /// One connection.
-struct Connection<'s> {
+pub(super) struct Connection<'s> {
     export: &'s Export,
     served: &'s Served,
     over: &'s dyn Fn(Moved),
-    stream: TcpStream,
-    conn: ssh::Connection,
-    segments: Segments,
+    pub(super) stream: TcpStream,
+    pub(super) conn: ssh::Connection,
+    pub(super) segments: Segments,
     sending: SealedQueue,
-    sessions: BTreeMap<ChannelId, Session<'s>>,
+    pub(super) passing: Passing,
+    pub(super) sessions: BTreeMap<ChannelId, Session<'s>>,
     allowance: Allowance,
     departed: Departed<'s>,
     /// It was said that nothing is encrypted.
@@ -126,13 +128,13 @@ struct Connection<'s> {
     /// What it has told of them; nothing once they are borne.
     lost: Option<Told>,
     /// The last time that something was under way.
-    busy: Instant,
+    pub(super) busy: Instant,
     /// Its memory was given back since then.
     trimmed: bool,
     /// The last time that the client took something, or that nothing waited for it.
     moved: Instant,
     /// The socket may be read, or written, without waiting.
-    readable: bool,
+    pub(super) readable: bool,
     writable: bool,
 }
 
@@ -156,6 +158,7 @@ impl<'s> Connection<'s> {
             conn,
             segments,
             sending,
+            passing: Passing::default(),
             sessions: BTreeMap::new(),
             allowance: Allowance::of_connection(),
             departed: Departed::default(),
@@ -229,6 +232,7 @@ impl<'s> Connection<'s> {
         let due = now >= self.busy + KEEPS_MEMORY;
         if due && !self.trimmed {
             self.segments.trim();
+            self.passing.trim();
             self.conn.channels().pool().trim();
             self.sessions.values_mut().for_each(Session::trim);
             sys::give_back_memory();
@@ -323,6 +327,10 @@ impl<'s> Connection<'s> {
     fn read(&mut self, now: Instant) -> Result<bool, ConnectionError> {
         let mut total = 0;
         while self.readable && total < TURN && !self.is_behind() {
+            if let Some(n) = self.pass_by(now)? {
+                total += n;
+                continue;
+            }
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => return Err(ConnectionError::Gone),
                 Ok(n) => total += n,
@@ -343,7 +351,7 @@ impl<'s> Connection<'s> {
         self.sessions.values().any(|s| s.is_behind(channels))
     }
 
-    fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {
+    pub(super) fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {
         let handled = self.conn.handle_input(now, self.segments.received());
         while let Some(event) = self.conn.poll_event() {
             match event {
@@ -384,6 +392,7 @@ impl<'s> Connection<'s> {
         let peer = self.conn.peer();
         let large_packets = peer.is_some_and(Ident::is_longhaul);
         let large_windows = peer.is_some_and(Ident::takes_large_windows);
+        self.passing.never = !large_packets;
         let channels = self.conn.channels();
         if large_packets {
             channels.set_max_packet(LARGE_DATA as u32);

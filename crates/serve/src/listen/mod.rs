@@ -32,6 +32,7 @@ mod once;
 mod once_keys;
 mod options;
 mod parting;
+mod passing;
 mod patterns;
 mod preauth;
 mod process;

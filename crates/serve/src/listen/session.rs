@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use sftp::Pieces;
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
@@ -16,6 +17,7 @@ use super::program::Program;
 use super::serving::Serving;
 use crate::aside::LAST;
 use crate::handles::Allowance;
+use crate::placing::Place;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
 use crate::{Export, Moved, Server};
@@ -216,6 +218,27 @@ impl<'s> Session<'s> {
         channels.consumed(now, self.id, taken);
         if let Some(status) = program.listen(self.id, channels) {
             self.end(channels, status, None);
+        }
+    }
+
+    /// Whether what came last was a large WRITE.
+    pub(super) fn takes_large(&mut self) -> bool {
+        let sftp = self.server.as_mut().filter(|_| !self.over);
+        sftp.and_then(Serving::sftp)
+            .is_some_and(|server| server.takes_large())
+    }
+
+    /// Where the data go that come next, where they need not come to memory.
+    pub(super) fn place(&mut self, channels: &Channels) -> Option<Place> {
+        let ready = !self.over && self.received.is_empty() && channels.queued(self.id) < ANSWERS;
+        let server = self.server.as_mut().filter(|_| ready)?;
+        server.sftp()?.place()
+    }
+
+    /// `n` bytes more are on their way there, or what was has failed.
+    pub(super) fn placed(&mut self, n: usize, done: Result<(), Errno>) {
+        if let Some(server) = self.server.as_mut().and_then(Serving::sftp) {
+            server.placed(n, done);
         }
     }
 

@@ -133,6 +133,27 @@ impl Channels {
         Ok(())
     }
 
+    /// Whether data for this one are accounted for and nothing else: there is such a channel, and its owner is to see
+    /// them.
+    pub(crate) fn hears(&mut self, id: u32) -> bool {
+        let channel = self.live(id);
+        channel.is_ok_and(|channel| !channel.left && !channel.eof_received)
+    }
+
+    /// `n` bytes of data have begun to come for one that [`Channels::hears`].
+    ///
+    /// # Errors
+    /// They are more than was granted.
+    pub(crate) fn begin_data(&mut self, now: Instant, id: u32, n: usize) -> Result<(), Error> {
+        self.receive(now, id, n, true).map(|_| ())
+    }
+
+    /// Some of them have come to memory.
+    pub(crate) fn hand_on(&mut self, id: u32, bytes: Bytes) {
+        self.events
+            .push_back(ChannelEvent::Data(ChannelId(id), bytes));
+    }
+
     fn handle_extended(&mut self, now: Instant, payload: &Bytes) -> Result<(), Error> {
         let m = ChannelExtendedData::decode(payload)?;
         if self.receive(now, m.recipient, m.data.len(), m.code == STDERR)? {

@@ -8,7 +8,7 @@ pub(super) const LENGTH_FIELD: usize = 4;
 /// Bytes in front of the payload.
 const HEAD: usize = LENGTH_FIELD + 1;
 /// RFC 4253 section 6.
-const MIN_PADDING: usize = 4;
+pub(crate) const MIN_PADDING: usize = 4;
 const MIN_PACKET: usize = 16;
 
 /// Where a packet stands in its direction's stream.

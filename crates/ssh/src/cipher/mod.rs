@@ -21,6 +21,7 @@ mod table;
 mod tests;
 
 pub use error::{OpenError, SealError};
+pub(crate) use framing::MIN_PADDING;
 pub use framing::{Framing, MAX_PACKET_LENGTH, Position};
 pub use open::OpeningKey;
 pub use seal::SealingKey;

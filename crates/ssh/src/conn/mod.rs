@@ -1,6 +1,7 @@
 //! A connection in either role: transport, authentication and channels as one machine.
 
 mod alive;
+mod begun;
 mod proofs;
 mod sealed;
 #[cfg(test)]
@@ -12,9 +13,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{Outlying, Pool};
 
+pub use begun::{DATA_HEAD, Front};
 pub use sealed::SealedQueue;
 
 use self::alive::Alive;
+use self::begun::Coming;
 use self::proofs::Proofs;
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
@@ -92,6 +95,8 @@ pub struct Connection {
     transport: Transport,
     auth: Authentication,
     channels: Channels,
+    /// A packet of data that was begun, and whose end has not come.
+    coming: Option<Coming>,
     authenticated: bool,
     /// A client that does without a cipher has to ask for it.
     asks_for_none: bool,
@@ -145,6 +150,7 @@ impl Connection {
             transport: Transport::new(role, config.transport, random)?,
             auth: Authentication::Unbegun,
             channels: Channels::new(role, config.channels, pool),
+            coming: None,
             authenticated: false,
             asks_for_none: false,
             asked_service: false,
@@ -186,6 +192,7 @@ impl Connection {
             transport: Transport::taken_over(config.transport, random, now, bytes)?,
             auth: Authentication::Over,
             channels: Channels::new(Role::Server, config.channels, pool),
+            coming: None,
             authenticated: true,
             asks_for_none: false,
             asked_service: false,
@@ -200,7 +207,8 @@ impl Connection {
     /// Handles received bytes; takes whole packets from the front of `buf` and leaves the rest.
     pub fn handle_input(&mut self, now: Instant, buf: &mut BytesMut) -> Result<(), Error> {
         self.alive.hear(now);
-        while !self.waits()
+        while self.goes_on(buf)
+            && !self.waits()
             && let Some(payload) = self.transport.next_payload(now, buf)?
         {
             self.handle_payload(now, payload)?;

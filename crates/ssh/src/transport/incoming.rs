@@ -80,7 +80,7 @@ impl Transport {
     }
 
     /// Where the peer is in the protocol, for the message table.
-    fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         // The first exchange lasts until the peer's NEWKEYS: behind its KEX_ECDH_REPLY there is a
         // session id already, but what comes is still in the clear.
         match (self.keys_since, self.exchange.peer_bound()) {

@@ -9,6 +9,7 @@
 //!            poll_output           send
 //! ```
 
+mod begun;
 mod exchange;
 mod handover;
 mod incoming;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{Outlying, PacketBuf};
 
+pub(crate) use begun::{Front, HEAD};
 pub use handover::Handover;
 pub use open::{OpenJob, Opened};
 pub use proposal::{Direction, Negotiated, Proposal, Renounced};

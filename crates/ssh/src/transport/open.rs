@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::cipher::{MAX_PACKET_LENGTH, OpeningKey, Position};
+use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, Position};
 use crate::compress::Inflate;
 use crate::error::{Error, Local, PeerMisbehaved};
 use crate::help::{Batch, Helper, Job, Order};
@@ -150,26 +150,39 @@ impl Inbound {
                 let Some(head) = buf.get(..self.key.head_len()) else {
                     return Ok(None);
                 };
-                *self.whole.insert(
-                    self.key
-                        .peek_length(self.at, head)
-                        .map_err(PeerMisbehaved::BadPacket)?,
-                )
+                let whole = self.whole_len(head).map_err(PeerMisbehaved::BadPacket)?;
+                *self.whole.insert(whole)
             }
         };
         if buf.len() < whole {
             return Ok(None);
         }
-        self.whole = None;
         let packet = buf.split_to(whole);
         let at = self.at;
-        self.key.framing().advance(&mut self.at, whole);
-        self.since_keys += whole as u64;
+        self.pass(whole);
         Ok(Some(OpenJob {
             key: Arc::clone(&self.key),
             at,
             packet,
         }))
+    }
+
+    /// The packet at the front, of so many bytes, is taken: the next one is behind it.
+    pub(super) fn pass(&mut self, whole: usize) {
+        self.whole = None;
+        self.key.framing().advance(&mut self.at, whole);
+        self.since_keys += whole as u64;
+    }
+
+    /// Whether what comes is what was meant as it is: neither enciphered, authenticated nor compressed, and not
+    /// being opened yet.
+    pub(super) fn opens_free(&self) -> bool {
+        self.key.is_free() && self.inflate.is_none() && !self.is_ahead()
+    }
+
+    /// Bytes of the packet that begins like this, all told.
+    pub(super) fn whole_len(&self, head: &[u8]) -> Result<usize, OpenError> {
+        self.key.peek_length(self.at, head)
     }
 
     /// How many bytes the packet at the front of the buffer needs in all, when that is known.

@@ -58,9 +58,13 @@ impl Stream {
         registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
     }
 
-    /// Writes what it takes of what is in front.
-    pub fn write(&self, queue: &SealedQueue) -> io::Result<usize> {
-        sys::write_parts(self, queue.parts())
+    /// Writes what it takes of what is in front; files as copies, or as they are to a peer that does not read them
+    /// either.
+    pub fn write(&self, queue: &SealedQueue, files: bool) -> io::Result<usize> {
+        match files {
+            true => sys::send_parts(self, queue.parts()),
+            false => sys::write_parts(self, queue.parts()),
+        }
     }
 
     /// Why it has ended, where whoever carries it was told.
