@@ -86,3 +86,7 @@ impl Server<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "placing_tests.rs"]
+mod tests;

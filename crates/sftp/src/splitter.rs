@@ -431,6 +431,58 @@ mod tests {
         }
     }
 
+    #[test]
+    fn data_of_a_write_may_go_elsewhere() {
+        let data: Vec<u8> = (0..200).collect();
+        let handle = &[7; 4];
+        let mut bytes = Vec::new();
+        for n in [1, 2] {
+            Request::Write {
+                handle,
+                offset: 9,
+                data: &data,
+            }
+            .encode(RequestId(n), &mut bytes);
+        }
+        for (skipped, came) in [(200, 0), (1, 199), (199, 1), (120, 80)] {
+            let mut splitter = Splitter::streaming_writes(500, 1000);
+            let mut input = Bytes::from(bytes.clone());
+            for n in 0..29 {
+                assert_eq!(splitter.arriving(), None, "after {n}");
+                assert_eq!(splitter.next(&mut input.split_to(1)), Ok(None));
+            }
+            let write = Request::Write {
+                handle,
+                offset: 9,
+                data: &[],
+            };
+            for n in 0..skipped {
+                assert_eq!(splitter.arriving(), Some((write, 200 - n)));
+                assert!(!splitter.is_at_end());
+                splitter.skip(1);
+            }
+            assert_eq!(splitter.is_at_end(), came == 0);
+            let _ = input.split_to(skipped);
+            let found = splitter.next(&mut input);
+            let Ok(Some(Piece::Write { head, data: rest })) = found else {
+                panic!("{found:?}");
+            };
+            assert_eq!(Request::decode(&head), Ok((RequestId(1), write)));
+            assert_eq!(rest.concat(), data[skipped..]);
+            assert_eq!(splitter.arriving(), None);
+            let next = splitter.next(&mut input);
+            assert!(matches!(next, Ok(Some(Piece::Message(_)))));
+        }
+        // Some are in memory, or they are not all that the message has.
+        let mut splitter = Splitter::streaming_writes(500, 1000);
+        assert_eq!(splitter.next(&mut Bytes::from(bytes[..30].to_vec())), Ok(None));
+        assert_eq!(splitter.arriving(), None);
+        bytes[28] -= 1;
+        let mut splitter = Splitter::streaming_writes(500, 1000);
+        assert_eq!(splitter.next(&mut Bytes::from(bytes[..29].to_vec())), Ok(None));
+        assert_eq!(splitter.arriving(), None);
+    }
+
     /// What is gathered in memory has another bound than what is not.
     #[test]
     fn only_a_write_may_be_longer_than_other_messages() {

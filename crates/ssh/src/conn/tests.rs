@@ -1,5 +1,6 @@
 //! A client and a server of this crate, back to back.
 
+mod begun;
 mod helped;
 mod proofs;
 mod renounced;
