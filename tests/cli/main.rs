@@ -35,6 +35,7 @@ mod old_clients;
 mod old_scp;
 mod operating;
 mod output;
+mod passing;
 mod programs;
 mod refused;
 mod resumed;

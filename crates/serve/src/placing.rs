@@ -14,6 +14,16 @@ use crate::handles::Open;
 /// Data of a WRITE from which on the next one may be as long.
 const LARGE: u64 = 128 << 10;
 
+/// So many other requests may come between two of them: a file, or a part of one, is closed and another opened.
+const BETWEEN: u8 = 6;
+
+/// Whether large WRITEs come.
+#[derive(Debug, Default)]
+pub(crate) struct Large {
+    /// Requests until none is expected any more.
+    left: u8,
+}
+
 /// Where the data go of a WRITE that is arriving.
 pub(crate) struct Place {
     pub(crate) file: Arc<File>,
@@ -31,19 +41,26 @@ pub(crate) struct Placed {
 }
 
 impl Server<'_> {
-    /// Whether a WRITE was the last request, and a large one.
+    /// Whether one of the last requests was a WRITE with much data.
     pub(crate) fn takes_large(&self) -> bool {
-        self.large
+        self.large.left > 0
     }
 
-    /// Whether this is a WRITE with much data: those it has in itself, those that came beside it, and what has gone to its
-    /// file.
-    pub(crate) fn is_large(&self, request: &Request<'_>, beside: &[Bytes]) -> bool {
-        let Request::Write { data, .. } = request else {
-            return false;
+    /// Notes a request with the data that came beside it: what it has in itself counts, and what has gone to its file.
+    pub(crate) fn note_length(&mut self, request: &Request<'_>, beside: &[Bytes]) {
+        self.large.left = match request {
+            Request::Write { data, .. } => {
+                let beside = beside.iter().map(Bytes::len).sum::<usize>();
+                let all = (data.len() + beside) as u64 + self.session.placed.bytes;
+                if all >= LARGE { BETWEEN } else { 0 }
+            }
+            _ => self.large.left.saturating_sub(1),
         };
-        let beside = beside.iter().map(Bytes::len).sum::<usize>();
-        (data.len() + beside) as u64 + self.session.placed.bytes >= LARGE
+    }
+
+    /// Whether data of a WRITE come next of which none are in memory.
+    pub(crate) fn is_within(&self) -> bool {
+        self.splitter.arriving().is_some()
     }
 
     /// Where the data go that come next, if that is known and they may go there at once: they are those of a

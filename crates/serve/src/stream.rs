@@ -17,6 +17,7 @@ use crate::aside::Aside;
 use crate::error::StreamError;
 use crate::handles::Allowance;
 use crate::incoming::Incoming;
+use crate::placing::Large;
 
 /// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
 /// longest, so that what is sealed was read just before.
@@ -41,8 +42,7 @@ pub struct Server<'e> {
     answers: Answers,
     /// A request that waits for those before it, with what a WRITE has not in itself.
     pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
-    /// The last request was a WRITE, and a large one.
-    pub(crate) large: bool,
+    pub(crate) large: Large,
 }
 
 impl<'e> Server<'e> {
@@ -67,7 +67,7 @@ impl<'e> Server<'e> {
             greeted: false,
             answers: Answers::new(pool, slot),
             held: None,
-            large: false,
+            large: Large::default(),
         }
     }
 
@@ -202,7 +202,7 @@ impl<'e> Server<'e> {
 
     fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), StreamError> {
         let (id, request) = Request::decode(&message).map_err(StreamError::Message)?;
-        self.large = self.is_large(&request, &data);
+        self.note_length(&request, &data);
         if self.session.lets(&request) {
             self.session.answer(id, request, &data, &mut self.answers);
         } else {

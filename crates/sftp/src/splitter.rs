@@ -475,11 +475,17 @@ mod tests {
         }
         // Some are in memory, or they are not all that the message has.
         let mut splitter = Splitter::streaming_writes(500, 1000);
-        assert_eq!(splitter.next(&mut Bytes::from(bytes[..30].to_vec())), Ok(None));
+        assert_eq!(
+            splitter.next(&mut Bytes::from(bytes[..30].to_vec())),
+            Ok(None)
+        );
         assert_eq!(splitter.arriving(), None);
         bytes[28] -= 1;
         let mut splitter = Splitter::streaming_writes(500, 1000);
-        assert_eq!(splitter.next(&mut Bytes::from(bytes[..29].to_vec())), Ok(None));
+        assert_eq!(
+            splitter.next(&mut Bytes::from(bytes[..29].to_vec())),
+            Ok(None)
+        );
         assert_eq!(splitter.arriving(), None);
     }
 

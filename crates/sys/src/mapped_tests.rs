@@ -22,24 +22,58 @@ fn part(mapped: &Mapped, at: usize, len: usize) -> Part<'_> {
     }
 }
 
+/// Copies of what is mapped, and its pages.
+const WAYS: [fn(&UnixStream, &[Part<'_>]) -> io::Result<usize>; 2] = [
+    |to, parts| write_parts(to, parts.iter().copied()),
+    |to, parts| send_parts(to, parts.iter().copied()),
+];
+
 #[test]
 fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
     let content: Vec<u8> = (0..=250).cycle().take(30_000).collect();
     let file = file(&content)?;
     let (mapped, at) = Windows::default().find(&file, 5_000, 20_000).unwrap();
-    let (mut receiver, sender) = UnixStream::pair()?;
-    let parts = [
-        Part::Here(b"before"),
-        part(&mapped, at, 20_000),
-        Part::Here(b"behind"),
-    ];
-    // What stands behind it waits until it is known that the file still reaches so far.
-    assert_eq!(write_parts(&sender, parts.into_iter())?, 20_006);
-    assert_eq!(write_parts(&sender, parts.into_iter().skip(2))?, 6);
-    drop(sender);
-    let mut received = Vec::new();
-    receiver.read_to_end(&mut received)?;
-    assert!(received == [b"before", &content[5_000..25_000], b"behind"].concat());
+    for write in WAYS {
+        let (mut receiver, sender) = UnixStream::pair()?;
+        let parts = [
+            Part::Here(b"before"),
+            part(&mapped, at, 20_000),
+            Part::Here(b"behind"),
+        ];
+        // What stands behind it waits until it is known that the file still reaches so far.
+        assert_eq!(write(&sender, &parts)?, 20_006);
+        assert_eq!(write(&sender, &parts[2..])?, 6);
+        drop(sender);
+        let mut received = Vec::new();
+        receiver.read_to_end(&mut received)?;
+        assert!(received == [b"before", &content[5_000..25_000], b"behind"].concat());
+    }
+    Ok(())
+}
+
+/// A socket takes what it has room for, and the rest another time.
+#[test]
+fn what_a_socket_does_not_take_at_once_is_sent_later() -> io::Result<()> {
+    let content: Vec<u8> = (0..=250).cycle().take(3 << 20).collect();
+    let file = file(&content)?;
+    let (mapped, at) = Windows::default().find(&file, 0, content.len()).unwrap();
+    for write in WAYS {
+        let (mut receiver, sender) = UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        let (mut sent, mut times, mut received) = (0, 0, vec![0; content.len()]);
+        while sent < content.len() {
+            let rest = [part(&mapped, at + sent, content.len() - sent)];
+            let before = sent;
+            match write(&sender, &rest) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+            receiver.read_exact(&mut received[before..sent])?;
+            times += 1;
+        }
+        assert!(received == content && times > 1);
+    }
     Ok(())
 }
 
@@ -99,11 +133,21 @@ fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
         let file = file(&content)?;
         let (mapped, at) = Windows::default().find(&file, 0, 20_000).unwrap();
         file.set_len(kept)?;
-        let (_receiver, sender) = UnixStream::pair()?;
-        let written = write_parts(&sender, std::iter::once(part(&mapped, at, 20_000)));
-        let error = written.expect_err("it is not there");
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{kept} bytes");
-        assert!(error.to_string().contains("became shorter"), "{error}");
+        for write in WAYS {
+            let (_receiver, sender) = UnixStream::pair()?;
+            // What is still there may have left before.
+            let mut sent = 0;
+            let error = loop {
+                let rest = [part(&mapped, at + sent, 20_000 - sent)];
+                match write(&sender, &rest) {
+                    Ok(n) => sent += n,
+                    Err(e) => break e,
+                }
+                assert!(sent <= kept as usize, "{sent} of {kept} bytes");
+            };
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{kept} bytes");
+            assert!(error.to_string().contains("became shorter"), "{error}");
+        }
         let mut bytes = vec![0; 20_000];
         assert!(!mapped.copy(at, &mut bytes));
     }

@@ -13,8 +13,10 @@ use rustix::io::ioctl_fionread;
 use ssh::channel::ChannelId;
 use ssh::{DATA_HEAD, Front};
 use sys::Passage;
+use tracing::debug;
 
 use super::connection::Connection;
+use super::session::Session;
 use crate::error::ConnectionError;
 use crate::placing::Place;
 
@@ -29,6 +31,8 @@ pub(super) struct Passing {
     /// What is in it goes there: as much at once as it holds, since file systems that give out many pages at once
     /// zero what a write has not of one.
     target: Option<Target>,
+    /// All that went through it.
+    bytes: u64,
     /// There is to be none: it can't be had, or the client sends copies, which are read with less work.
     pub(super) never: bool,
 }
@@ -45,6 +49,14 @@ impl Passing {
     pub(super) fn trim(&mut self) {
         if self.target.is_none() {
             self.passage = None;
+        }
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            debug!(bytes = self.bytes, "to files without coming to memory");
         }
     }
 }
@@ -115,17 +127,13 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether data of a WRITE are coming that go to their file.
+    /// Whether the data that come next are more of a WRITE, and do not begin one.
     fn is_within(&mut self) -> bool {
-        let channels = self.conn.channels();
-        let mut sessions = self.sessions.values_mut();
-        sessions.any(|session| session.place(channels).is_some())
+        self.sessions.values_mut().any(Session::is_within)
     }
 
     fn takes_large(&mut self) -> bool {
-        self.sessions
-            .values_mut()
-            .any(|session| session.takes_large())
+        self.sessions.values_mut().any(Session::takes_large)
     }
 
     fn place(&mut self, id: ChannelId) -> Option<Place> {
@@ -190,6 +198,7 @@ impl Connection<'_> {
             Err(e) => return self.none_there(e),
         };
         self.busy = Instant::now();
+        self.passing.bytes += n as u64;
         self.conn.passed(n);
         self.conn.channels().consumed(now, id, n);
         let ends = place.left == n;

@@ -15,7 +15,7 @@ pub(super) enum Serving<'s> {
     Scp(Box<Scp<'s>>),
 }
 
-impl<'s> Serving<'s> {
+impl Serving<'_> {
     pub(super) fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         match self {
             Self::Sftp(server) => server.handle(received),
@@ -23,14 +23,6 @@ impl<'s> Serving<'s> {
                 scp.handle(received);
                 Ok(())
             }
-        }
-    }
-
-    /// Who serves SFTP.
-    pub(super) fn sftp(&mut self) -> Option<&mut Server<'s>> {
-        match self {
-            Self::Sftp(server) => Some(server),
-            Self::Scp(_) => None,
         }
     }
 

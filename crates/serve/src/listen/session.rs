@@ -221,23 +221,33 @@ impl<'s> Session<'s> {
         }
     }
 
+    /// Who serves SFTP here.
+    fn sftp(&mut self) -> Option<&mut Server<'s>> {
+        match self.server.as_mut().filter(|_| !self.over) {
+            Some(Serving::Sftp(server)) => Some(server),
+            _ => None,
+        }
+    }
+
     /// Whether what came last was a large WRITE.
     pub(super) fn takes_large(&mut self) -> bool {
-        let sftp = self.server.as_mut().filter(|_| !self.over);
-        sftp.and_then(Serving::sftp)
-            .is_some_and(|server| server.takes_large())
+        self.sftp().is_some_and(|server| server.takes_large())
+    }
+
+    /// Whether data of a WRITE come next of which none are in memory.
+    pub(super) fn is_within(&mut self) -> bool {
+        self.sftp().is_some_and(|server| server.is_within())
     }
 
     /// Where the data go that come next, where they need not come to memory.
     pub(super) fn place(&mut self, channels: &Channels) -> Option<Place> {
-        let ready = !self.over && self.received.is_empty() && channels.queued(self.id) < ANSWERS;
-        let server = self.server.as_mut().filter(|_| ready)?;
-        server.sftp()?.place()
+        let ready = self.received.is_empty() && channels.queued(self.id) < ANSWERS;
+        self.sftp().filter(|_| ready)?.place()
     }
 
     /// `n` bytes more are on their way there, or what was has failed.
     pub(super) fn placed(&mut self, n: usize, done: Result<(), Errno>) {
-        if let Some(server) = self.server.as_mut().and_then(Serving::sftp) {
+        if let Some(server) = self.sftp() {
             server.placed(n, done);
         }
     }

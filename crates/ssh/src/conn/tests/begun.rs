@@ -25,9 +25,7 @@ fn told(pair: &mut Pair) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(event) = pair.server.poll_event() {
         if let Event::Channel(ChannelEvent::Data(id, bytes)) = event {
-            pair.server
-                .channels()
-                .consumed(pair.now, id, bytes.len());
+            pair.server.channels().consumed(pair.now, id, bytes.len());
             all.extend_from_slice(&bytes);
         }
     }
