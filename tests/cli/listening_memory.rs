@@ -82,7 +82,13 @@ fn idle(arguments: &[&str]) {
     let before = memory(&scene);
     let count = 24;
     let _clients = connect(count);
-    let each = memory(&scene).saturating_sub(before) / count as u64;
+    let measure = || memory(&scene).saturating_sub(before) / count as u64;
+    // Where much else runs, whoever has let the last ones in is still about to go.
+    let (deadline, mut each) = (Instant::now() + Duration::from_secs(10), measure());
+    while each > IDLE && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(200));
+        each = measure();
+    }
     assert!(each <= IDLE, "{arguments:?}: {} KiB each", each / KIB);
     assert!(before > 500 * KIB, "nothing was measured: {before} bytes");
 }
