@@ -549,6 +549,10 @@ pub enum LaneEvent {
     Sum(JobId, Vec<u8>),
     /// These parts of its metadata could not be kept, the first of them for this reason.
     NotKept(JobId, Parts, String),
+    /// It was written under its final name, without a temporary.
+    InPlace(JobId),
+    /// The file that it has replaced was of this owner and group, which could not be kept.
+    Belonged(JobId, (u32, u32)),
     /// The job is done; no event with its id follows.
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
@@ -613,6 +617,8 @@ impl LaneEvent {
             | Self::Ids(id, ..)
             | Self::NotKept(id, ..)
             | Self::Sum(id, _)
+            | Self::InPlace(id)
+            | Self::Belonged(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,

@@ -107,6 +107,7 @@ fn examples() -> Vec<String> {
             target: name(),
             bytes: 5,
             state: FileState::Renamed,
+            in_place: false,
             synced: false,
             verified: true,
         },

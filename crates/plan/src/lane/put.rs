@@ -394,8 +394,9 @@ impl Put {
         if self.attempt.synced {
             self.reach(core, FileState::Synced);
         }
-        if !matches!(self.target, Target::Direct(_)) {
-            self.reach(core, FileState::Renamed);
+        match self.target {
+            Target::Direct(_) => core.event(LaneEvent::InPlace(self.id)),
+            _ => self.reach(core, FileState::Renamed),
         }
         core.event(LaneEvent::Done(self.id));
         Step::Over

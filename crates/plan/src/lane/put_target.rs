@@ -6,6 +6,7 @@ use super::core::{Core, What};
 use super::put::{Attempt, Part, Put, Redo, Target};
 use super::task::Step;
 use super::words::{self, CREATING, RENAMING, refused};
+use crate::disk::UNWRITABLE;
 use crate::{JobId, LaneEvent};
 
 const TYPE: u32 = 0o170_000;
@@ -138,8 +139,7 @@ impl Put {
             // A file that may be written in a directory that may not: scp would have written
             // into it.
             (Target::Existing(_), StatusCode::PERMISSION_DENIED) => {
-                let text = "the directory is not writable: written in place";
-                core.event(LaneEvent::Warning(self.id, text.to_owned()));
+                self.warn(core, UNWRITABLE);
                 self.again(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC));
             }
             (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {

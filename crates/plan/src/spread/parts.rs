@@ -23,12 +23,11 @@ impl Spread {
                 self.state(id, FileState::Created);
                 self.begin_moving(id);
             }
-            DiskReply::Finished { not_kept, .. } => {
+            DiskReply::Finished { stored, .. } => {
                 file.held = false;
-                for (parts, why) in not_kept {
-                    self.tell(LaneEvent::NotKept(id, parts, why));
-                }
-                self.on_named(id);
+                let renamed = !stored.in_place;
+                stored.events(id).for_each(|event| self.tell(event));
+                self.on_named(id, renamed);
             }
             DiskReply::Released { .. } => {
                 file.held = false;
@@ -261,6 +260,7 @@ impl Spread {
             LaneEvent::State(_, state) if state >= FileState::Synced => self.state(id, state),
             LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
             LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Belonged(_, owner) => self.tell(LaneEvent::Belonged(id, owner)),
             LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);
@@ -302,7 +302,7 @@ impl Spread {
     }
 
     /// The local file has its name.
-    fn on_named(&mut self, id: JobId) {
+    fn on_named(&mut self, id: JobId, renamed: bool) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
@@ -311,7 +311,9 @@ impl Spread {
         if file.options().fsync {
             self.state(id, FileState::Synced);
         }
-        self.state(id, FileState::Renamed);
+        if renamed {
+            self.state(id, FileState::Renamed);
+        }
         self.tell(LaneEvent::Done(id));
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::delta::compare;
-use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, Stored};
 use sftp::packed::{Packer, Unpacker};
 use testkit::sftp_model::Rng;
 
@@ -559,8 +559,8 @@ fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
 const BLOCK: usize = 4096;
 
 fn finished(job: JobId) -> DiskReply {
-    let not_kept = Vec::new();
-    DiskReply::Finished { job, not_kept }
+    let stored = Stored::default();
+    DiskReply::Finished { job, stored }
 }
 
 fn failed(job: JobId, what: &str) -> DiskReply {

@@ -65,6 +65,18 @@ impl Engine<'_> {
             LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
+            LaneEvent::InPlace(id) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.in_place = true;
+                }
+            }
+            LaneEvent::Belonged(id, owner) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id) {
+                    self.on_belonged(*file, owner);
+                }
+            }
             LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
                 Some((_, Purpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
                 Some((_, Purpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
@@ -227,6 +239,7 @@ impl Engine<'_> {
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
+            task.in_place = false;
             task.taken = 0;
             task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {

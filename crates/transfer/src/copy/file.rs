@@ -2,7 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use plan::journal::{Seen, SourceId};
-use plan::{Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
+use plan::{
+    Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath, Stored, UNWRITABLE,
+};
 use sftp::Link;
 
 use super::Delta;
@@ -45,6 +47,8 @@ pub(super) struct FileTask {
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
+    /// It was written under its final name.
+    pub(super) in_place: bool,
     /// It was made durable before it got its name.
     pub(super) synced: bool,
     /// What the journal calls it, and how it is kept.
@@ -169,6 +173,7 @@ impl Engine<'_> {
             size: attributes.size,
             confirmed: 0,
             state: None,
+            in_place: false,
             synced: false,
             entry: None,
             keep: None,
@@ -291,17 +296,40 @@ impl Engine<'_> {
             progress.add_bytes(n);
         });
         match result {
-            Ok((state, not_kept)) => {
+            Ok((state, stored)) => {
                 task.state = Some(state);
-                for (parts, why) in not_kept {
-                    self.on_not_kept(parts, &why);
-                }
+                task.in_place = stored.in_place;
+                self.on_stored(id, stored);
                 self.file_done(id);
             }
             Err((reading, what)) => {
                 let end = if reading { End::Source } else { End::Target };
                 self.file_failed(id, end, what);
             }
+        }
+    }
+
+    /// What there is to tell of a file that was copied from here to here.
+    fn on_stored(&mut self, id: FileId, stored: Stored) {
+        for (parts, why) in stored.not_kept {
+            self.on_not_kept(parts, &why);
+        }
+        if let Some(owner) = stored.belonged {
+            self.on_belonged(id, owner);
+        }
+        if stored.unwritable {
+            let task = self.files.get(&id);
+            let name = task.map(|task| task.source_name.clone());
+            self.warn(name, UNWRITABLE.to_owned());
+        }
+    }
+
+    /// The file that this one has replaced was somebody else's, and this one is not.
+    pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
+        if let Some(task) = self.files.get(&id) {
+            let name = self.shown(End::Target, &task.target);
+            let text = format!("it belonged to {user}:{group}, which could not be kept");
+            self.warn(Some(name), text);
         }
     }
 
@@ -488,6 +516,7 @@ impl Engine<'_> {
             target: self.shown(End::Target, &task.target),
             bytes: task.confirmed,
             state,
+            in_place: task.in_place,
             synced: self.options.fsync,
             verified: self.options.verify,
         });
@@ -504,6 +533,7 @@ impl FileTask {
         self.relay = None;
         self.guess = None;
         self.state = None;
+        self.in_place = false;
         self.stranded = None;
         self.sums = None;
         // The source may be another by now.

@@ -34,6 +34,20 @@ pub(super) fn before_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) 
     }
 }
 
+/// Gives a file that `has` another the owner and group of the one whose place it takes, or the group
+/// alone where nothing else is permitted; whether it has both then.
+pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)) -> bool {
+    if has == (user, group) {
+        return true;
+    }
+    let of = (Uid::from_raw(user), Gid::from_raw(group));
+    let kept = fchown(file, Some(of.0), Some(of.1)).is_ok();
+    if !kept && has.1 != group {
+        let _ = fchown(file, None, Some(of.1));
+    }
+    kept
+}
+
 /// Access control lists. Behind the mode, which would change their masks.
 pub(super) fn behind_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) {
     if let Some(xattrs) = &beyond.xattrs {

@@ -1,7 +1,13 @@
 use super::*;
+use std::cell::Cell;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 type Result = io::Result<()>;
+
+thread_local! {
+    /// What close(2) says next in this thread.
+    pub(super) static CLOSE_FAILS: Cell<Option<Errno>> = const { Cell::new(None) };
+}
 
 fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
     Finish {
@@ -77,6 +83,62 @@ fn an_existing_file_keeps_its_bits_and_a_shorter_one_cuts_it() -> Result {
         assert_eq!(fs::read(&path)?, b"short");
         assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o640);
     }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_cannot_be_closed_does_not_get_its_name() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    let target = create_target(&path, false, false, None)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    CLOSE_FAILS.set(Some(Errno::DQUOT));
+    let said = target.finish(finish(3, 0o644, false)).err();
+    CLOSE_FAILS.set(None);
+    assert_eq!(
+        said.and_then(|e| e.raw_os_error()),
+        Some(Errno::DQUOT.raw_os_error())
+    );
+    assert_eq!(fs::read(&path)?, b"old");
+    assert_eq!(names(dir.path())?, ["f"]);
+    Ok(())
+}
+
+#[test]
+fn new_contents_do_not_run_as_the_owner_of_the_old_ones() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    for (had, has) in [(0o4755, 0o755), (0o2755, 0o755), (0o6711, 0o711)] {
+        fs::write(&path, "old")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(had))?;
+        create_target(&path, false, false, None)?.finish(finish(0, 0o4777, false))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, has);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_its_owners() -> Result {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    std::os::unix::fs::chown(&path, Some(1234), Some(4321))?;
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored, Stored::default());
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
+    // One that is asked for is another matter.
+    let target = create_target(&path, false, false, None)?;
+    let mut finish = finish(0, 0o644, true);
+    finish.beyond.owner = Some((1, 2));
+    target.finish(finish)?;
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.gid()), (1, 2));
     Ok(())
 }
 
