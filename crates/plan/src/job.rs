@@ -310,6 +310,8 @@ pub struct Temp {
     pub replaces: bool,
     /// Its permission bits, if the server has any; they stay.
     pub mode: Option<u32>,
+    /// Its owner and group, if the server tells them; they stay where that is permitted.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// How a file is copied.
@@ -396,6 +398,8 @@ pub struct Left {
     pub ranges: Vec<(u64, u64)>,
     /// The temporary's modification time when that was written down, nanoseconds; 0 if unknown.
     pub mtime: u64,
+    /// Size and modification time, nanoseconds, of the source that they are of; 0 if unknown.
+    pub source: (u64, u64),
 }
 
 /// Times that a file is begun anew before names come again.
@@ -518,7 +522,8 @@ pub enum LaneEvent {
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
     /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
     Tree(JobId, Vec<TreeStep>),
-    /// The answer of a Stat, or what stood there already for a MakeDir.
+    /// The answer of a Stat, or what stood there already for a MakeDir. For a Put, what the source was
+    /// when it was opened, where it is read in several pieces.
     Attributes(JobId, Attributes),
     /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
     /// rename, since the server made room by removing the old file.

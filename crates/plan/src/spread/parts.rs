@@ -20,6 +20,10 @@ impl Spread {
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(id, mtime),
             DiskReply::Created { seekable, .. } => {
                 file.seekable = seekable;
+                let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+                if keep.is_some_and(|keep| keep.left.is_some()) {
+                    self.tell_restarted(id);
+                }
                 self.state(id, FileState::Created);
                 self.begin_moving(id);
             }
@@ -52,7 +56,17 @@ impl Spread {
         let small = file.size() < self.options.split_from;
         if (small || meta.stream) && file.stage == Stage::Opening {
             self.do_whole(id);
-        } else if !self.ask_to_adopt(id) {
+            return;
+        }
+        let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+        let left = keep.and_then(|keep| keep.left.as_ref());
+        // It has changed since it was found, and a file of both states would be none.
+        let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
+        self.tell(LaneEvent::Attributes(id, meta.attributes));
+        if changed {
+            self.leave_aside(id);
+        }
+        if !self.ask_to_adopt(id) {
             self.begin_moving(id);
         }
     }
