@@ -111,6 +111,12 @@ impl Engine<'_> {
                 let (file, is) = (*file, TargetIs::of(&attributes));
                 self.on_guessed(file, is, None);
             }
+            Some((_, Purpose::File(file, Role::Whole))) => {
+                let here = self.source.is_none();
+                if let Some(task) = self.files.get_mut(file).filter(|_| here) {
+                    task.opened = Some(attributes);
+                }
+            }
             Some((_, Purpose::Clock)) => self.on_clock(attributes),
             Some((_, Purpose::Taken(file))) => {
                 let file = *file;

@@ -19,6 +19,9 @@ use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
 
+/// A copy that may be a mixture is told of.
+const CHANGED: &str = "it changed while it was copied: the copy may be of two states";
+
 /// A file of the run, as events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(pub(super) u64);
@@ -69,6 +72,10 @@ pub(super) struct FileTask {
     guess: Option<Guessing>,
     /// What passed of it, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// What a source on this machine was when it was opened, where it is read in several pieces.
+    pub(super) opened: Option<Attributes>,
+    /// It has changed while it was copied, and was copied once more for that.
+    pub(super) changed: bool,
     /// Times that it was copied, after the first.
     pub(super) repeats: u8,
     /// What it is to have beside mode and times, and whether it was asked what it has.
@@ -185,6 +192,8 @@ impl Engine<'_> {
             stranded: None,
             guess,
             sums: None,
+            opened: None,
+            changed: false,
             repeats: 0,
             beyond: Beyond {
                 owner: attributes.owner.filter(|_| self.options.archive),
@@ -282,6 +291,8 @@ impl Engine<'_> {
         let (source, target) = (local_path(&task.source), local_path(&task.target));
         let progress = self.progress;
         let beyond = task.beyond.clone();
+        let meta = std::fs::metadata(&source);
+        task.opened = meta.ok().map(|meta| crate::disk::attributes(&meta));
         progress.set_current(&task.source_name);
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
@@ -340,6 +351,12 @@ impl Engine<'_> {
         if let Some(task) = self.files.get_mut(&id) {
             task.confirmed += n;
             self.progress.add_bytes(n);
+            // It has grown meanwhile, and so has what there is to do.
+            let size = task.size.unwrap_or(task.confirmed);
+            if task.confirmed > size {
+                self.progress.add_size(Some(task.confirmed - size));
+                task.size = Some(task.confirmed);
+            }
             self.verify.note_progress(n);
             self.progress.set_current(&task.source_name);
         }
@@ -490,10 +507,55 @@ impl Engine<'_> {
 
     /// It stands under its name.
     pub(super) fn file_done(&mut self, id: FileId) {
+        if self.has_changed(id) && self.again_for_a_change(id) {
+            return;
+        }
         match self.verify.is_wanted() {
             true => self.verify_file(id),
             false => self.file_kept(id),
         }
+    }
+
+    /// Whether a source on this machine is another than when it was opened: what was read of it may be
+    /// of two states, and no file that ever was.
+    fn has_changed(&mut self, id: FileId) -> bool {
+        let Some(task) = self.files.get_mut(&id) else {
+            return false;
+        };
+        let Some(opened) = task.opened.take() else {
+            return false;
+        };
+        let state = |of: Attributes| {
+            let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
+            (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
+        };
+        // One that is gone was whole when it was read.
+        let now = std::fs::metadata(local_path(&task.source));
+        now.is_ok_and(|now| state(crate::disk::attributes(&now)) != state(opened))
+    }
+
+    /// Copies it once more; false, after saying so, where that was done or cannot be.
+    fn again_for_a_change(&mut self, id: FileId) -> bool {
+        let stopped = self.stopped();
+        let Some(task) = self.files.get_mut(&id) else {
+            return false;
+        };
+        // What goes to a device or a FIFO has gone.
+        let again = !stopped && !task.changed && (!task.in_place || self.options.inplace);
+        if !again {
+            let name = task.source_name.clone();
+            self.warn(Some(name), CHANGED.to_owned());
+            return false;
+        }
+        task.changed = true;
+        self.progress.take_back(std::mem::take(&mut task.confirmed));
+        task.begin_again();
+        if let Some(keep) = &mut task.keep {
+            keep.left = None;
+        }
+        self.verify.forget(id);
+        self.start_file(id);
+        true
     }
 
     /// It is copied, and verified where that is wanted.
@@ -509,6 +571,9 @@ impl Engine<'_> {
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
         self.note_done(&task);
+        if let Some(attributes) = &task.attributes {
+            self.note_times(&task.source, attributes);
+        }
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         self.tell(Event::FileDone {
             id: id.0,
@@ -536,6 +601,7 @@ impl FileTask {
         self.in_place = false;
         self.stranded = None;
         self.sums = None;
+        (self.taken, self.reused) = (0, 0);
         // The source may be another by now.
         self.attributes = None;
         self.identity = None;

@@ -142,6 +142,62 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     Ok(())
 }
 
+/// This thread's files are another user's until it ends; `false` where that cannot be.
+fn as_another_user() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if may {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(1234));
+    }
+    may
+}
+
+#[test]
+fn a_file_whose_owner_cannot_be_kept_is_told_of() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert!(!stored.in_place);
+    assert_eq!(stored.belonged, Some((0, fs::metadata(dir.path())?.gid())));
+    // It is his own from now on.
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored.belonged, None);
+    Ok(())
+}
+
+#[test]
+fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_place() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "what was there")?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    let stored = target.finish(finish(3, 0o644, false))?;
+    let told = Stored {
+        in_place: true,
+        unwritable: true,
+        ..Stored::default()
+    };
+    assert_eq!(stored, told);
+    assert_eq!(fs::read(&path)?, b"new");
+    // Where that was asked for there is nothing to say of the directory.
+    let stored = create_target(&path, true, false, None)?.finish(finish(3, 0o644, false))?;
+    assert!(stored.in_place && !stored.unwritable);
+    Ok(())
+}
+
 #[test]
 fn symlinks_are_followed_dangling_ones_too() -> Result {
     let dir = tempfile::tempdir()?;
