@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use longhaul_tests::{Client, Scene, names_in, remote, scratch};
+use longhaul_tests::{Client, Scene, longhaul, names_in, remote, scratch};
 use testkit::delay_proxy::Way;
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
@@ -546,6 +546,51 @@ fn a_link_that_leads_nowhere_stays_and_what_it_leads_to_is_made() {
         }
     }
     assert_eq!(names_in(&scene.path("to")), ["made"]);
+}
+
+/// It became the copier's, with whose rights it had been setuid.
+#[test]
+fn a_file_that_is_replaced_stays_its_owners_and_runs_as_nobody() {
+    if !missing::is_root() {
+        missing::not_here("only root has files of others");
+        return;
+    }
+    let ours = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    for builder in [PeerBuilder::new(PeerKind::OpenSsh), ours] {
+        let Some(scene) = Scene::with(builder) else {
+            continue;
+        };
+        if scene.client.is_scp() {
+            return;
+        }
+        for (len, flags) in [
+            (10, &[][..]),
+            (10, &["-p"]),
+            (10, &["--inplace"]),
+            (300_000, &["-p"]),
+            (9_000_000, &[]),
+            (9_000_000, &["--delta"]),
+        ] {
+            write_file(&scene.path("file"), &Seed::new(1).bytes(len));
+            for up in [true, false] {
+                write_file(&scene.path("copy"), &Seed::new(2).bytes(len));
+                chown(scene.path("copy"), Some(1234), Some(4321)).expect("as root");
+                let mode = fs::Permissions::from_mode(0o4755);
+                fs::set_permissions(scene.path("copy"), mode).expect("ours");
+                let (from, to) = ways(&scene, up);
+                let run = scene.client.cp().args(flags).arg(from).arg(to);
+                let outcome = run.run().expect_code(0);
+                let meta = fs::metadata(scene.path("copy")).expect("it is there");
+                let said = format!("{flags:?} {len} up {up}\n{outcome}");
+                assert_eq!((meta.uid(), meta.gid()), (1234, 4321), "{said}");
+                let runs = meta.mode() & 0o6000 != 0;
+                // Root's writes leave it, as scp's do.
+                assert!(!runs || flags == ["--inplace"], "{said}");
+                assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+                assert!(!outcome.err().contains("belonged"), "{said}");
+            }
+        }
+    }
 }
 
 /// In place it would be emptied before it is read.

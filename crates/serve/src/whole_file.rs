@@ -259,7 +259,10 @@ fn set(file: &File, put: &Put<'_>, replaced: Option<Replaced>) -> Option<String>
         (None, None) => None,
     };
     let rest = Attrs {
-        permissions: put.attrs.permissions.or(replaced.map(|old| old.mode)),
+        permissions: put
+            .attrs
+            .permissions
+            .or_else(|| replaced.map(|old| old.mode)),
         times: put.attrs.times,
         nanoseconds: put.attrs.nanoseconds,
         ..Attrs::default()
