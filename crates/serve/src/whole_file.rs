@@ -255,6 +255,8 @@ fn set(file: &File, put: &Put<'_>, replaced: Option<Replaced>) -> Option<String>
             let failed = set_owner(file, owner).err();
             failed.map(|e| format!("{OWNER_NOT_SET}{}", words(e)))
         }
+        // What is to run as its owner runs as whoever has put it there.
+        (None, Some(_)) if put.attrs.permissions.is_some_and(|mode| mode & 0o6000 != 0) => None,
         (None, Some(replaced)) => keep_owner(file, replaced.owner),
         (None, None) => None,
     };

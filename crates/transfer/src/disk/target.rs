@@ -499,8 +499,16 @@ impl Target {
             return Err(io::Error::other("not all of it could be written"));
         }
         self.set_size(finish.size)?;
-        stored.belonged = self.keep_owner(&finish.beyond)?;
+        stored.belonged = self.keep_owner(&finish)?;
         metadata::before_mode(&self.file, &finish.beyond, &mut stored.not_kept);
+        if let Form::Temporary(Temporary {
+            replaced: Some(_),
+            target,
+            ..
+        }) = &self.form
+        {
+            metadata::keep_acls(&self.file, target, &finish.beyond, &mut stored.not_kept);
+        }
         self.set_mode(&finish)?;
         metadata::behind_mode(&self.file, &finish.beyond, &mut stored.not_kept);
         if finish.preserve
@@ -525,7 +533,7 @@ impl Target {
 
     /// Gives it the owner and group of the file that it replaces, unless it is to have others. Returns
     /// those where they could not be kept.
-    fn keep_owner(&self, beyond: &Beyond) -> io::Result<Option<(u32, u32)>> {
+    fn keep_owner(&self, finish: &Finish) -> io::Result<Option<(u32, u32)>> {
         let Form::Temporary(Temporary {
             replaced: Some(replaced),
             ..
@@ -533,7 +541,13 @@ impl Target {
         else {
             return Ok(None);
         };
-        if beyond.owner.is_some() {
+        // What is to run as its owner runs as whoever has copied it, or as who was named.
+        let runs = finish.preserve
+            && finish
+                .attributes
+                .mode
+                .is_some_and(|mode| mode & 0o6000 != 0);
+        if runs || finish.beyond.owner.is_some() {
             return Ok(None);
         }
         let meta = self.file.metadata()?;

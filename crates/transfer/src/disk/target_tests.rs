@@ -132,6 +132,11 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     assert_eq!(stored, Stored::default());
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
+    // New contents do not run as somebody whose the old ones were.
+    let target = create_target(&path, false, false, None)?;
+    target.finish(finish(0, 0o4755, true))?;
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o4755));
     // One that is asked for is another matter.
     let target = create_target(&path, false, false, None)?;
     let mut finish = finish(0, 0o644, true);
@@ -139,6 +144,48 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     target.finish(finish)?;
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.gid()), (1, 2));
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    // Owner, user 77, group, mask, others (acl(5), as the kernel has it).
+    let entry = |(tag, bits, id): (u16, u16, u32)| {
+        let [a, b] = tag.to_le_bytes();
+        let [c, d] = bits.to_le_bytes();
+        let [e, f, g, h] = id.to_le_bytes();
+        [a, b, c, d, e, f, g, h]
+    };
+    const NOBODY: u32 = u32::MAX;
+    let entries = [
+        (1, 6, NOBODY),
+        (2, 6, 77),
+        (4, 0, NOBODY),
+        (16, 6, NOBODY),
+        (32, 0, NOBODY),
+    ];
+    let value = [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat();
+    let acl = vec![(b"system.posix_acl_access".to_vec(), value)];
+    let of = sys::XattrsOf::Path(&path);
+    if sys::replace_xattrs(of, &acl, |_| true).is_err() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored, Stored::default());
+    assert_eq!(metadata::xattrs_of(&path, plan::MetadataFlags::ACLS)?, acl);
+    assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
+    // It is asked for to have none.
+    let target = create_target(&path, false, false, None)?;
+    let mut finish = finish(0, 0o640, true);
+    let kinds = plan::MetadataFlags::ACLS;
+    let list = Vec::new();
+    finish.beyond.xattrs = Some(Box::new(plan::Xattrs { kinds, list }));
+    target.finish(finish)?;
+    assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
     Ok(())
 }
 
