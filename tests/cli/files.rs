@@ -523,29 +523,53 @@ fn the_final_name_appears_at_once_and_inplace_writes_into_the_file() {
 
 #[test]
 fn a_link_that_leads_nowhere_stays_and_what_it_leads_to_is_made() {
+    let ours = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    for builder in [PeerBuilder::new(PeerKind::OpenSsh), ours] {
+        let Some(scene) = Scene::with(builder) else {
+            continue;
+        };
+        let content = Seed::new(1).bytes(20_000_000);
+        fs::create_dir(scene.path("to")).expect("our folder");
+        for len in [10, 300_000, content.len()] {
+            write_file(&scene.path("file"), &content[..len]);
+            for up in [true, false] {
+                let _ = fs::remove_file(scene.path("copy"));
+                let _ = fs::remove_file(scene.path("to/made"));
+                symlink("to/made", scene.path("copy")).expect("a symlink");
+                let (from, to) = ways(&scene, up);
+                scene.copies(&[], from, to);
+                let link = fs::symlink_metadata(scene.path("copy")).expect("it is there");
+                assert!(link.is_symlink(), "up {up}, {len}");
+                let made = scene.path("to/made");
+                assert_same(&scene.path("file"), &made, Compare::CONTENT);
+            }
+        }
+        assert_eq!(names_in(&scene.path("to")), ["made"]);
+    }
+}
+
+#[test]
+fn what_is_written_in_place_is_told_as_that() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
     };
-    let content = Seed::new(1).bytes(300_000);
-    fs::create_dir(scene.path("to")).expect("our folder");
-    for len in [10, content.len()] {
-        write_file(&scene.path("file"), &content[..len]);
-        for up in [true, false] {
-            let _ = fs::remove_file(scene.path("copy"));
-            let _ = fs::remove_file(scene.path("to/made"));
-            symlink("to/made", scene.path("copy")).expect("a symlink");
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), b"content");
+    for up in [true, false] {
+        for inplace in [true, false] {
             let (from, to) = ways(&scene, up);
-            scene.copies(&[], from, to);
-            let link = fs::symlink_metadata(scene.path("copy")).expect("it is there");
-            assert!(link.is_symlink(), "up {up}, {len}");
-            assert_same(
-                &scene.path("file"),
-                &scene.path("to/made"),
-                Compare::CONTENT,
-            );
+            let flags: &[&str] = if inplace { &["--inplace"] } else { &[] };
+            let cp = scene.client.cp().arg("--json").args(flags);
+            let outcome = cp.arg(from).arg(to).run().expect_code(0);
+            let told = format!("\"in_place\":{inplace},");
+            let state = if inplace { "closed" } else { "renamed" };
+            for said in [told, format!("\"state\":\"{state}\"")] {
+                assert!(outcome.out().contains(&said), "up {up}: {outcome}");
+            }
         }
     }
-    assert_eq!(names_in(&scene.path("to")), ["made"]);
 }
 
 /// It became the copier's, with whose rights it had been setuid.
