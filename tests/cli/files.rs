@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use longhaul_tests::{Scene, names_in, remote};
+use longhaul_tests::{Client, Scene, longhaul, names_in, remote, scratch};
 use testkit::delay_proxy::Way;
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
@@ -232,7 +232,7 @@ fn no_room_for_an_upload() {
     let Some(server) = missing::sftp_server() else {
         return;
     };
-    let place = longhaul_tests::scratch();
+    let place = scratch();
     let wrapper = place.path().join("limited");
     let script = format!("#!/bin/sh\nset -- {}\n{LIMITED}\n", server.display());
     write_file(&wrapper, script.as_bytes());
@@ -443,6 +443,47 @@ fn a_file_that_shrinks_while_it_is_read() {
     }
 }
 
+/// Half of it was of one state, half of the other, and nobody was told.
+#[test]
+fn a_file_that_changes_while_it_is_sent_is_sent_again() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    let client = &mut scene.client;
+    client.dir.add_host_at("peer", &scene.peer, proxy.port());
+    write_file(&scene.path("file"), &old);
+    let cp = || {
+        let cp = scene.client.cp().arg("--json").arg(scene.path("file"));
+        cp.arg(scene.remote("copy")).spawn()
+    };
+    let change = |data: &[u8]| {
+        let file = fs::OpenOptions::new().write(true).open(scene.path("file"));
+        file.expect("ours").write_all_at(data, 0).expect("ours");
+    };
+    let running = cp();
+    assert!(running.until(|| proxy.carried(Way::Up) > 2_000_000));
+    change(&new);
+    let outcome = running.wait().expect_code(0);
+    let copy = fs::read(scene.path("copy")).expect("it is there");
+    assert!(copy == new, "not a state of the file\n{outcome}");
+    assert!(!outcome.out().contains("\"warning\""), "{outcome}");
+    // It changes all the time.
+    let before = proxy.carried(Way::Up);
+    let running = cp();
+    for (up_to, data) in [(2_000_000, &old), (11_500_000, &new)] {
+        assert!(running.until(|| proxy.carried(Way::Up) > before + up_to));
+        change(data);
+    }
+    let outcome = running.wait().expect_code(0);
+    let told = "it changed while it was copied";
+    assert!(outcome.out().contains(told), "{outcome}");
+}
+
 fn ways(scene: &Scene, up: bool) -> (std::ffi::OsString, std::ffi::OsString) {
     if up {
         (scene.path("file").into_os_string(), scene.remote("copy"))
@@ -478,6 +519,146 @@ fn the_final_name_appears_at_once_and_inplace_writes_into_the_file() {
         ["copy", "file"],
         "no temporary is left"
     );
+}
+
+#[test]
+fn a_link_that_leads_nowhere_stays_and_what_it_leads_to_is_made() {
+    let ours = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    for builder in [PeerBuilder::new(PeerKind::OpenSsh), ours] {
+        let Some(scene) = Scene::with(builder) else {
+            continue;
+        };
+        let content = Seed::new(1).bytes(20_000_000);
+        fs::create_dir(scene.path("to")).expect("our folder");
+        for len in [10, 300_000, content.len()] {
+            write_file(&scene.path("file"), &content[..len]);
+            for up in [true, false] {
+                let _ = fs::remove_file(scene.path("copy"));
+                let _ = fs::remove_file(scene.path("to/made"));
+                symlink("to/made", scene.path("copy")).expect("a symlink");
+                let (from, to) = ways(&scene, up);
+                scene.copies(&[], from, to);
+                let link = fs::symlink_metadata(scene.path("copy")).expect("it is there");
+                assert!(link.is_symlink(), "up {up}, {len}");
+                let made = scene.path("to/made");
+                assert_same(&scene.path("file"), &made, Compare::CONTENT);
+            }
+        }
+        assert_eq!(names_in(&scene.path("to")), ["made"]);
+    }
+}
+
+#[test]
+fn what_is_written_in_place_is_told_as_that() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), b"content");
+    for up in [true, false] {
+        for inplace in [true, false] {
+            let (from, to) = ways(&scene, up);
+            let flags: &[&str] = if inplace { &["--inplace"] } else { &[] };
+            let cp = scene.client.cp().arg("--json").args(flags);
+            let outcome = cp.arg(from).arg(to).run().expect_code(0);
+            let told = format!("\"in_place\":{inplace},");
+            let state = if inplace { "closed" } else { "renamed" };
+            for said in [told, format!("\"state\":\"{state}\"")] {
+                assert!(outcome.out().contains(&said), "up {up}: {outcome}");
+            }
+        }
+    }
+}
+
+/// It became the copier's, with whose rights it had been setuid.
+#[test]
+fn a_file_that_is_replaced_stays_its_owners_and_runs_as_nobody() {
+    if !missing::is_root() {
+        missing::not_here("only root has files of others");
+        return;
+    }
+    let ours = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    for builder in [PeerBuilder::new(PeerKind::OpenSsh), ours] {
+        let Some(scene) = Scene::with(builder) else {
+            continue;
+        };
+        if scene.client.is_scp() {
+            return;
+        }
+        for (len, flags) in [
+            (10, &[][..]),
+            (10, &["-p"]),
+            (10, &["--inplace"]),
+            (300_000, &["-p"]),
+            (9_000_000, &[]),
+            (9_000_000, &["--delta"]),
+        ] {
+            write_file(&scene.path("file"), &Seed::new(1).bytes(len));
+            for up in [true, false] {
+                write_file(&scene.path("copy"), &Seed::new(2).bytes(len));
+                chown(scene.path("copy"), Some(1234), Some(4321)).expect("as root");
+                let mode = fs::Permissions::from_mode(0o4755);
+                fs::set_permissions(scene.path("copy"), mode).expect("ours");
+                let (from, to) = ways(&scene, up);
+                let run = scene.client.cp().args(flags).arg(from).arg(to);
+                let outcome = run.run().expect_code(0);
+                let meta = fs::metadata(scene.path("copy")).expect("it is there");
+                let said = format!("{flags:?} {len} up {up}\n{outcome}");
+                assert_eq!((meta.uid(), meta.gid()), (1234, 4321), "{said}");
+                let runs = meta.mode() & 0o6000 != 0;
+                // Root's writes leave it, as scp's do.
+                assert!(!runs || flags == ["--inplace"], "{said}");
+                assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+                assert!(!outcome.err().contains("belonged"), "{said}");
+            }
+        }
+    }
+}
+
+/// In place it would be emptied before it is read.
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    write_file(&path("a"), b"content");
+    symlink("a", path("link")).expect("a symlink");
+    fs::hard_link(path("a"), path("hard")).expect("a link");
+    for flags in [&[][..], &["--inplace"]] {
+        for (from, to) in [("a", "a"), ("a", "link"), ("link", "a"), ("a", "hard")] {
+            let run = client.cp().args(flags).arg(path(from)).arg(path(to));
+            let outcome = run.run().expect_code(1);
+            outcome.expect_err(&["are the same file"]);
+            assert_eq!(fs::read(path("a")).expect("it is there"), b"content");
+        }
+    }
+}
+
+#[test]
+fn times_that_sftp_does_not_have_are_told_of() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let file = File::create(scene.path("file")).expect("ours");
+    for (at, told) in [
+        (SystemTime::UNIX_EPOCH, false),
+        (SystemTime::UNIX_EPOCH - Duration::from_secs(86_400), true),
+        (SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32), true),
+    ] {
+        file.set_modified(at).expect("ours");
+        let cp = scene.client.cp().arg("-p").arg(scene.path("file"));
+        let outcome = cp.arg(scene.remote("copy")).run().expect_code(0);
+        let said = outcome.err().contains("not kept: times of one entry");
+        assert_eq!(said, told, "{outcome}");
+    }
 }
 
 #[test]

@@ -100,3 +100,34 @@ fn it_is_tried_again_step_by_step() {
         assert!(copied == content, "{} bytes\n{outcome}", copied.len());
     }
 }
+
+/// RFC 4253 section 4.2: "Exceeded MaxStartups" was read, and nobody was told of it.
+#[test]
+fn why_a_server_lets_nobody_in_is_said() {
+    let client = Client::new();
+    if client.is_scp() {
+        return;
+    }
+    for (says, shown) in [
+        ("Exceeded MaxStartups\r\n", "it said: Exceeded MaxStartups"),
+        (
+            "Hello\r\nToo many\x1b[2J users",
+            "it said: Hello; Too many\\x1b[2J users",
+        ),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("a port").port().to_string();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // All that the client sends is read: a reset could overtake what is said.
+                let _ = stream.write_all(says.as_bytes());
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            }
+        });
+        let cp = client
+            .cp()
+            .args(["-P", &port, "127.0.0.1:file", "/dev/null"]);
+        cp.run().expect_code(255).expect_err(&[shown]);
+    }
+}

@@ -9,7 +9,7 @@ use wire::Block;
 
 use crate::delta::{Basis, Compared, Found};
 
-use crate::{Attributes, Beyond, JobId, Keep};
+use crate::{Attributes, Beyond, JobId, Keep, LaneEvent};
 
 /// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
 /// same job; those of one job run in the order they were asked for, except that reads (and
@@ -413,8 +413,8 @@ pub enum DiskReply {
     Finished {
         /// For which job.
         job: JobId,
-        /// What of the rest could not be set, and why.
-        not_kept: Vec<(Parts, String)>,
+        /// What there is to tell of it.
+        stored: Stored,
     },
     /// `CloseSource`, `Discard` or `Leave` is done.
     Released {
@@ -491,6 +491,35 @@ pub struct FileMeta {
     /// Not a regular file: its size means nothing, read to the end.
     pub stream: bool,
 }
+
+/// What there is to tell of a target that stands under its final name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// What of the rest could not be set, and why.
+    pub not_kept: Vec<(Parts, String)>,
+    /// It was written there, without a temporary.
+    pub in_place: bool,
+    /// It was since nothing can be made beside it.
+    pub unwritable: bool,
+    /// Owner and group of the file that it has replaced, where those could not be kept.
+    pub belonged: Option<(u32, u32)>,
+}
+
+impl Stored {
+    /// What a job is told of it.
+    pub(crate) fn events(self, job: JobId) -> impl Iterator<Item = LaneEvent> {
+        let not_kept = self.not_kept.into_iter();
+        let not_kept = not_kept.map(move |(parts, why)| LaneEvent::NotKept(job, parts, why));
+        let warning = || LaneEvent::Warning(job, UNWRITABLE.to_owned());
+        let in_place = self.in_place.then_some(LaneEvent::InPlace(job));
+        let belonged = self.belonged.map(|owner| LaneEvent::Belonged(job, owner));
+        let others = [self.unwritable.then(warning), in_place, belonged];
+        not_kept.chain(others.into_iter().flatten())
+    }
+}
+
+/// Why a file was written in place that was to be replaced.
+pub const UNWRITABLE: &str = "the directory is not writable: written in place";
 
 /// Why a job failed: one sentence that names the file, escaped for a terminal when shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -310,6 +310,8 @@ pub struct Temp {
     pub replaces: bool,
     /// Its permission bits, if the server has any; they stay.
     pub mode: Option<u32>,
+    /// Its owner and group, if the server tells them; they stay where that is permitted.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// How a file is copied.
@@ -396,6 +398,8 @@ pub struct Left {
     pub ranges: Vec<(u64, u64)>,
     /// The temporary's modification time when that was written down, nanoseconds; 0 if unknown.
     pub mtime: u64,
+    /// Size and modification time, nanoseconds, of the source that they are of; 0 if unknown.
+    pub source: (u64, u64),
 }
 
 /// Times that a file is begun anew before names come again.
@@ -518,7 +522,8 @@ pub enum LaneEvent {
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
     /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
     Tree(JobId, Vec<TreeStep>),
-    /// The answer of a Stat, or what stood there already for a MakeDir.
+    /// The answer of a Stat, or what stood there already for a MakeDir. For a Put, what the source was
+    /// when it was opened, where it is read in several pieces.
     Attributes(JobId, Attributes),
     /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
     /// rename, since the server made room by removing the old file.
@@ -549,6 +554,10 @@ pub enum LaneEvent {
     Sum(JobId, Vec<u8>),
     /// These parts of its metadata could not be kept, the first of them for this reason.
     NotKept(JobId, Parts, String),
+    /// It was written under its final name, without a temporary.
+    InPlace(JobId),
+    /// The file that it has replaced was of this owner and group, which could not be kept.
+    Belonged(JobId, (u32, u32)),
     /// The job is done; no event with its id follows.
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
@@ -613,6 +622,8 @@ impl LaneEvent {
             | Self::Ids(id, ..)
             | Self::NotKept(id, ..)
             | Self::Sum(id, _)
+            | Self::InPlace(id)
+            | Self::Belonged(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,

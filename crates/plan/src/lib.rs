@@ -19,7 +19,7 @@ mod spread;
 
 pub use background::{Allowance, Background, BackgroundSample};
 pub use depth::{Depth, DepthLimits, Stamp};
-pub use disk::{DiskReply, DiskRequest, Fault, FileMeta};
+pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, Stored, UNWRITABLE};
 pub use growth::{
     Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
     Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried, USUAL_RATE, begins_with,

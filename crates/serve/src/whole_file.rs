@@ -34,6 +34,13 @@ pub(crate) struct Put<'a> {
 pub(crate) const PERMISSIONS: u32 = 0o777;
 const OWNER_WRITE: u32 = 0o200;
 
+/// What the file that is replaced has, and the new one gets.
+#[derive(Clone, Copy, Debug)]
+struct Replaced {
+    mode: u32,
+    owner: (u32, u32),
+}
+
 impl Session<'_> {
     /// Where it is to be durable it is held, and answered at the end of its set.
     pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
@@ -116,14 +123,14 @@ impl Session<'_> {
         }
     }
 
-    /// The permission bits of the file that is replaced, or nothing where none is. What takes more
+    /// What the file has that is replaced, or nothing where none is. What takes more
     /// than a rename is left to the client's other requests.
     fn stands(
         &self,
         dir: BorrowedFd<'_>,
         name: &[u8],
         flags: PutFlags,
-    ) -> Result<Option<u32>, Refused> {
+    ) -> Result<Option<Replaced>, Refused> {
         if flags.contains(PutFlags::FRESH) {
             return Ok(None);
         }
@@ -140,7 +147,10 @@ impl Session<'_> {
                 StatusCode::PERMISSION_DENIED,
                 "permission denied: the existing file is read-only",
             ),
-            FileType::RegularFile => Ok(Some(stat.st_mode & PERMISSIONS)),
+            FileType::RegularFile => Ok(Some(Replaced {
+                mode: stat.st_mode & PERMISSIONS,
+                owner: (stat.st_uid, stat.st_gid),
+            })),
             FileType::Symlink if flags.contains(PutFlags::REPLACE_LINK) => Ok(None),
             _ => Err(long_way()),
         }
@@ -239,21 +249,52 @@ impl Session<'_> {
 
 /// Sets on the open file what the client keeps, or what the replaced file had; returns what it is to
 /// be told of that.
-fn set(file: &File, put: &Put<'_>, replaced: Option<u32>) -> Option<String> {
-    let owner = Attrs {
-        owner: put.attrs.owner,
-        ..Attrs::default()
+fn set(file: &File, put: &Put<'_>, replaced: Option<Replaced>) -> Option<String> {
+    let owner = match (put.attrs.owner, replaced) {
+        (Some(owner), _) => {
+            let failed = set_owner(file, owner).err();
+            failed.map(|e| format!("{OWNER_NOT_SET}{}", words(e)))
+        }
+        // What is to run as its owner runs as whoever has put it there.
+        (None, Some(_)) if put.attrs.permissions.is_some_and(|mode| mode & 0o6000 != 0) => None,
+        (None, Some(replaced)) => keep_owner(file, replaced.owner),
+        (None, None) => None,
     };
     let rest = Attrs {
-        permissions: put.attrs.permissions.or(replaced),
+        permissions: put
+            .attrs
+            .permissions
+            .or_else(|| replaced.map(|old| old.mode)),
         times: put.attrs.times,
         nanoseconds: put.attrs.nanoseconds,
         ..Attrs::default()
     };
-    let owner = set_open(file, &owner).err();
     let rest = set_open(file, &rest).err();
     let rest = rest.map(|e| format!("mode or times could not be set: {}", words(e)));
-    rest.or_else(|| owner.map(|e| format!("{OWNER_NOT_SET}{}", words(e))))
+    rest.or(owner)
+}
+
+fn set_owner(file: &File, owner: (u32, u32)) -> Result<(), Errno> {
+    let owner = Attrs {
+        owner: Some(owner),
+        ..Attrs::default()
+    };
+    set_open(file, &owner)
+}
+
+/// Gives it the owner and group of the file that it replaces, or the group alone where no more is
+/// permitted; what the client is to be told where that is not all.
+fn keep_owner(file: &File, (user, group): (u32, u32)) -> Option<String> {
+    let has = fs::fstat(file).ok()?;
+    if (has.st_uid, has.st_gid) == (user, group) || set_owner(file, (user, group)).is_ok() {
+        return None;
+    }
+    if has.st_gid != group {
+        let _ = set_owner(file, (has.st_uid, group));
+    }
+    Some(format!(
+        "it belonged to {user}:{group}, which could not be kept"
+    ))
 }
 
 /// Whether it names something in a directory.

@@ -55,6 +55,23 @@ fn a_file_is_put_and_replaced_whole() {
     });
 }
 
+/// It became the account's own.
+#[test]
+fn a_file_that_is_replaced_stays_its_owners() {
+    if !testkit::missing::is_root() {
+        return;
+    }
+    both(Access::Full, |export, before, folder| {
+        fs::write(folder.join("a"), "old").expect("ours");
+        std::os::unix::fs::chown(folder.join("a"), Some(7), Some(8)).expect("ours");
+        let path = at(before, "a");
+        assert_eq!(code(export, put(&path, PLAIN, b"new")), StatusCode::OK);
+        let stat = fs::metadata(folder.join("a")).expect("it");
+        assert_eq!((stat.uid(), stat.gid()), (7, 8));
+        assert_eq!(fs::read(folder.join("a")).expect("it"), b"new");
+    });
+}
+
 #[test]
 fn what_is_more_than_a_rename_is_left_to_other_requests() {
     both(Access::Full, |export, before, folder| {

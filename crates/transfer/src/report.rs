@@ -89,6 +89,9 @@ pub enum Event {
         bytes: u64,
         /// What is known of it: `renamed` or, without temporary, `closed`.
         state: FileState,
+        /// It was written under its final name, without a temporary: whoever read it meanwhile saw
+        /// less.
+        in_place: bool,
         /// It was fsynced before.
         synced: bool,
         /// It was compared with its source when it was there.

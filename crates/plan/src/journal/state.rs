@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::record::{Record, SourceId};
-use crate::Left;
 use crate::spread::Spans;
+use crate::{Attributes, Left};
 
 /// What a journal says.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +79,14 @@ impl Done {
 }
 
 impl Left {
+    /// Whether a source that was opened is what these bytes were read from.
+    pub fn is_of(&self, opened: &Attributes) -> bool {
+        let (_, part) = opened.nanoseconds.unwrap_or_default();
+        let time = |seconds: u32| u64::from(seconds) * SECOND + u64::from(part);
+        let mtime = opened.times.map(|(_, modified)| time(modified));
+        self.source == (0, 0) || (opened.size, mtime) == (Some(self.source.0), Some(self.source.1))
+    }
+
     /// Whether a temporary that is `seen` so may be what the copy has left.
     pub fn may_go_on(&self, seen: Seen) -> bool {
         let end = self.ranges.iter().map(|(_, to)| *to).max().unwrap_or(0);
@@ -102,6 +110,7 @@ impl Entry {
         Left {
             ranges: self.proven(),
             mtime: self.mtime,
+            source: (self.source.size, self.source.mtime),
         }
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Core {
     pub(super) packing: Packing,
     /// Files that were one request.
     pub(super) whole: u64,
+    /// A directory, and who owns what is made in it.
+    pub(super) owner_in: Option<(Vec<u8>, (u32, u32))>,
 }
 
 /// A request on its way.
@@ -104,6 +106,11 @@ pub(super) enum What {
     },
     Attributes,
     Owner,
+    /// What a temporary has by itself.
+    OwnerIs,
+    /// It gets that of the file that it replaces, or its group alone.
+    KeepOwner,
+    KeepGroup,
     /// set-metadata@longhaul.
     Metadata,
     /// The length, of what must have it.
@@ -186,6 +193,7 @@ impl Core {
             answer_time: None,
             packing: Packing::new(config.slow),
             whole: 0,
+            owner_in: None,
             config,
         }
     }

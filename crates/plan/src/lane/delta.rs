@@ -15,6 +15,7 @@ use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::core::{Core, What};
 use super::put::Put;
+use super::put_owner::OwnerIs;
 use super::task::{Step, Surprise};
 use super::words;
 use crate::delta::{Basis, Found};
@@ -61,6 +62,8 @@ pub(super) struct Delta {
     removing: bool,
     /// It has the mode of the older form.
     mode_set: bool,
+    /// Whose the temporary is.
+    owner: OwnerIs,
 }
 
 #[derive(Debug)]
@@ -81,6 +84,7 @@ enum Stage {
 struct Old {
     size: u64,
     mode: u32,
+    owner: Option<(u32, u32)>,
 }
 
 /// The sums of the older form.
@@ -140,6 +144,7 @@ const OPEN_OLD: u8 = 0;
 const OPEN_NEW: u8 = 1;
 const CLOSE: u8 = 2;
 const MODE: u8 = 3;
+const WHOSE: u8 = 4;
 
 impl Delta {
     pub(super) fn new(
@@ -178,6 +183,7 @@ impl Delta {
             plain: false,
             removing: false,
             mode_set: false,
+            owner: OwnerIs::default(),
         }
     }
 
@@ -216,6 +222,7 @@ impl Delta {
             What::Write { len, .. } => self.on_moved(core, len, reply),
             // Where it could not be set it is tried once more, by name, and told.
             What::Step(MODE) => self.mode_set = words::status(reply).is_ok(),
+            What::Step(WHOSE) => self.owner.learn(reply),
             What::Step(CLOSE) if !self.given_up() => {
                 if let Err(status) = words::status(reply) {
                     self.fail(words::refused(words::CLOSING, status));
@@ -237,6 +244,9 @@ impl Delta {
                 self.meta = meta;
                 self.source_open = !eof;
                 self.plain |= eof || meta.stream;
+                if !self.plain {
+                    core.event(LaneEvent::Attributes(self.id, meta.attributes));
+                }
             }
             DiskReply::Compared {
                 offset,

@@ -286,8 +286,9 @@ impl Get {
                 }
                 core.event(LaneEvent::Progress(self.id, len));
             }
-            DiskReply::Finished { not_kept, .. } => {
-                core.not_kept(self.id, not_kept);
+            DiskReply::Finished { stored, .. } => {
+                let renamed = !stored.in_place;
+                stored.events(self.id).for_each(|event| core.event(event));
                 self.finished = true;
                 self.stored(core);
                 core.event(LaneEvent::State(self.id, FileState::Written));
@@ -295,7 +296,7 @@ impl Get {
                 if self.options.fsync {
                     core.event(LaneEvent::State(self.id, FileState::Synced));
                 }
-                if !self.options.inplace {
+                if renamed {
                     core.event(LaneEvent::State(self.id, FileState::Renamed));
                 }
             }

@@ -300,8 +300,8 @@ impl GetDelta {
                 // One of the two files has changed meanwhile, or the far end is mistaken.
                 self.plain |= !same;
             }
-            DiskReply::Finished { not_kept, .. } => {
-                core.not_kept(self.id, not_kept);
+            DiskReply::Finished { stored, .. } => {
+                stored.events(self.id).for_each(|event| core.event(event));
                 self.finished = true;
                 let synced = self.options.fsync.then_some(FileState::Synced);
                 let states = [Some(FileState::Written), Some(FileState::Closed), synced];

@@ -17,6 +17,7 @@ mod packing;
 mod pays;
 mod put;
 mod put_data;
+mod put_owner;
 mod put_part;
 mod put_target;
 mod put_whole;

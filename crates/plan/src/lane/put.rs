@@ -6,6 +6,7 @@ use sftp::{Handle, OpenFlags, Reply, Request};
 use wire::Block;
 
 use super::core::{Core, What};
+use super::put_owner::OwnerIs;
 use super::task::{Step, Surprise};
 use super::words::{self, refused, remote};
 use crate::{
@@ -38,6 +39,8 @@ pub(super) struct Put {
     pub(super) abandoned: bool,
     /// Why to begin again once nothing of this attempt is left.
     pub(super) redo: Option<Redo>,
+    /// Bytes that were told to be there, of all attempts.
+    told: u64,
     /// Requests without an answer, disk's and server's.
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
@@ -79,11 +82,18 @@ pub(super) enum Target {
     Unknown,
     /// Nothing is there.
     New,
-    /// A regular file with these permission bits, if the server has any; they stay, as scp
-    /// leaves them.
-    Existing(Option<u32>),
+    /// A regular file. What it has stays, as scp leaves it.
+    Existing(Was),
     /// To be written where it is, opened with these flags.
     Direct(OpenFlags),
+}
+
+/// What the file that is replaced has, as far as the server tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Was {
+    /// Permission bits.
+    pub(super) mode: Option<u32>,
+    pub(super) owner: Option<(u32, u32)>,
 }
 
 /// Why an attempt is given up for another.
@@ -123,10 +133,13 @@ pub(super) struct Attempt {
     /// Holes were left out.
     pub(super) skipped: bool,
     pub(super) writes: usize,
+    /// Bytes that were answered OK, or left out.
+    pub(super) confirmed: u64,
     pub(super) closing: bool,
     pub(super) closed: bool,
     pub(super) synced: bool,
     pub(super) mode_set: bool,
+    pub(super) owner: OwnerIs,
     pub(super) removing: bool,
     pub(super) renaming: bool,
     /// The old file is gone and the new one still has its temporary name.
@@ -156,6 +169,7 @@ impl Put {
             fault: None,
             abandoned: false,
             redo: None,
+            told: 0,
             pending: 0,
             disk_pending: 0,
             state: FileState::Planned,
@@ -228,6 +242,7 @@ impl Put {
             What::Write { .. }
             | What::Size
             | What::Owner
+            | What::OwnerIs
             | What::Metadata
             | What::Attributes
             | What::Sync
@@ -242,6 +257,7 @@ impl Put {
                     self.warn(core, &text);
                 }
             }
+            What::OwnerIs | What::KeepOwner | What::KeepGroup => self.on_owner(core, what, reply),
             What::Owner | What::Metadata => core.on_set(self.id, what, reply),
             What::Size => {
                 if let Err(status) = words::status(reply) {
@@ -303,7 +319,7 @@ impl Put {
                 if self.is_piece() {
                     core.event(LaneEvent::Written(self.id, offset, len));
                 }
-                core.event(LaneEvent::Progress(self.id, len));
+                self.progress(core, len);
             }
             Err(status) => self.fail(refused(words::WRITING, status)),
         }
@@ -332,6 +348,10 @@ impl Put {
                         core.packed_file(a.next_read, first.len() as u64);
                     }
                     _ => {}
+                }
+                // One that came in one piece is of one state.
+                if matches!(self.part, Part::Whole { .. }) && !eof && !meta.stream {
+                    core.event(LaneEvent::Attributes(self.id, meta.attributes));
                 }
                 a.end = eof.then_some(a.next_read);
                 a.first = Some(first);
@@ -394,8 +414,9 @@ impl Put {
         if self.attempt.synced {
             self.reach(core, FileState::Synced);
         }
-        if !matches!(self.target, Target::Direct(_)) {
-            self.reach(core, FileState::Renamed);
+        match self.target {
+            Target::Direct(_) => core.event(LaneEvent::InPlace(self.id)),
+            _ => self.reach(core, FileState::Renamed),
         }
         core.event(LaneEvent::Done(self.id));
         Step::Over
@@ -451,6 +472,17 @@ impl Put {
     pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
+    }
+
+    /// So many bytes more are there. Those that an attempt before this one has told of are not told
+    /// again.
+    pub(super) fn progress(&mut self, core: &mut Core, len: u64) {
+        self.attempt.confirmed += len;
+        let news = self.attempt.confirmed.saturating_sub(self.told);
+        if news > 0 {
+            self.told += news;
+            core.event(LaneEvent::Progress(self.id, news));
+        }
     }
 
     pub(super) fn warn(&self, core: &mut Core, text: &str) {

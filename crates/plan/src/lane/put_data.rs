@@ -186,7 +186,7 @@ impl Put {
         if self.is_piece() {
             core.event(LaneEvent::Written(self.id, offset, len));
         }
-        core.event(LaneEvent::Progress(self.id, len));
+        self.progress(core, len);
     }
 
     /// `packed` is how many bytes `block` unpacks to.
@@ -226,6 +226,7 @@ impl Put {
         }
         let handle = handle.as_bytes();
         self.set_metadata(core, handle, attrs);
+        self.ask_owner(core, handle);
         if self.options.fsync && core.server.fsync && !self.is_piece() {
             self.send(core, What::Sync, &Request::Fsync { handle });
         }
@@ -266,8 +267,8 @@ impl Put {
             attrs.permissions = source.mode.map(|m| self.options.kept_mode(m));
             attrs.times = source.times;
             attrs.nanoseconds = source.nanoseconds;
-        } else if let Target::Existing(mode) = self.target {
-            attrs.permissions = mode;
+        } else if let Target::Existing(was) = self.target {
+            attrs.permissions = was.mode;
         }
         attrs
     }

@@ -1,7 +1,7 @@
 //! What an upload over several lanes does differently on each.
 
 use super::core::Core;
-use super::put::{Part, Put, Target};
+use super::put::{Part, Put, Target, Was};
 use super::task::attributes;
 use crate::{Attributes, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Span, Temp};
 
@@ -57,7 +57,10 @@ impl Put {
         let part = Part::Finish { attributes, cut };
         let mut put = Self::new(id, part, temp.target.0, options);
         put.target = match temp.replaces {
-            true => Target::Existing(temp.mode),
+            true => Target::Existing(Was {
+                mode: temp.mode,
+                owner: temp.owner,
+            }),
             false => Target::New,
         };
         put.attempt.temp = Some(temp.temp.0);
@@ -150,9 +153,9 @@ impl Put {
         let Part::Head { announced, .. } = &mut self.part else {
             return;
         };
-        let (replaces, mode) = match self.target {
-            Target::New => (false, None),
-            Target::Existing(mode) => (true, mode),
+        let (replaces, was) = match self.target {
+            Target::New => (false, Was::default()),
+            Target::Existing(was) => (true, was),
             Target::Unknown | Target::Direct(_) => return,
         };
         if *announced || !self.attempt.opened {
@@ -165,7 +168,8 @@ impl Put {
                 temp: RemotePath(temp),
                 target: RemotePath(self.path.clone()),
                 replaces,
-                mode,
+                mode: was.mode,
+                owner: was.owner,
             };
             core.event(LaneEvent::Temp(self.id, temp));
         }

@@ -3,9 +3,10 @@
 use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::core::{Core, What};
-use super::put::{Attempt, Part, Put, Redo, Target};
+use super::put::{Attempt, Part, Put, Redo, Target, Was};
 use super::task::Step;
 use super::words::{self, CREATING, RENAMING, refused};
+use crate::disk::UNWRITABLE;
 use crate::{JobId, LaneEvent};
 
 const TYPE: u32 = 0o170_000;
@@ -65,9 +66,10 @@ impl Put {
     }
 
     fn decide(&mut self, attrs: &Attrs) {
+        let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes; all that is known is that something is there.
-            self.target = Target::Existing(None);
+            self.target = Target::Existing(Was { mode: None, owner });
             return;
         };
         match mode & TYPE {
@@ -77,7 +79,10 @@ impl Put {
                 // can tell: a file that its owner protected is not replaced behind a rename.
                 self.fail_remote("permission denied: the existing file is read-only");
             }
-            REGULAR | 0 => self.target = Target::Existing(Some(mode & 0o777)),
+            REGULAR | 0 => {
+                let mode = Some(mode & 0o777);
+                self.target = Target::Existing(Was { mode, owner });
+            }
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
             SYMLINK if self.options.replace_link => self.target = Target::New,
             SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
@@ -138,8 +143,7 @@ impl Put {
             // A file that may be written in a directory that may not: scp would have written
             // into it.
             (Target::Existing(_), StatusCode::PERMISSION_DENIED) => {
-                let text = "the directory is not writable: written in place";
-                core.event(LaneEvent::Warning(self.id, text.to_owned()));
+                self.warn(core, UNWRITABLE);
                 self.again(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC));
             }
             (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {
@@ -163,11 +167,18 @@ impl Put {
         };
         let (from, to) = (temp.as_slice(), self.path.clone());
         let to = to.as_slice();
-        if let (Target::Existing(Some(mode)), false) = (self.target, self.attempt.mode_set) {
+        let owner = self.keep_owner(core, from);
+        if let Target::Existing(Was {
+            mode: Some(mode), ..
+        }) = self.target
+            && !self.attempt.mode_set
+        {
             // LSTAT's answer came after FSETSTAT had left.
             self.attempt.mode_set = true;
             let attrs = Attrs::with_permissions(mode);
             self.send(core, What::Mode, &Request::Setstat { path: from, attrs });
+        } else if owner {
+            // Behind its answer it is seen what is left to do.
         } else if core.server.posix_rename {
             self.attempt.renaming = true;
             self.send(core, What::Rename, &Request::PosixRename { from, to });

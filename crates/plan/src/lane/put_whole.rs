@@ -142,7 +142,7 @@ impl Put {
                     self.warn(core, message);
                 }
                 if len > 0 {
-                    core.event(LaneEvent::Progress(self.id, len));
+                    self.progress(core, len);
                 }
                 if self.options.fsync {
                     self.reach(core, FileState::Synced);

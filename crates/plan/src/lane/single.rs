@@ -197,6 +197,7 @@ impl Single {
             return self.end(core);
         };
         let stands = self.replaces.map(|there| there.map(|a| (a.kind(), a.mode)));
+        let owner = self.replaces.flatten().and_then(|there| there.owner);
         let replaces = match stands {
             Some(None) => Some((false, None)),
             Some(Some((EntryKind::File, mode))) if mode.is_some_and(|m| m & 0o200 != 0) => {
@@ -218,6 +219,7 @@ impl Single {
                 target,
                 replaces,
                 mode,
+                owner: owner.filter(|_| replaces),
             };
             core.event(LaneEvent::Temp(self.id, temp));
         }

@@ -11,9 +11,12 @@ pub(super) fn remote(what: impl Into<String>) -> Fault {
     }
 }
 
-/// Version 3 has one code for most of errno, so its cause can only be guessed at.
+/// Version 3 has one code for most of errno, so its cause can only be guessed at, unless the server
+/// says more than the code.
 pub(super) fn refused(doing: &str, status: &Status) -> Fault {
+    let said = status.to_string();
     let hint = match (status.code, doing) {
+        _ if said != status.code.words() => "",
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => {
             "; its disk may be full or a quota used up"
         }
@@ -23,7 +26,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
         (StatusCode::FAILURE, RENAMING) => "; a directory may stand there",
         _ => "",
     };
-    remote(format!("{doing}: {status}{hint}"))
+    remote(format!("{doing}: {said}{hint}"))
 }
 
 pub(super) const CREATING: &str = "cannot create the file";
@@ -37,5 +40,23 @@ pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
     match reply {
         Reply::Status(status) if !status.is_ok() => Err(status),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "No space left on device; its disk may be full or a quota used up".
+    #[test]
+    fn nothing_is_guessed_where_the_server_says_why() {
+        let status = |message: &str| Status {
+            code: StatusCode::FAILURE,
+            message: message.to_owned(),
+        };
+        let bare = refused(WRITING, &status("Failure")).what;
+        assert!(bare.ends_with("; its disk may be full or a quota used up"));
+        let said = refused(WRITING, &status("no space left on device")).what;
+        assert!(said.ends_with("(no space left on device)"), "{said}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
 use super::spans::Spans;
-use super::{Assigned, Spread};
+use super::{Assigned, Spread, SpreadEvent};
 use crate::{DiskRequest, Fault, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
 
 /// Bytes over all files that may be answered and not durable before they are synced. A machine
@@ -23,6 +23,8 @@ const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// A file of this size is durable before it gets its name: to send it again after a crash would
 /// be more than may be sent again.
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
+const RESTARTED: &str = "what an earlier run had copied of it is gone or has changed: it is \
+                         begun anew";
 /// Ranges that are told at once.
 const MOST: usize = crate::journal::MOST_RANGES;
 
@@ -152,27 +154,40 @@ impl Spread {
                 self.tell(LaneEvent::State(id, FileState::Created));
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
-                let old = match (&file.temp, &file.job.kind) {
-                    (
-                        None,
-                        JobKind::Put {
-                            target, options, ..
-                        },
-                    ) => options
-                        .keep
-                        .as_ref()
-                        .map(|keep| keep.temporary(&target.0, 0)),
-                    _ => None,
-                };
-                if let Some(old) = old {
-                    file.another_name();
-                    self.clear(id, RemotePath(old));
+                if file.temp.is_none() {
+                    self.leave_aside(id);
                 }
                 self.begin_moving(id);
                 self.tell_news(id);
             }
             _ => {}
         }
+    }
+
+    /// The temporary of an upload that an earlier run has left is removed, and another one made.
+    pub(super) fn leave_aside(&mut self, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if let JobKind::Put {
+            target, options, ..
+        } = &file.job.kind
+            && let Some(keep) = &options.keep
+        {
+            let old = RemotePath(keep.temporary(&target.0, 0));
+            file.another_name();
+            self.clear(id, old);
+            self.tell_restarted(id);
+        }
+    }
+
+    /// What an earlier run has left cannot be gone on with.
+    pub(super) fn tell_restarted(&mut self, id: JobId) {
+        if self.cancelled.is_some() {
+            return;
+        }
+        self.events.push_back(SpreadEvent::Restarted(id));
+        self.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
     }
 
     /// The local temporary of an earlier run is open.

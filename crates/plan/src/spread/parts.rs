@@ -20,15 +20,18 @@ impl Spread {
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(id, mtime),
             DiskReply::Created { seekable, .. } => {
                 file.seekable = seekable;
+                let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+                if keep.is_some_and(|keep| keep.left.is_some()) {
+                    self.tell_restarted(id);
+                }
                 self.state(id, FileState::Created);
                 self.begin_moving(id);
             }
-            DiskReply::Finished { not_kept, .. } => {
+            DiskReply::Finished { stored, .. } => {
                 file.held = false;
-                for (parts, why) in not_kept {
-                    self.tell(LaneEvent::NotKept(id, parts, why));
-                }
-                self.on_named(id);
+                let renamed = !stored.in_place;
+                stored.events(id).for_each(|event| self.tell(event));
+                self.on_named(id, renamed);
             }
             DiskReply::Released { .. } => {
                 file.held = false;
@@ -53,7 +56,17 @@ impl Spread {
         let small = file.size() < self.options.split_from;
         if (small || meta.stream) && file.stage == Stage::Opening {
             self.do_whole(id);
-        } else if !self.ask_to_adopt(id) {
+            return;
+        }
+        let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+        let left = keep.and_then(|keep| keep.left.as_ref());
+        // It has changed since it was found, and a file of both states would be none.
+        let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
+        self.tell(LaneEvent::Attributes(id, meta.attributes));
+        if changed {
+            self.leave_aside(id);
+        }
+        if !self.ask_to_adopt(id) {
             self.begin_moving(id);
         }
     }
@@ -261,6 +274,7 @@ impl Spread {
             LaneEvent::State(_, state) if state >= FileState::Synced => self.state(id, state),
             LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
             LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Belonged(_, owner) => self.tell(LaneEvent::Belonged(id, owner)),
             LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);
@@ -302,7 +316,7 @@ impl Spread {
     }
 
     /// The local file has its name.
-    fn on_named(&mut self, id: JobId) {
+    fn on_named(&mut self, id: JobId, renamed: bool) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
@@ -311,7 +325,9 @@ impl Spread {
         if file.options().fsync {
             self.state(id, FileState::Synced);
         }
-        self.state(id, FileState::Renamed);
+        if renamed {
+            self.state(id, FileState::Renamed);
+        }
         self.tell(LaneEvent::Done(id));
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::delta::compare;
-use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, Stored};
 use sftp::packed::{Packer, Unpacker};
 use testkit::sftp_model::Rng;
 
@@ -25,6 +25,8 @@ pub(crate) struct Disk {
     pub(crate) held: u64,
     pub(crate) most_held: u64,
     pub(crate) seekable: bool,
+    /// Nothing can be made beside a target.
+    pub(crate) unwritable: bool,
     joined: BTreeMap<JobId, JobId>,
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
@@ -101,6 +103,7 @@ impl Default for Disk {
             held: 0,
             most_held: 0,
             seekable: true,
+            unwritable: false,
             joined: BTreeMap::new(),
             open: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -484,7 +487,7 @@ impl Disk {
                 }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));
-                finished(job)
+                self.finished(job)
             }
             DiskRequest::StoreTarget {
                 job,
@@ -510,7 +513,7 @@ impl Disk {
                 }
                 self.written += data.len() as u64;
                 self.files.insert(target, (data, attributes));
-                finished(job)
+                self.finished(job)
             }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
@@ -519,6 +522,15 @@ impl Disk {
                 DiskReply::Released { job }
             }
         }
+    }
+
+    fn finished(&self, job: JobId) -> DiskReply {
+        let stored = Stored {
+            in_place: self.unwritable,
+            unwritable: self.unwritable,
+            ..Stored::default()
+        };
+        DiskReply::Finished { job, stored }
     }
 
     fn write(&mut self, job: JobId, offset: u64, pieces: &[Bytes]) -> DiskReply {
@@ -557,11 +569,6 @@ fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
 
 /// A page.
 const BLOCK: usize = 4096;
-
-fn finished(job: JobId) -> DiskReply {
-    let not_kept = Vec::new();
-    DiskReply::Finished { job, not_kept }
-}
 
 fn failed(job: JobId, what: &str) -> DiskReply {
     let fault = Fault {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use plan::Attributes;
+use plan::{Attributes, FileState, LaneEvent};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::world::{MODES, Mode, World, bytes, config, link};
@@ -127,6 +127,25 @@ fn a_file_that_shrinks_or_grows_while_it_is_read() {
             } else {
                 assert!(got.starts_with(&old), "{mode:?} {at} {len}");
             }
+        }
+    }
+}
+
+/// It was said to be renamed.
+#[test]
+fn a_file_that_nothing_can_be_made_beside_is_told_to_be_written_in_place() {
+    for mode in MODES {
+        for len in [10, 300_000] {
+            let mut w = World::new(mode);
+            w.disk.unwritable = true;
+            w.place("a", &bytes(len, 5), 0o644);
+            let job = w.get("a", known(len as u64));
+            w.run();
+            assert!(w.done(job), "{mode:?}");
+            assert!(w.reached(job, FileState::Closed).is_some());
+            assert_eq!(w.reached(job, FileState::Renamed), None, "{mode:?}");
+            assert!(w.at(&LaneEvent::InPlace(job)).is_some(), "{mode:?}");
+            assert_eq!(w.warnings(), [plan::UNWRITABLE]);
         }
     }
 }

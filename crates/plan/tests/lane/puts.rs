@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plan::{JobKind, Pack, PutOptions};
+use plan::{FileState, JobKind, LaneEvent, Pack, PutOptions};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
-use crate::world::{MODES, Mode, World, bytes, config, link, remote};
+use crate::world::{MODES, Mode, RTT, World, bytes, config, link, remote};
 
 fn plain_put(w: &mut World, data: &[u8], target: &str) -> plan::JobId {
     w.put(data.to_vec(), target, PutOptions::default())
@@ -107,6 +107,80 @@ fn a_symlink_is_followed_and_stays() {
         assert_eq!(w.model.fs.at("d/real").map(|n| n.mode), Some(0o600));
         assert_eq!(w.model.fs.data("d/none"), Some(b"made".as_slice()));
         assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+/// A file that somebody else shares with a group became the copier's own.
+#[test]
+fn a_file_that_is_replaced_stays_its_owners_where_that_is_permitted() {
+    for mode in MODES.into_iter().filter(|mode| *mode != Mode::Ours) {
+        for preserve in [false, true] {
+            for (only, has, kept) in [
+                (None, (7, 8), true),
+                (Some(8), (1000, 8), false),
+                (Some(9), (1000, 1000), false),
+            ] {
+                let mut w = World::new(mode);
+                for name in ["a", "mine"] {
+                    w.place(name, b"old", 0o664);
+                }
+                w.model.fs.at_mut("a").unwrap().owner = (7, 8);
+                w.model.fs.only_group = only;
+                let options = PutOptions {
+                    preserve,
+                    ..PutOptions::default()
+                };
+                let put = |w: &mut World, name| w.put(b"new".to_vec(), name, options.clone());
+                let (job, mine) = (put(&mut w, "a"), put(&mut w, "mine"));
+                w.run();
+                assert!(w.done(job) && w.done(mine), "{mode:?}");
+                let node = w.model.fs.at("a").unwrap();
+                assert_eq!((node.owner, node.mode), (has, 0o664), "{mode:?} {only:?}");
+                let told = w.at(&LaneEvent::Belonged(job, (7, 8)));
+                assert_eq!(told.is_none(), kept, "{mode:?} {only:?}");
+                let mine = |e: &LaneEvent| matches!(e, LaneEvent::Belonged(id, _) if *id == mine);
+                assert!(!w.events.iter().any(|(_, e)| mine(e)), "{mode:?}");
+            }
+        }
+    }
+}
+
+/// No round trip is spent on the owner of a file of one's own.
+#[test]
+fn who_replaces_his_own_files_waits_for_no_owner() {
+    let replaced_at = |owner: (u32, u32)| {
+        let mut w = World::new(Mode::Remembered);
+        w.place("a", b"old", 0o644);
+        w.model.fs.at_mut("a").unwrap().owner = owner;
+        let preserve = PutOptions {
+            preserve: true,
+            ..PutOptions::default()
+        };
+        let job = w.put(b"new".to_vec(), "a", preserve);
+        w.run();
+        w.reached(job, FileState::Renamed).unwrap()
+    };
+    let own = replaced_at((1000, 1000));
+    assert_eq!(replaced_at((7, 8)), own + RTT);
+    assert!(own <= 3 * RTT, "{own:?}");
+}
+
+/// The bar passed 100 %: what was sent before the target turned out to be a symlink was counted twice.
+#[test]
+fn a_file_that_is_begun_again_is_counted_once() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.place("real", b"old", 0o600);
+        let link = Kind::Symlink(b"real".to_vec());
+        w.model.fs.place("link", link, 0o777);
+        let job = plain_put(&mut w, &bytes(100_000, 1), "link");
+        w.run();
+        assert!(w.done(job), "{mode:?} {:?}", w.failed(job));
+        let told = w.events.iter().filter_map(|(_, event)| match event {
+            LaneEvent::Progress(id, n) if *id == job => Some(n),
+            _ => None,
+        });
+        assert_eq!(told.sum::<u64>(), 100_000, "{mode:?}");
     }
 }
 

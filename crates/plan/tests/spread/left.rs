@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use plan::{JobKind, Keep, LaneEvent, PutOptions, SpreadEvent};
+use plan::{JobKind, Keep, LaneEvent, Left, PutOptions, SpreadEvent};
+use testkit::sftp_model::Kind;
 
 use crate::world::{World, bytes};
 
@@ -88,4 +89,58 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         kept += u32::from(!arrived.is_empty());
     }
     assert!(kept > 10 && naming > 2, "{kept} kept, {naming} being named");
+}
+
+/// A source that changed between the look at it and its OPEN was gone on with: half of the file was of
+/// one state, half of the other. And where nothing could be gone on with, nobody was told.
+#[test]
+fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
+    let size = 3 * MB as u64;
+    let second = 1_000_000_000;
+    for (there, source, goes_on) in [
+        (true, (size, 2222 * second), true),
+        (true, (0, 0), true),
+        (true, (size, 2221 * second), false),
+        (true, (size + 1, 2222 * second), false),
+        (false, (size, 2222 * second), false),
+    ] {
+        let mut w = World::with_lanes(2);
+        let data = bytes(3 * MB, 5);
+        let left = Left {
+            ranges: vec![(0, size / 3)],
+            mtime: 0,
+            source,
+        };
+        let keep = Keep {
+            tag: 7,
+            again: 0,
+            left: Some(left),
+        };
+        let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
+        let old = bytes(MB, 6);
+        if there {
+            w.fs.place(&temp, Kind::File(old.clone()), 0o600);
+        }
+        let options = PutOptions {
+            keep: Some(Box::new(keep)),
+            ..PutOptions::default()
+        };
+        let job = w.put(data.clone(), "up", options);
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        let begins_with = if goes_on { &old } else { &data[..MB] };
+        let up = w.fs.data("up").unwrap_or_default();
+        assert!(
+            up[..MB] == *begins_with && up[MB..] == data[MB..],
+            "{source:?}"
+        );
+        let restarted = |e: &SpreadEvent| matches!(e, SpreadEvent::Restarted(_));
+        let told = |e: &SpreadEvent| matches!(e, SpreadEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("anew"));
+        for said in [restarted, told] {
+            let said = w.events.iter().any(|(_, event)| said(event));
+            assert_eq!(said, !goes_on, "{there} {source:?}");
+        }
+        assert_eq!(w.progress(job), size, "{source:?}");
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
 }

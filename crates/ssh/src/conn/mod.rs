@@ -520,6 +520,11 @@ impl Connection {
         self.transport.rekey().map(|_| ())
     }
 
+    /// What a server has said before its identification: [`crate::transport::Transport::preamble`].
+    pub fn preamble(&self) -> &[u8] {
+        self.transport.preamble()
+    }
+
     /// The peer's identification.
     pub fn peer(&self) -> Option<&Ident> {
         self.transport.peer()

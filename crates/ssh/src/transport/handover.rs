@@ -194,7 +194,7 @@ impl Transport {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
         let mut line = BytesMut::from(state.peer);
         line.extend_from_slice(b"\n");
-        let theirs = version::take_ident(&mut line, &mut 0, false)?;
+        let theirs = version::take_ident(&mut line, &mut version::Preamble::default(), false)?;
         let (outgoing, incoming) = (state.outgoing, state.incoming);
         let (out, inn) = outgoing
             .direction()

@@ -145,7 +145,7 @@ pub struct Transport {
     random: Random,
     ours: Ident,
     theirs: Option<Ident>,
-    preamble: usize,
+    preamble: version::Preamble,
     outbound: Outbound,
     inbound: Inbound,
     exchange: Exchange,
@@ -191,7 +191,7 @@ impl Transport {
             random,
             ours,
             theirs: None,
-            preamble: 0,
+            preamble: version::Preamble::default(),
             outbound: Outbound::new(),
             inbound: Inbound::new(),
             exchange: Exchange::Idle,
@@ -487,6 +487,12 @@ impl Transport {
     /// The server's signature over the first exchange hash.
     pub fn host_signature(&self) -> Option<&Bytes> {
         self.host_signature.as_ref()
+    }
+
+    /// What a server has said before its identification, or instead of it: not escaped, and no more
+    /// than the first KiB.
+    pub fn preamble(&self) -> &[u8] {
+        self.preamble.said()
     }
 
     /// The peer's identification.

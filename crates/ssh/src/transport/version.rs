@@ -9,6 +9,29 @@ const MAX_LINE: usize = 255;
 /// Bytes of other lines a server may send first; OpenSSH allows 1,024 lines of 8 KiB, real
 /// greetings are a few lines.
 const MAX_PREAMBLE: usize = 64 * 1024;
+/// So much of them is kept.
+const MOST_KEPT: usize = 1024;
+
+/// Lines that a server has sent before its identification.
+#[derive(Debug, Default)]
+pub(crate) struct Preamble {
+    len: usize,
+    kept: Vec<u8>,
+}
+
+impl Preamble {
+    /// The first of them.
+    pub(crate) fn said(&self) -> &[u8] {
+        &self.kept
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        self.len += line.len();
+        let room = MOST_KEPT.saturating_sub(self.kept.len());
+        let kept = line.get(..line.len().min(room)).unwrap_or_default();
+        self.kept.extend_from_slice(kept);
+    }
+}
 
 /// A peer's identification string, without the line ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +118,10 @@ impl Ident {
 }
 
 /// Takes the peer's identification from the front of `buf` once it is all there; lines before it
-/// are dropped (only a server may send such, so `preamble` is false for a server's own reading).
+/// go to `said` (only a server may send such, so `preamble` is false for a server's own reading).
 pub(crate) fn take_ident(
     buf: &mut BytesMut,
-    skipped: &mut usize,
+    said: &mut Preamble,
     preamble: bool,
 ) -> Result<Option<Ident>, Error> {
     loop {
@@ -117,8 +140,8 @@ pub(crate) fn take_ident(
         if line.starts_with(b"SSH-") {
             return parse(&line).map(Some);
         }
-        *skipped += line.len();
-        if !preamble || *skipped > MAX_PREAMBLE {
+        said.add(&line);
+        if !preamble || said.len > MAX_PREAMBLE {
             buf.advance(buf.len());
             return Err(PeerMisbehaved::NoIdentification.into());
         }
@@ -147,7 +170,11 @@ mod tests {
     use super::*;
 
     fn take(input: &[u8], preamble: bool) -> Result<Option<Ident>, Error> {
-        take_ident(&mut BytesMut::from(input), &mut 0, preamble)
+        take_ident(
+            &mut BytesMut::from(input),
+            &mut Preamble::default(),
+            preamble,
+        )
     }
 
     #[test]
@@ -160,6 +187,17 @@ mod tests {
         assert_eq!(ident.as_str(), "SSH-2.0-OpenSSH_9.2p1 Debian-2");
         assert_eq!(ident.openssh(), Some((9, 2)));
         assert!(take(b"welcome\r\nSSH-2.0-x\r\n", false).is_err());
+    }
+
+    #[test]
+    fn what_a_server_says_before_it_ends_is_kept_and_bounded() {
+        let mut said = Preamble::default();
+        let mut input = BytesMut::from(&b"Exceeded MaxStartups\r\n"[..]);
+        assert_eq!(take_ident(&mut input, &mut said, true), Ok(None));
+        assert_eq!(said.said(), b"Exceeded MaxStartups\r\n");
+        let mut input = BytesMut::from(&[b'\n'; 5000][..]);
+        assert_eq!(take_ident(&mut input, &mut said, true), Ok(None));
+        assert_eq!(said.said().len(), MOST_KEPT);
     }
 
     #[test]

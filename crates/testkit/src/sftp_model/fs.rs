@@ -14,6 +14,8 @@ pub struct Fs {
     pub umask: u32,
     /// The second that new times are set to.
     pub clock: u32,
+    /// Owners, and groups that are not this one, are refused.
+    pub only_group: Option<u32>,
 }
 
 /// An inode.
@@ -81,6 +83,7 @@ impl Default for Fs {
             capacity: u64::MAX,
             umask: 0o022,
             clock: 1_000_000,
+            only_group: None,
         };
         for dir in [b"/".as_slice(), b"/home", HOME, b"/dev"] {
             fs.link(dir.to_vec(), Kind::Dir, 0o755);
@@ -287,7 +290,13 @@ impl Fs {
     }
 
     pub(super) fn set(&mut self, inode: u64, attrs: &Attrs) -> Result<(), Errno> {
+        let only = self.only_group;
         let node = self.node(inode)?;
+        if let (Some(only), Some((user, group))) = (only, attrs.owner)
+            && (user != node.owner.0 || (group != node.owner.1 && group != only))
+        {
+            return Err(Errno::Access);
+        }
         if let (Some(size), Kind::File(data)) = (attrs.size, &mut node.kind) {
             data.resize(size as usize, 0);
         }

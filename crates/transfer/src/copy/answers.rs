@@ -65,6 +65,18 @@ impl Engine<'_> {
             LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
+            LaneEvent::InPlace(id) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                    && let Some(task) = self.files.get_mut(file)
+                {
+                    task.in_place = true;
+                }
+            }
+            LaneEvent::Belonged(id, owner) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id) {
+                    self.on_belonged(*file, owner);
+                }
+            }
             LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
                 Some((_, Purpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
                 Some((_, Purpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
@@ -98,6 +110,12 @@ impl Engine<'_> {
             Some((_, Purpose::Guess(file))) => {
                 let (file, is) = (*file, TargetIs::of(&attributes));
                 self.on_guessed(file, is, None);
+            }
+            Some((_, Purpose::File(file, Role::Whole))) => {
+                let here = self.source.is_none();
+                if let Some(task) = self.files.get_mut(file).filter(|_| here) {
+                    task.opened = Some(attributes);
+                }
             }
             Some((_, Purpose::Clock)) => self.on_clock(attributes),
             Some((_, Purpose::Taken(file))) => {
@@ -227,6 +245,7 @@ impl Engine<'_> {
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
+            task.in_place = false;
             task.taken = 0;
             task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {

@@ -1,12 +1,14 @@
 //! What is kept of files beyond what SFTP carries: what both ends can do, and what was lost.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Select;
-use plan::{JobKind, Parts, RemotePath};
+use plan::{Attributes, JobKind, Parts, RemotePath};
 
 use super::Delta;
 use super::engine::{End, Engine};
+use crate::walk::local_path;
 
 /// How long it may take until it is known what serves at the far end; more than the session gives it.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -44,6 +46,9 @@ const NAMES: [(Parts, &str); 6] = [
 
 /// Why a stock server tells and takes less.
 pub(super) const STOCK: &str = "SFTP carries no more where the far end is not longhaul";
+
+/// Why a time becomes another.
+const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
 impl NotKept {
     /// These of one file or directory were not.
@@ -188,6 +193,20 @@ impl Engine<'_> {
             self.owners.refused = true;
         }
         self.not_kept.note(parts, why);
+    }
+
+    /// Notes a time of what is here at `path` that is kept and that 32 bits of seconds do not hold.
+    pub(super) fn note_times(&mut self, path: &[u8], attributes: &Attributes) {
+        let keeps = self.options.preserve || self.options.archive;
+        let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;
+        let cut = attributes.times.is_some_and(|(_, at)| at_an_end(at));
+        if self.source.is_some() || !keeps || !cut {
+            return;
+        }
+        let modified = std::fs::metadata(local_path(path)).map(|meta| meta.mtime());
+        if modified.is_ok_and(|at| u32::try_from(at).is_err()) {
+            self.not_kept.note(Parts::TIMES, OUTSIDE);
+        }
     }
 
     pub(super) fn tell_not_kept(&mut self) {

@@ -2,7 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use plan::journal::{Seen, SourceId};
-use plan::{Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath};
+use plan::{
+    Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath, Stored, UNWRITABLE,
+};
 use sftp::Link;
 
 use super::Delta;
@@ -45,6 +47,8 @@ pub(super) struct FileTask {
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
+    /// It was written under its final name.
+    pub(super) in_place: bool,
     /// It was made durable before it got its name.
     pub(super) synced: bool,
     /// What the journal calls it, and how it is kept.
@@ -65,6 +69,10 @@ pub(super) struct FileTask {
     guess: Option<Guessing>,
     /// What passed of it, where sums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
+    /// What a source on this machine was when it was opened, where it is read in several pieces.
+    pub(super) opened: Option<Attributes>,
+    /// It has changed while it was copied, and was copied once more for that.
+    pub(super) changed: bool,
     /// Times that it was copied, after the first.
     pub(super) repeats: u8,
     /// What it is to have beside mode and times, and whether it was asked what it has.
@@ -169,6 +177,7 @@ impl Engine<'_> {
             size: attributes.size,
             confirmed: 0,
             state: None,
+            in_place: false,
             synced: false,
             entry: None,
             keep: None,
@@ -180,6 +189,8 @@ impl Engine<'_> {
             stranded: None,
             guess,
             sums: None,
+            opened: None,
+            changed: false,
             repeats: 0,
             beyond: Beyond {
                 owner: attributes.owner.filter(|_| self.options.archive),
@@ -277,6 +288,8 @@ impl Engine<'_> {
         let (source, target) = (local_path(&task.source), local_path(&task.target));
         let progress = self.progress;
         let beyond = task.beyond.clone();
+        let meta = std::fs::metadata(&source);
+        task.opened = meta.ok().map(|meta| crate::disk::attributes(&meta));
         progress.set_current(&task.source_name);
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
@@ -291,17 +304,40 @@ impl Engine<'_> {
             progress.add_bytes(n);
         });
         match result {
-            Ok((state, not_kept)) => {
+            Ok((state, stored)) => {
                 task.state = Some(state);
-                for (parts, why) in not_kept {
-                    self.on_not_kept(parts, &why);
-                }
+                task.in_place = stored.in_place;
+                self.on_stored(id, stored);
                 self.file_done(id);
             }
             Err((reading, what)) => {
                 let end = if reading { End::Source } else { End::Target };
                 self.file_failed(id, end, what);
             }
+        }
+    }
+
+    /// What there is to tell of a file that was copied from here to here.
+    fn on_stored(&mut self, id: FileId, stored: Stored) {
+        for (parts, why) in stored.not_kept {
+            self.on_not_kept(parts, &why);
+        }
+        if let Some(owner) = stored.belonged {
+            self.on_belonged(id, owner);
+        }
+        if stored.unwritable {
+            let task = self.files.get(&id);
+            let name = task.map(|task| task.source_name.clone());
+            self.warn(name, UNWRITABLE.to_owned());
+        }
+    }
+
+    /// The file that this one has replaced was somebody else's, and this one is not.
+    pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
+        if let Some(task) = self.files.get(&id) {
+            let name = self.shown(End::Target, &task.target);
+            let text = format!("it belonged to {user}:{group}, which could not be kept");
+            self.warn(Some(name), text);
         }
     }
 
@@ -312,6 +348,12 @@ impl Engine<'_> {
         if let Some(task) = self.files.get_mut(&id) {
             task.confirmed += n;
             self.progress.add_bytes(n);
+            // It has grown meanwhile, and so has what there is to do.
+            let size = task.size.unwrap_or(task.confirmed);
+            if task.confirmed > size {
+                self.progress.add_size(Some(task.confirmed - size));
+                task.size = Some(task.confirmed);
+            }
             self.verify.note_progress(n);
             self.progress.set_current(&task.source_name);
         }
@@ -462,6 +504,9 @@ impl Engine<'_> {
 
     /// It stands under its name.
     pub(super) fn file_done(&mut self, id: FileId) {
+        if self.has_changed(id) && self.again_for_a_change(id) {
+            return;
+        }
         match self.verify.is_wanted() {
             true => self.verify_file(id),
             false => self.file_kept(id),
@@ -481,6 +526,9 @@ impl Engine<'_> {
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
         self.note_done(&task);
+        if let Some(attributes) = &task.attributes {
+            self.note_times(&task.source, attributes);
+        }
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         self.tell(Event::FileDone {
             id: id.0,
@@ -488,6 +536,7 @@ impl Engine<'_> {
             target: self.shown(End::Target, &task.target),
             bytes: task.confirmed,
             state,
+            in_place: task.in_place,
             synced: self.options.fsync,
             verified: self.options.verify,
         });
@@ -504,8 +553,10 @@ impl FileTask {
         self.relay = None;
         self.guess = None;
         self.state = None;
+        self.in_place = false;
         self.stranded = None;
         self.sums = None;
+        (self.taken, self.reused) = (0, 0);
         // The source may be another by now.
         self.attributes = None;
         self.identity = None;

@@ -150,6 +150,7 @@ impl Engine<'_> {
             target,
             bytes: 0,
             state: FileState::Renamed,
+            in_place: false,
             synced: self.options.fsync,
             verified: self.options.verify,
         });

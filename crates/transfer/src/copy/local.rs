@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use plan::{Attributes, Beyond, FileState, MetadataFlags, Parts};
+use plan::{Attributes, Beyond, FileState, MetadataFlags, Parts, Stored};
 use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat, utimensat};
 use rustix::io::Errno;
 use sys::XattrsOf;
@@ -162,7 +162,7 @@ pub(super) fn copy_file(
     target: &Path,
     here: &Here<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(FileState, NotKept), (bool, String)> {
+) -> Result<(FileState, Stored), (bool, String)> {
     let Here {
         options,
         cancel,
@@ -218,8 +218,12 @@ pub(super) fn copy_file(
         fsync: options.fsync,
         beyond: beyond.clone(),
     };
-    let not_kept = to.finish(finish).map_err(writing)?;
-    Ok((FileState::Renamed, not_kept))
+    let stored = to.finish(finish).map_err(writing)?;
+    let state = match stored.in_place {
+        true => FileState::Closed,
+        false => FileState::Renamed,
+    };
+    Ok((state, stored))
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {

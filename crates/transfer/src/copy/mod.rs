@@ -3,6 +3,7 @@
 
 mod ahead;
 mod answers;
+mod changed;
 mod durable;
 mod engine;
 mod exact;

@@ -325,6 +325,7 @@ impl Engine<'_> {
                 let key = DirKey { walk: id, dir };
                 let parent = at.parent.map(|parent| Self::key(id, parent));
                 let target = self.target_of(id, &at, root);
+                self.note_times(&at.path, &at.attributes);
                 let begun = match target {
                     Some(target) => self.begin_dir(key, parent, target, at.attributes),
                     None => false,

@@ -244,7 +244,10 @@ impl Engine<'_> {
             let what = format!("the manifest could not be written: {}", os_words(&e));
             self.fail(None, Name::from(path.as_path()), what);
         }
-        let repaired = self.files.get(&id).is_some_and(|task| task.repeats > 0);
+        let repaired = self
+            .files
+            .get(&id)
+            .is_some_and(|task| task.repeats > u8::from(task.changed));
         if let Some(verified) = &mut self.summary.verified {
             verified.files += 1;
             verified.repaired += u64::from(repaired);

@@ -11,7 +11,7 @@ use plan::journal::Seen;
 use rustix::fs::{Access, CWD, Mode, OFlags, access, openat};
 
 use super::Target;
-use super::target::mtime;
+use super::target::{Replaced, mtime};
 
 /// Whether a file belongs to who runs this.
 pub(crate) fn is_ours(meta: &fs::Metadata) -> bool {
@@ -28,10 +28,10 @@ pub(crate) fn adopt_target(
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
     let name = target.file_name()?;
     let path = target.with_file_name(OsStr::from_bytes(&keep.temporary(name.as_bytes(), 0)));
-    let mode = match fs::symlink_metadata(target) {
+    let replaced = match fs::symlink_metadata(target) {
         Ok(meta) if meta.is_file() => access(target, Access::WRITE_OK)
             .is_ok()
-            .then_some(Some(meta.mode() & 0o7777)),
+            .then(|| Some(Replaced::of(&meta))),
         Ok(meta) if meta.is_symlink() && replace_link => Some(None),
         Ok(_) => None,
         Err(_) => Some(None),
@@ -47,8 +47,8 @@ pub(crate) fn adopt_target(
         // Another name of it would be written as well, and its owner could still write it.
         (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
-    match mode.and_then(|mode| Some((mode, open()?))) {
-        Some((mode, file)) => Some(Target::adopted(file, path, target.to_path_buf(), mode)),
+    match replaced.and_then(|replaced| Some((replaced, open()?))) {
+        Some((replaced, file)) => Some(Target::adopted(file, path, target.to_path_buf(), replaced)),
         None => {
             // A file or a link; a directory that somebody put there stays.
             let _ = fs::remove_file(&path);

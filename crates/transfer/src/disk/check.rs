@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use plan::{DiskReply, DiskRequest, Fault};
+use plan::{DiskReply, DiskRequest, Fault, Stored};
 
 use crate::sums::{Algorithm, Hasher, Sum};
 
@@ -45,8 +45,8 @@ impl Check {
     pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
         let job = request.job();
         let finished = || {
-            let not_kept = Vec::new();
-            DiskReply::Finished { job, not_kept }
+            let stored = Stored::default();
+            DiskReply::Finished { job, stored }
         };
         match request {
             DiskRequest::CreateTarget { .. } => DiskReply::Created {

@@ -229,8 +229,8 @@ pub(super) fn execute_on_files(
                 fsync,
                 beyond,
             };
-            let not_kept = target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job, not_kept }, None))
+            let stored = target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job, stored }, None))
         }
         (
             DiskRequest::StoreTarget {
@@ -274,8 +274,8 @@ pub(super) fn execute_on_files(
                 fsync,
                 beyond,
             };
-            let not_kept = target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job, not_kept }, None))
+            let stored = target.finish(finish).map_err(failed)?;
+            Ok((DiskReply::Finished { job, stored }, None))
         }
         (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
             let mtime = target.sync().map_err(failed)?;

@@ -34,6 +34,40 @@ pub(super) fn before_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) 
     }
 }
 
+/// Gives a file that `has` another the owner and group of the one whose place it takes, or the group
+/// alone where nothing else is permitted; whether it has both then.
+pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)) -> bool {
+    if has == (user, group) {
+        return true;
+    }
+    let of = (Uid::from_raw(user), Gid::from_raw(group));
+    let kept = fchown(file, Some(of.0), Some(of.1)).is_ok();
+    if !kept && has.1 != group {
+        let _ = fchown(file, None, Some(of.1));
+    }
+    kept
+}
+
+/// Gives a file the access control lists of the one at `replaced`, unless it is to have others. Before
+/// the mode, which then changes their mask as it would have changed the old one's.
+pub(super) fn keep_acls(
+    file: &File,
+    replaced: &std::path::Path,
+    beyond: &Beyond,
+    not_kept: &mut NotKept,
+) {
+    let kinds = MetadataFlags::ACLS;
+    let asked = beyond.xattrs.as_ref();
+    if asked.is_some_and(|xattrs| xattrs.kinds.contains(kinds)) {
+        return;
+    }
+    let list = xattrs_of(replaced, kinds).unwrap_or_default();
+    if !list.is_empty() {
+        let of = XattrsOf::Open(file.as_fd());
+        set_xattrs(of, &Xattrs { kinds, list }, kinds, not_kept);
+    }
+}
+
 /// Access control lists. Behind the mode, which would change their masks.
 pub(super) fn behind_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) {
     if let Some(xattrs) = &beyond.xattrs {

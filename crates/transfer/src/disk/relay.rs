@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId};
+use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId, Stored};
 use wire::Block;
 
 use super::pool::Shared;
@@ -157,16 +157,16 @@ impl Relay {
                 state.write(shared, written, job, offset, pieces);
             }
             DiskRequest::StoreTarget { job, pieces, .. } => {
-                let not_kept = Vec::new();
-                let finished = DiskReply::Finished { job, not_kept };
+                let stored = Stored::default();
+                let finished = DiskReply::Finished { job, stored };
                 state.end = Some(pieces.iter().map(|p| p.len() as u64).sum());
                 state.write(shared, finished, job, 0, pieces);
             }
             DiskRequest::FinishTarget { job, size, .. } => {
                 state.end = Some(size);
                 state.settle();
-                let not_kept = Vec::new();
-                shared.reply(DiskReply::Finished { job, not_kept });
+                let stored = Stored::default();
+                shared.reply(DiskReply::Finished { job, stored });
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, Beyond, Keep};
+use plan::{Attributes, Beyond, Keep, Stored};
 use rustix::fs::{
     Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
 
 use super::gathered::piece_of;
-use super::metadata::{self, NotKept};
+use super::metadata;
 use super::older::Older;
 use super::{holes, temp_name};
 use crate::sums::FileSums;
@@ -53,8 +54,9 @@ pub(crate) struct Target {
 enum Form {
     /// Written beside the final name and renamed to it.
     Temporary(Temporary),
-    /// A regular file written under its final name; whether this run created it.
-    InPlace { created: bool },
+    /// A regular file written under its final name; whether this run created it, and whether that is
+    /// since nothing can be made beside it.
+    InPlace { created: bool, unwritable: bool },
     /// A device, FIFO or terminal: bytes go in order, there is nothing to finish.
     Stream(Mutex<Stream>),
 }
@@ -63,13 +65,30 @@ enum Form {
 struct Temporary {
     path: PathBuf,
     target: PathBuf,
-    // Permission bits of the file that the rename replaces.
-    replaced_mode: Option<u32>,
+    // The file that the rename replaces.
+    replaced: Option<Replaced>,
     // Its own bits, where they are known.
     mode: Option<u32>,
     renamed: bool,
     // It is written down: whoever goes on with it finds it, or removes it.
     stays: AtomicBool,
+}
+
+/// What stays of a file that another takes the place of, as if that had been written into it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replaced {
+    mode: u32,
+    owner: (u32, u32),
+}
+
+impl Replaced {
+    pub(super) fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            // Not the bits that have it run as somebody: they were given to other contents.
+            mode: meta.mode() & 0o1777,
+            owner: (meta.uid(), meta.gid()),
+        }
+    }
 }
 
 impl Drop for Temporary {
@@ -134,14 +153,14 @@ pub(crate) fn create_target_as(
     match existing {
         Some(meta) if meta.is_dir() => Err(Errno::ISDIR.into()),
         Some(meta) if !meta.is_file() => open_stream(&target),
-        Some(_) if inplace => open_in_place(&target),
+        Some(_) if inplace => open_in_place(&target, false),
         None if inplace => create_in_place(&target),
         existing => {
             if existing.is_some() {
                 // The rename would not ask: a read-only file stays one, as with open(2).
                 access(&target, Access::WRITE_OK)?;
             }
-            let replaced = existing.map(|m| m.mode() & 0o7777);
+            let replaced = existing.as_ref().map(Replaced::of);
             // The one that is replaced may be nobody else's to read.
             let mode = replaced.map_or(mode, |_| PRIVATE);
             create_temporary(target, replaced, keep, mode)
@@ -193,20 +212,34 @@ fn open_stream(target: &Path) -> io::Result<Target> {
     Ok(Target::new(fd.into(), Form::Stream(Mutex::default())))
 }
 
-fn open_in_place(target: &Path) -> io::Result<Target> {
+fn open_in_place(target: &Path, unwritable: bool) -> io::Result<Target> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let fd = openat(CWD, target, flags, Mode::empty())?;
-    Ok(Target::new(fd.into(), Form::InPlace { created: false }))
+    let created = false;
+    Ok(Target::new(
+        fd.into(),
+        Form::InPlace {
+            created,
+            unwritable,
+        },
+    ))
 }
 
 fn create_in_place(target: &Path) -> io::Result<Target> {
     let file = create_new(target, PRIVATE)?;
-    Ok(Target::new(file, Form::InPlace { created: true }))
+    let (created, unwritable) = (true, false);
+    Ok(Target::new(
+        file,
+        Form::InPlace {
+            created,
+            unwritable,
+        },
+    ))
 }
 
 fn create_temporary(
     target: PathBuf,
-    replaced_mode: Option<u32>,
+    replaced: Option<Replaced>,
     keep: Option<(Keep, bool)>,
     mode: u32,
 ) -> io::Result<Target> {
@@ -224,7 +257,7 @@ fn create_temporary(
                 let temporary = Temporary {
                     path,
                     target,
-                    replaced_mode,
+                    replaced,
                     mode: Some(mode & !sys::umask()),
                     renamed: false,
                     stays: AtomicBool::new(keep.as_ref().is_some_and(|(_, stays)| *stays)),
@@ -233,8 +266,8 @@ fn create_temporary(
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             // A file that may be written in a directory that may not: scp writes into it.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced_mode.is_some() => {
-                return open_in_place(&target);
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
+                return open_in_place(&target, true);
             }
             Err(e) => return Err(e),
         }
@@ -250,7 +283,10 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 
 impl Target {
     fn new(file: File, form: Form) -> Self {
-        let fresh = matches!(form, Form::Temporary(_) | Form::InPlace { created: true });
+        let fresh = matches!(
+            form,
+            Form::Temporary(_) | Form::InPlace { created: true, .. }
+        );
         Self {
             file,
             form,
@@ -266,12 +302,17 @@ impl Target {
     }
 
     /// Opened as it is.
-    pub(super) fn adopted(file: File, path: PathBuf, target: PathBuf, mode: Option<u32>) -> Self {
+    pub(super) fn adopted(
+        file: File,
+        path: PathBuf,
+        target: PathBuf,
+        replaced: Option<Replaced>,
+    ) -> Self {
         let end = file.metadata().map_or(0, |meta| meta.len());
         let temporary = Temporary {
             path,
             target,
-            replaced_mode: mode,
+            replaced,
             mode: None,
             renamed: false,
             stays: AtomicBool::new(true),
@@ -308,6 +349,17 @@ impl Target {
     /// Whether it gets its final name by a rename.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self.form, Form::Temporary(_))
+    }
+
+    /// Whether it was to have a temporary, and nothing can be made beside it.
+    fn is_unwritable(&self) -> bool {
+        matches!(
+            self.form,
+            Form::InPlace {
+                unwritable: true,
+                ..
+            }
+        )
     }
 
     /// Whether writes may come in any order.
@@ -432,20 +484,33 @@ impl Target {
     }
 
     /// Sets size, owner, extended attributes, mode, access control lists and times, syncs when
-    /// asked, closes, renames to the final name. Returns what could not be kept.
-    pub(crate) fn finish(mut self, finish: Finish) -> io::Result<NotKept> {
-        let mut not_kept = NotKept::new();
+    /// asked, closes, renames to the final name. Returns what there is to tell of it.
+    pub(crate) fn finish(self, finish: Finish) -> io::Result<Stored> {
+        let mut stored = Stored {
+            in_place: !self.is_temporary(),
+            unwritable: self.is_unwritable(),
+            ..Stored::default()
+        };
         if let Form::Stream(_) = self.form {
-            return Ok(not_kept);
+            return Ok(stored);
         }
         // The finish may have been asked for before the write was known to fail.
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other("not all of it could be written"));
         }
         self.set_size(finish.size)?;
-        metadata::before_mode(&self.file, &finish.beyond, &mut not_kept);
+        stored.belonged = self.keep_owner(&finish)?;
+        metadata::before_mode(&self.file, &finish.beyond, &mut stored.not_kept);
+        if let Form::Temporary(Temporary {
+            replaced: Some(_),
+            target,
+            ..
+        }) = &self.form
+        {
+            metadata::keep_acls(&self.file, target, &finish.beyond, &mut stored.not_kept);
+        }
         self.set_mode(&finish)?;
-        metadata::behind_mode(&self.file, &finish.beyond, &mut not_kept);
+        metadata::behind_mode(&self.file, &finish.beyond, &mut stored.not_kept);
         if finish.preserve
             && let Some(times) = timestamps(&finish.attributes)
         {
@@ -454,20 +519,46 @@ impl Target {
         if finish.fsync {
             self.file.sync_all()?;
         }
-        if let Form::Temporary(temporary) = &mut self.form {
+        let Self { file, mut form, .. } = self;
+        close(file)?;
+        if let Form::Temporary(temporary) = &mut form {
             fs::rename(&temporary.path, &temporary.target)?;
             temporary.renamed = true;
             if finish.fsync {
                 sync_parent(&temporary.target)?;
             }
         }
-        Ok(not_kept)
+        Ok(stored)
+    }
+
+    /// Gives it the owner and group of the file that it replaces, unless it is to have others. Returns
+    /// those where they could not be kept.
+    fn keep_owner(&self, finish: &Finish) -> io::Result<Option<(u32, u32)>> {
+        let Form::Temporary(Temporary {
+            replaced: Some(replaced),
+            ..
+        }) = &self.form
+        else {
+            return Ok(None);
+        };
+        // What is to run as its owner runs as whoever has copied it, or as who was named.
+        let runs = finish.preserve
+            && finish
+                .attributes
+                .mode
+                .is_some_and(|mode| mode & 0o6000 != 0);
+        if runs || finish.beyond.owner.is_some() {
+            return Ok(None);
+        }
+        let meta = self.file.metadata()?;
+        let kept = metadata::keep_owner(&self.file, (meta.uid(), meta.gid()), replaced.owner);
+        Ok((!kept).then_some(replaced.owner))
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
         let exact = matches!(
             self.form,
-            Form::Temporary(_) | Form::InPlace { created: true }
+            Form::Temporary(_) | Form::InPlace { created: true, .. }
         ) && self.end.load(Ordering::Relaxed) == size;
         if exact {
             Ok(())
@@ -481,8 +572,8 @@ impl Target {
         let as_created = || source.unwrap_or(0o666) & 0o777 & !sys::umask();
         let mode = match (&self.form, source) {
             (_, Some(mode)) if finish.preserve => Some(mode & 0o7777),
-            (Form::Temporary(t), _) => Some(t.replaced_mode.unwrap_or_else(as_created)),
-            (Form::InPlace { created: true }, _) => Some(as_created()),
+            (Form::Temporary(t), _) => Some(t.replaced.map_or_else(as_created, |old| old.mode)),
+            (Form::InPlace { created: true, .. }, _) => Some(as_created()),
             _ => None,
         };
         let has = match &self.form {
@@ -506,6 +597,15 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+/// Over NFS, and where there are quotas, only this may tell that what was written is not kept.
+fn close(file: File) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(e) = tests::CLOSE_FAILS.get() {
+        return Err(e.into());
+    }
+    nix::unistd::close(OwnedFd::from(file)).map_err(io::Error::from)
 }
 
 fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {

@@ -1,7 +1,13 @@
 use super::*;
+use std::cell::Cell;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 type Result = io::Result<()>;
+
+thread_local! {
+    /// What close(2) says next in this thread.
+    pub(super) static CLOSE_FAILS: Cell<Option<Errno>> = const { Cell::new(None) };
+}
 
 fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
     Finish {
@@ -77,6 +83,165 @@ fn an_existing_file_keeps_its_bits_and_a_shorter_one_cuts_it() -> Result {
         assert_eq!(fs::read(&path)?, b"short");
         assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o640);
     }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_cannot_be_closed_does_not_get_its_name() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    let target = create_target(&path, false, false, None)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    CLOSE_FAILS.set(Some(Errno::DQUOT));
+    let said = target.finish(finish(3, 0o644, false)).err();
+    CLOSE_FAILS.set(None);
+    assert_eq!(
+        said.and_then(|e| e.raw_os_error()),
+        Some(Errno::DQUOT.raw_os_error())
+    );
+    assert_eq!(fs::read(&path)?, b"old");
+    assert_eq!(names(dir.path())?, ["f"]);
+    Ok(())
+}
+
+#[test]
+fn new_contents_do_not_run_as_the_owner_of_the_old_ones() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    for (had, has) in [(0o4755, 0o755), (0o2755, 0o755), (0o6711, 0o711)] {
+        fs::write(&path, "old")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(had))?;
+        create_target(&path, false, false, None)?.finish(finish(0, 0o4777, false))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, has);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_its_owners() -> Result {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    std::os::unix::fs::chown(&path, Some(1234), Some(4321))?;
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored, Stored::default());
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
+    // New contents do not run as somebody whose the old ones were.
+    let target = create_target(&path, false, false, None)?;
+    target.finish(finish(0, 0o4755, true))?;
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o4755));
+    // One that is asked for is another matter.
+    let target = create_target(&path, false, false, None)?;
+    let mut finish = finish(0, 0o644, true);
+    finish.beyond.owner = Some((1, 2));
+    target.finish(finish)?;
+    let meta = fs::metadata(&path)?;
+    assert_eq!((meta.uid(), meta.gid()), (1, 2));
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    // Owner, user 77, group, mask, others (acl(5), as the kernel has it).
+    let entry = |(tag, bits, id): (u16, u16, u32)| {
+        let [a, b] = tag.to_le_bytes();
+        let [c, d] = bits.to_le_bytes();
+        let [e, f, g, h] = id.to_le_bytes();
+        [a, b, c, d, e, f, g, h]
+    };
+    const NOBODY: u32 = u32::MAX;
+    let entries = [
+        (1, 6, NOBODY),
+        (2, 6, 77),
+        (4, 0, NOBODY),
+        (16, 6, NOBODY),
+        (32, 0, NOBODY),
+    ];
+    let value = [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat();
+    let acl = vec![(b"system.posix_acl_access".to_vec(), value)];
+    let of = sys::XattrsOf::Path(&path);
+    if sys::replace_xattrs(of, &acl, |_| true).is_err() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored, Stored::default());
+    assert_eq!(metadata::xattrs_of(&path, plan::MetadataFlags::ACLS)?, acl);
+    assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
+    // It is asked for to have none.
+    let target = create_target(&path, false, false, None)?;
+    let mut finish = finish(0, 0o640, true);
+    let kinds = plan::MetadataFlags::ACLS;
+    let list = Vec::new();
+    finish.beyond.xattrs = Some(Box::new(plan::Xattrs { kinds, list }));
+    target.finish(finish)?;
+    assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
+    Ok(())
+}
+
+/// This thread's files are another user's until it ends; `false` where that cannot be.
+fn as_another_user() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if may {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(1234));
+    }
+    may
+}
+
+#[test]
+fn a_file_whose_owner_cannot_be_kept_is_told_of() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert!(!stored.in_place);
+    assert_eq!(stored.belonged, Some((0, fs::metadata(dir.path())?.gid())));
+    // It is his own from now on.
+    let target = create_target(&path, false, false, None)?;
+    let stored = target.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored.belonged, None);
+    Ok(())
+}
+
+#[test]
+fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_place() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "what was there")?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create_target(&path, false, false, None)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    let stored = target.finish(finish(3, 0o644, false))?;
+    let told = Stored {
+        in_place: true,
+        unwritable: true,
+        ..Stored::default()
+    };
+    assert_eq!(stored, told);
+    assert_eq!(fs::read(&path)?, b"new");
+    // Where that was asked for there is nothing to say of the directory.
+    let stored = create_target(&path, true, false, None)?.finish(finish(3, 0o644, false))?;
+    assert!(stored.in_place && !stored.unwritable);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Reply, Request};
 
-use super::{Delta, MODE, Stage};
+use super::{Delta, MODE, Stage, WHOSE};
 use crate::delta::{ASKED, SEGMENT};
 use crate::lane::core::{Core, What};
 use crate::lane::put::Put;
@@ -83,8 +83,8 @@ impl Delta {
         }
     }
 
-    /// The mode of the older form stays, unless the source's is kept: with the CLOSE, which is a
-    /// round trip less than behind it.
+    /// The mode of the older form stays, unless the source's is kept; and whose the new one is is
+    /// asked: with the CLOSE, which is a round trip less than behind it.
     fn set_mode(&mut self, core: &mut Core) {
         let mode = self.old.map(|old| old.mode);
         if let (Some(mode), Some(handle), false) =
@@ -93,6 +93,10 @@ impl Delta {
             let (handle, attrs) = (handle.as_bytes(), Attrs::with_permissions(mode));
             let request = Request::Fsetstat { handle, attrs };
             self.send(core, What::Step(MODE), &request);
+        }
+        if let Some(handle) = self.handles.new.clone().filter(|_| core.server.in_order) {
+            let handle = handle.as_bytes();
+            self.send(core, What::Step(WHOSE), &Request::Fstat { handle });
         }
     }
 
@@ -108,12 +112,14 @@ impl Delta {
             target: RemotePath(self.path.clone()),
             replaces: true,
             mode: self.old.map(|old| old.mode),
+            owner: self.old.and_then(|old| old.owner),
         };
         let mut options = self.options.clone();
         // Nothing of it is written down: nobody would find it.
         options.keep = None;
         let mut put = Put::finish(self.id, temp, self.meta.attributes, None, options);
         put.attempt.mode_set = self.mode_set;
+        put.attempt.owner = self.owner;
         put.start(core);
         self.stage = Stage::Finishing(Box::new(put));
         Step::Goes

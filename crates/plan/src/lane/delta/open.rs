@@ -46,11 +46,13 @@ impl Delta {
             Reply::Attrs(Attrs {
                 permissions: Some(mode),
                 size: Some(size),
+                owner,
                 ..
             }) if mode & TYPE == REGULAR && mode & OWNER_WRITE != 0 && *size >= LEAST => {
                 self.old = Some(Old {
                     size: *size,
                     mode: mode & 0o777,
+                    owner: *owner,
                 });
             }
             _ => self.plain = true,

@@ -327,6 +327,30 @@ impl SshLink {
         }
     }
 
+    /// Why it has ended: what whoever carries it was told, or what the server has said instead of its
+    /// identification (RFC 4253 section 4.2), or nothing but that.
+    fn ended(&mut self, what: &str) -> LinkError {
+        if let Some(why) = self.stream.refused() {
+            return error(why);
+        }
+        let rest: &[u8] = match self.conn.peer() {
+            Some(_) => &[],
+            // A last line without an end.
+            None => self.segments.received(),
+        };
+        let said = [self.conn.preamble(), rest].concat();
+        match self
+            .conn
+            .peer()
+            .is_none()
+            .then(|| in_one_line(&said))
+            .flatten()
+        {
+            Some(said) => error(&format!("{what} after it said: {said}")),
+            None => error(what),
+        }
+    }
+
     fn read(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         let mut total = 0;
         let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
@@ -334,8 +358,7 @@ impl SshLink {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.ended = true;
-                    let why = self.stream.refused();
-                    return Err(error(why.unwrap_or("the server closed the connection")));
+                    return Err(self.ended("the server closed the connection"));
                 }
                 Ok(n) => {
                     total += n;
@@ -346,6 +369,10 @@ impl SshLink {
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if self.conn.peer().is_none() => {
+                    let why = crate::disk::os_words(&e);
+                    return Err(self.ended(&format!("the connection broke: {why}")));
+                }
                 Err(e) => return Err(broken(&e)),
             }
             let restarts = self.restarts;
@@ -361,5 +388,30 @@ impl SshLink {
             self.ask_rtt(now);
         }
         Ok(self.readable && !self.ended)
+    }
+}
+
+/// What a server has said, to be shown within a sentence.
+fn in_one_line(said: &[u8]) -> Option<String> {
+    const MOST: usize = 200;
+    let text = String::from_utf8_lossy(said);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let all = lines.collect::<Vec<_>>().join("; ");
+    let some: String = all.chars().take(MOST).collect();
+    let cut = if some.len() < all.len() { "..." } else { "" };
+    (!all.is_empty()).then(|| format!("{}{cut}", crate::escape::name(some.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_shown_in_a_line_and_moves_no_terminal() {
+        assert_eq!(in_one_line(b" \r\n\n"), None);
+        let said = in_one_line(b"\r\nToo many\x1b[2J users\r\nGo away");
+        assert_eq!(said.as_deref(), Some("Too many\\x1b[2J users; Go away"));
+        let long = in_one_line(&[b'x'; 1000]).unwrap_or_default();
+        assert!(long.len() == 203 && long.ends_with("x..."), "{long}");
     }
 }
