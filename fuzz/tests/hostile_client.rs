@@ -15,7 +15,7 @@ use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{Renounced, Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Event, Helper, Role, SealedQueue, Work};
+use ssh::{Connection, ConnectionConfig, Event, Front, Helper, Role, SealedQueue, Work};
 use wire::{Field, PacketBuf, Pool, Rest};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -88,6 +88,8 @@ struct World {
     wrong: PrivateKey,
     /// A request was sent that may let the client in.
     deserved: bool,
+    /// Data of packets whose end has not come go elsewhere.
+    begins: bool,
     /// The server tells its host keys.
     announces: bool,
     /// Answers to questions about them, which cost a signature each.
@@ -136,6 +138,7 @@ impl World {
             right: key(3),
             wrong: key(4),
             deserved: false,
+            begins: u.arbitrary()?,
             announces: u.arbitrary()?,
             proven: 0,
             over: false,
@@ -160,6 +163,9 @@ impl World {
             self.to_server.extend_from_slice(&up);
             let mut decided = true;
             while std::mem::take(&mut decided) && !self.over {
+                if self.begins {
+                    self.begin();
+                }
                 let handled = self.server.handle_input(self.now, &mut self.to_server);
                 while let Some(event) = self.server.poll_event() {
                     decided |= self.event(event);
@@ -221,6 +227,26 @@ impl World {
             self.sealed.written(down.len() - before);
             if self.sealed.is_empty() {
                 return down;
+            }
+        }
+    }
+
+    /// Begins a packet of data, of which half goes elsewhere: only where nobody has to see all of it first.
+    fn begin(&mut self) {
+        match self.server.begin_data(self.now, &mut self.to_server) {
+            Ok(Front::Begun) => {
+                assert!(self.deserved && self.server.is_authenticated());
+                assert_eq!(self.told, [Renounced::CipherAndMac; 2]);
+                let (id, left) = self.server.coming().expect("it was begun");
+                let n = (left / 2).min(self.to_server.len());
+                let _ = self.to_server.split_to(n);
+                self.server.passed(n);
+                self.server.channels().consumed(self.now, id, n);
+            }
+            Ok(Front::Short | Front::Other) => {}
+            Err(error) => {
+                assert_shown_safely(&error.to_string(), false);
+                self.over = true;
             }
         }
     }
