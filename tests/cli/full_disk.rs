@@ -26,7 +26,7 @@ struct Full {
 }
 
 impl Full {
-    fn new(mib: u64) -> Option<Self> {
+    fn new(mib: u64, flags: &[&str]) -> Option<Self> {
         if is_scp() || !missing::can_unshare_mounts() {
             missing::not_here("only root can mount a small file system");
             return None;
@@ -38,7 +38,7 @@ impl Full {
         let (enter, program) = (disk.enter().join(" "), longhaul());
         let text = format!("#!/bin/sh\nexec {enter} {} \"$@\"\n", program.display());
         write_script(&script, &text);
-        let scene = Scene::with(PeerBuilder::longhaul(script, [""; 0]))?;
+        let scene = Scene::with(PeerBuilder::longhaul(script, flags.iter().copied()))?;
         Some(Self {
             scene,
             disk,
@@ -66,14 +66,23 @@ impl Full {
 
 #[test]
 fn a_disk_that_is_full_at_the_server_is_said_to_both_ends_and_disturbs_nobody_else() {
-    let Some(full) = Full::new(30) else { return };
+    // Without cipher and MAC it goes to the disk another way.
+    for flags in [&[][..], &["--insecure-none-mac"]] {
+        is_full(flags);
+    }
+}
+
+fn is_full(flags: &[&str]) {
+    let Some(full) = Full::new(30, flags) else {
+        return;
+    };
     let scene = &full.scene;
     let content = Seed::new(7).bytes(60 << 20);
     write_file(&scene.path("large"), &content);
     let mut other = openssh(scene, "sftp").arg("peer").in_terminal().spawn();
     assert!(other.shows("sftp>"), "{}", scene.peer.log());
     let cp = || {
-        let run = scene.client.cp().arg(scene.path("large"));
+        let run = scene.client.cp().args(flags).arg(scene.path("large"));
         run.arg(full.there("file")).run()
     };
     let outcome = cp().expect_code(1);
@@ -106,7 +115,9 @@ fn a_disk_that_is_full_at_the_server_is_said_to_both_ends_and_disturbs_nobody_el
 /// Small files have a request of their own.
 #[test]
 fn small_files_that_find_no_room_leave_no_halves() {
-    let Some(full) = Full::new(4) else { return };
+    let Some(full) = Full::new(4, &[]) else {
+        return;
+    };
     let scene = &full.scene;
     let content = Seed::new(8).bytes(100_000);
     fs::create_dir(scene.path("tree")).expect("ours");
@@ -155,7 +166,9 @@ fn small_files_that_find_no_room_leave_no_halves() {
 /// Other clients write in place, with many requests on their way: one line for all of them.
 #[test]
 fn a_client_that_goes_on_writing_to_a_full_disk_fills_no_log() {
-    let Some(full) = Full::new(4) else { return };
+    let Some(full) = Full::new(4, &[]) else {
+        return;
+    };
     let scene = &full.scene;
     write_file(&scene.path("large"), &Seed::new(9).bytes(20 << 20));
     let put = |name: &str| {
