@@ -6,32 +6,39 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use longhaul_tests::Scene;
 use longhaul_tests::stranger::Stranger;
 use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, StatusCode};
-use ssh::msg::{ChannelData, ChannelWindowAdjust, Ignore};
+use ssh::msg::{
+    ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
+};
 use ssh::transport::Renounced;
 use testkit::Seed;
 use testkit::tree::write_file;
-use wire::Rest;
+use wire::{PacketBuf, Rest};
 
-use crate::hostile_clients::{friend, listening, open_session, request};
+use crate::hostile_clients::{friend, listening};
 
 const FLAG: &str = "--insecure-none-mac";
 /// The largest packet of data that our server takes of a longhaul.
 const LARGEST: usize = 256 * 1024 - 512;
 
-/// A client with a channel to the SFTP server, which is neither enciphered nor authenticated.
+/// A client with channels to SFTP servers, which is neither enciphered nor authenticated.
 struct Client {
     stranger: Stranger,
+    channels: Vec<Channel>,
+}
+
+struct Channel {
     splitter: Splitter,
     /// What the server still takes.
     window: usize,
-    answers: Vec<bytes::Bytes>,
+    answers: Vec<Bytes>,
 }
 
 impl Client {
-    fn new(scene: &Scene) -> Self {
+    fn new(scene: &Scene, channels: u32) -> Self {
         let mut stranger = friend(scene);
         stranger.transport.renounce(Renounced::CipherAndMac);
         stranger.transport.rekey().expect("it has keys");
@@ -46,34 +53,57 @@ impl Client {
         }
         let mut new = Self {
             stranger,
-            splitter: Splitter::new(1 << 20),
-            window: 0,
-            answers: Vec::new(),
+            channels: Vec::new(),
         };
-        new.stranger.say(&open_session()).expect("it listens");
-        // Both are answered, and the first one tells the window.
-        let confirmed = new.stranger.hear().expect("CHANNEL_OPEN_CONFIRMATION");
-        new.window = u32::from_be_bytes(confirmed[9..13].try_into().expect("four")) as usize;
-        let subsystem = request(b"subsystem", b"\0\0\0\x04sftp");
-        new.stranger.say(&subsystem).expect("it listens");
-        new.hear();
+        (0..channels).for_each(|n| new.open_channel(n));
         new
+    }
+
+    /// Both ends number them alike.
+    fn open_channel(&mut self, n: u32) {
+        let open = ChannelOpen {
+            kind: b"session",
+            sender: n,
+            window: 1 << 20,
+            max_packet: 1 << 15,
+            data: Rest(&[]),
+        };
+        self.stranger.say(&open.to_bytes()).expect("it listens");
+        let confirmed = self.stranger.hear().expect("it goes on");
+        let confirmed = ChannelOpenConfirmation::decode(&confirmed).expect("it is one");
+        assert_eq!((confirmed.recipient, confirmed.sender), (n, n));
+        self.channels.push(Channel {
+            splitter: Splitter::new(1 << 20),
+            window: confirmed.window as usize,
+            answers: Vec::new(),
+        });
+        let subsystem = ChannelRequest {
+            recipient: n,
+            name: b"subsystem",
+            want_reply: true,
+            data: Rest(b"\0\0\0\x04sftp"),
+        };
+        self.stranger
+            .say(&subsystem.to_bytes())
+            .expect("it listens");
+        self.hear();
     }
 
     /// One message of the server.
     fn hear(&mut self) {
         let message = self.stranger.hear().expect("it goes on");
         match message[0] {
-            93 => {
+            ChannelWindowAdjust::NUMBER => {
                 let adjust = ChannelWindowAdjust::decode(&message).expect("it is one");
-                self.window += adjust.bytes as usize;
+                self.channels[adjust.recipient as usize].window += adjust.bytes as usize;
             }
-            94 => {
+            ChannelData::NUMBER => {
                 let data = ChannelData::decode(&message).expect("it is one");
-                let mut data = bytes::Bytes::copy_from_slice(data.data);
-                while let Some(piece) = self.splitter.next(&mut data).expect("sound lengths") {
+                let channel = &mut self.channels[data.recipient as usize];
+                let mut data = Bytes::copy_from_slice(data.data);
+                while let Some(piece) = channel.splitter.next(&mut data).expect("sound lengths") {
                     if let Piece::Message(message) = piece {
-                        self.answers.push(message);
+                        channel.answers.push(message);
                     }
                 }
             }
@@ -81,31 +111,31 @@ impl Client {
         }
     }
 
-    fn wait_for(&mut self, answers: usize) {
+    fn wait_for(&mut self, n: usize, answers: usize) {
         let until = Instant::now() + Duration::from_secs(30);
-        while self.answers.len() < answers {
-            assert!(
-                Instant::now() < until,
-                "{} of {answers}",
-                self.answers.len()
-            );
+        while self.channels[n].answers.len() < answers {
+            assert!(Instant::now() < until, "not {answers} answers");
             self.hear();
         }
     }
 
     /// Sends some of a stream in one packet, as the window allows.
-    fn send(&mut self, data: &[u8]) {
-        while self.window < data.len() {
+    fn send(&mut self, n: usize, data: &[u8]) {
+        while self.channels[n].window < data.len() {
             self.hear();
         }
-        self.window -= data.len();
-        let data = ChannelData { recipient: 0, data };
-        let packet = wire::PacketBuf::from_payload(&data.to_bytes());
+        self.channels[n].window -= data.len();
+        let recipient = n as u32;
+        self.queue(&ChannelData { recipient, data }.to_bytes());
+    }
+
+    fn queue(&mut self, payload: &[u8]) {
+        let packet = PacketBuf::from_payload(payload);
         self.stranger.transport.send(packet).expect("it may");
     }
 
     /// Opens a file to be written to; its handle.
-    fn open(&mut self, path: &[u8]) -> Vec<u8> {
+    fn open(&mut self, n: usize, path: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let init = Init {
             version: 3,
@@ -119,13 +149,80 @@ impl Client {
             attrs: Attrs::default(),
         }
         .encode(RequestId(1), &mut bytes);
-        self.send(&bytes);
+        self.send(n, &bytes);
         self.stranger.flush().expect("it listens");
-        self.wait_for(2);
-        match Response::decode(&self.answers[1]) {
+        self.wait_for(n, 2);
+        match Response::decode(&self.channels[n].answers[1]) {
             Ok((_, Response::Handle { handle })) => handle.to_vec(),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Sends a stream, cut into packets of any size, which leave in pieces of any size.
+    fn send_cut(&mut self, seed: &mut Seed, n: usize, stream: &mut Stream) {
+        let left = &stream.bytes[stream.at..];
+        let head = stream.heads.iter().find(|head| **head > stream.at);
+        let most = match (seed.below(6), head) {
+            (0, _) => between(seed, 1..100),
+            (1, _) => between(seed, 1..40_000),
+            (2, Some(head)) => (head - stream.at).min(LARGEST),
+            _ => LARGEST,
+        };
+        let packet = &left[..most.min(left.len())];
+        stream.at += packet.len();
+        self.send(n, packet);
+        if seed.below(8) == 0 {
+            self.queue(&Ignore { data: &[7; 300] }.to_bytes());
+        }
+        let all = self.stranger.output().expect("it has keys");
+        let cut = between(seed, 0..all.len() as u64 + 1);
+        for part in [&all[..cut], &all[cut..]] {
+            self.stranger.stream.write_all(part).expect("it listens");
+            if seed.below(10) == 0 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+/// What a client has to say.
+struct Stream {
+    bytes: Vec<u8>,
+    /// So much was said.
+    at: usize,
+    /// Where the data of WRITEs begin.
+    heads: Vec<usize>,
+    requests: u32,
+}
+
+/// WRITEs of all sizes and other requests, which put this content into a file.
+fn stream(seed: &mut Seed, handle: &[u8], content: &[u8]) -> Stream {
+    let (mut stream, mut heads, mut at, mut asked) = (Vec::new(), Vec::new(), 0, 0);
+    while at < content.len() {
+        let most = match seed.below(5) {
+            0 => between(seed, 1..5_000),
+            1 => between(seed, 100_000..300_000),
+            _ => 1 << 20,
+        };
+        let data = &content[at..content.len().min(at + most)];
+        Request::Write {
+            handle,
+            offset: at as u64,
+            data,
+        }
+        .encode(RequestId(asked), &mut stream);
+        heads.push(stream.len() - data.len());
+        (at, asked) = (at + data.len(), asked + 1);
+        if seed.below(5) == 0 {
+            Request::Fstat { handle }.encode(RequestId(asked), &mut stream);
+            asked += 1;
+        }
+    }
+    Stream {
+        bytes: stream,
+        at: 0,
+        heads,
+        requests: asked,
     }
 }
 
@@ -137,70 +234,36 @@ fn between(seed: &mut Seed, range: Range<u64>) -> usize {
 #[test]
 fn files_are_what_was_sent_however_it_was_cut() {
     let scene = listening(&[FLAG]);
-    for n in 0..6 {
-        let mut seed = Seed::new(n);
-        let path = scene.path(&format!("file-{n}"));
-        let mut client = Client::new(&scene);
-        let handle = client.open(path.as_os_str().as_bytes());
-        let content = seed.bytes(12_000_000 + n as usize);
-        let (mut stream, mut at, mut asked) = (Vec::new(), 0, 0);
-        while at < content.len() {
-            let most = match seed.below(4) {
-                0 => between(&mut seed, 1..5_000),
-                1 => between(&mut seed, 100_000..300_000),
-                _ => 1 << 20,
-            };
-            let data = &content[at..content.len().min(at + most)];
-            let handle = &handle[..];
-            Request::Write {
-                handle,
-                offset: at as u64,
-                data,
-            }
-            .encode(RequestId(asked), &mut stream);
-            (at, asked) = (at + data.len(), asked + 1);
-            if seed.below(5) == 0 {
-                Request::Fstat { handle }.encode(RequestId(asked), &mut stream);
-                asked += 1;
-            }
+    for run in 0..8 {
+        let mut seed = Seed::new(run);
+        let count = 1 + run as usize % 3;
+        let mut client = Client::new(&scene, count as u32);
+        let name = |n: usize| scene.path(&format!("file-{run}-{n}"));
+        let contents: Vec<_> = (0..count).map(|n| seed.bytes(8_000_000 + n)).collect();
+        let mut streams = Vec::new();
+        for (n, content) in contents.iter().enumerate() {
+            let handle = client.open(n, name(n).as_os_str().as_bytes());
+            streams.push(stream(&mut seed, &handle, content));
         }
-        let mut left = &stream[..];
-        while !left.is_empty() {
-            let most = match seed.below(6) {
-                0 => between(&mut seed, 1..100),
-                1 => between(&mut seed, 1..40_000),
-                _ => LARGEST,
-            };
-            let (packet, rest) = left.split_at(most.min(left.len()));
-            client.send(packet);
-            left = rest;
-            if seed.below(8) == 0 {
-                let nothing = Ignore { data: &[7; 300] }.to_bytes();
-                let packet = wire::PacketBuf::from_payload(&nothing);
-                client.stranger.transport.send(packet).expect("it may");
-            }
-            // Some of it leaves alone, wherever that ends.
-            let all = client.stranger.output().expect("it has keys");
-            let cut = between(&mut seed, 0..all.len() as u64 + 1);
-            for part in [&all[..cut], &all[cut..]] {
-                client.stranger.stream.write_all(part).expect("it listens");
-                if seed.below(10) == 0 {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            }
+        while streams.iter().any(|s| s.at < s.bytes.len()) {
+            let n = seed.below(count as u64) as usize;
+            client.send_cut(&mut seed, n, &mut streams[n]);
         }
-        client.wait_for(2 + asked as usize);
-        for (n, answer) in (0..asked).zip(&client.answers[2..]) {
-            let (id, response) = Response::decode(answer).expect("an answer");
-            assert_eq!(id, RequestId(n));
-            let fine = match response {
-                Response::Status { code, .. } => code == StatusCode::OK,
-                other => matches!(other, Response::Attrs { .. }),
-            };
-            assert!(fine, "{n}: {answer:?}");
+        for (n, content) in contents.iter().enumerate() {
+            let asked = streams[n].requests;
+            client.wait_for(n, 2 + asked as usize);
+            for (id, answer) in (0..asked).zip(&client.channels[n].answers[2..]) {
+                let (answered, response) = Response::decode(answer).expect("an answer");
+                assert_eq!(answered, RequestId(id));
+                let fine = match response {
+                    Response::Status { code, .. } => code == StatusCode::OK,
+                    other => matches!(other, Response::Attrs { .. }),
+                };
+                assert!(fine, "{id}: {answer:?}");
+            }
+            let there = fs::read(name(n)).expect("it is there");
+            assert!(there == *content, "{run}, {n}: another file");
         }
-        let there = fs::read(&path).expect("it is there");
-        assert!(there == content, "{n}: another file");
     }
 }
 
@@ -211,8 +274,8 @@ fn a_client_that_goes_in_the_middle_of_a_write_harms_nobody() {
     let path = scene.path("file");
     let content = Seed::new(1).bytes(1 << 20);
     for cut in [40, 300_000, 900_000] {
-        let mut client = Client::new(&scene);
-        let handle = client.open(path.as_os_str().as_bytes());
+        let mut client = Client::new(&scene, 1);
+        let handle = client.open(0, path.as_os_str().as_bytes());
         let mut stream = Vec::new();
         for n in 0..4 {
             Request::Write {
@@ -224,10 +287,10 @@ fn a_client_that_goes_in_the_middle_of_a_write_harms_nobody() {
         }
         let whole = stream.len() / 4 * 3 + cut;
         for packet in stream[..whole].chunks(LARGEST) {
-            client.send(packet);
+            client.send(0, packet);
             client.stranger.flush().expect("it listens");
         }
-        client.wait_for(2 + 3);
+        client.wait_for(0, 2 + 3);
         drop(client);
         let there = fs::read(&path).expect("it is there");
         assert!(there[..3 << 20] == content.repeat(3), "{cut}");

@@ -173,6 +173,11 @@ impl Connection<'_> {
         left: usize,
         place: Place,
     ) -> Result<usize, ConnectionError> {
+        let target = self.passing.target.as_ref();
+        if target.is_some_and(|target| target.id != id) {
+            // That of another channel, whose WRITE goes on later.
+            self.set_down();
+        }
         let passage = match &mut self.passing.passage {
             Some(passage) => passage,
             none => match Passage::new() {

@@ -58,12 +58,12 @@ impl Stream {
         registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
     }
 
-    /// Writes what it takes of what is in front; files as copies, or as they are to a peer that does not read them
-    /// either.
-    pub fn write(&self, queue: &SealedQueue, files: bool) -> io::Result<usize> {
-        match files {
-            true => sys::send_parts(self, queue.parts()),
-            false => sys::write_parts(self, queue.parts()),
+    /// Writes what it takes of what is in front; to a peer that does not read them either, files as the pages that they
+    /// have. Who carries a stream through another reads it.
+    pub fn write(&self, queue: &SealedQueue, pages: bool) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) if pages => sys::send_parts(s, queue.parts()),
+            _ => sys::write_parts(self, queue.parts()),
         }
     }
 

@@ -221,8 +221,8 @@ impl Link for SshLink {
             if self.sending.is_empty() || !self.writable {
                 break;
             }
-            let files = self.conn.peer().is_some_and(Ident::is_longhaul);
-            match self.stream.write(&self.sending, files) {
+            let pages = self.conn.peer().is_some_and(Ident::is_longhaul);
+            match self.stream.write(&self.sending, pages) {
                 Ok(n) => {
                     total += n;
                     self.sent_bytes += n as u64;
