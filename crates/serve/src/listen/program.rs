@@ -80,28 +80,49 @@ impl Allowed {
     }
 }
 
-/// What rsync may be run with: as the server of another one. As a client it runs what -e says, and as a daemon
-/// what its configuration does, which may be any file.
+/// What rsync may be run with: as the server of another one. As a client it runs what -e says, as a daemon
+/// what its configuration does, which may be any file, and with --secluded-args what it reads then. Its options may
+/// stand anywhere; `--` may be what one is set to, so that what is behind it counts too. Another rsync never says a
+/// path that begins with a dash.
 fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
     let serves = words.first().is_some_and(|word| word == b"--server");
-    let is = |word: &[u8], option: &[u8]| {
-        let value = word.strip_prefix(option);
-        value.is_some_and(|value| value.is_empty() || value.starts_with(b"="))
-    };
-    let never = [
-        &b"--daemon"[..],
-        b"--config",
-        b"--dparam",
-        b"--rsh",
-        b"--rsync-path",
-    ];
-    let options = words.iter().take_while(|word| *word != b".");
-    let mut options = options.map(Vec::as_slice);
-    let bad = options.any(|word| word == b"-e" || never.iter().any(|option| is(word, option)));
+    let bad = words.iter().map(Vec::as_slice).any(|word| match word {
+        [b'-', b'-', long @ ..] => is_refused(long),
+        [b'-', letters @ ..] => are_refused(letters),
+        _ => false,
+    });
     match serves && !bad {
         true => Ok(()),
-        false => Err("this server runs rsync only as the server of another rsync".to_owned()),
+        false => Err(
+            "this server runs rsync only as the server of another rsync, and without \
+                      --secluded-args (-s, RSYNC_PROTECT_ARGS)"
+                .to_owned(),
+        ),
     }
+}
+
+/// One of rsync's options, without its dashes.
+fn is_refused(option: &[u8]) -> bool {
+    let never = [
+        &b"config"[..],
+        b"daemon",
+        b"dparam",
+        b"protect-args",
+        b"rsh",
+        b"rsync-path",
+        b"secluded-args",
+    ];
+    let name = option.split(|byte| *byte == b'=').next();
+    name.is_some_and(|name| never.contains(&name))
+}
+
+/// Several that have a letter each.
+fn are_refused(letters: &[u8]) -> bool {
+    // What follows these is what they are set to.
+    let sets = |letter: &u8| b"efBMT@".contains(letter);
+    let end = letters.iter().position(sets).unwrap_or(letters.len());
+    // A server says with -e what it can do, and always in one word with others.
+    letters[..end].contains(&b's') || letters[end..] == *b"e"
 }
 
 /// Whose programs they are.
@@ -337,5 +358,44 @@ impl Drop for Program {
         let _ = self.child.wait();
         let (program, sent, received) = (&self.name, self.sent, self.received);
         info!(program, sent, received, "ended with its channel");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rsync_is_a_server_whatever_else_is_said_behind_its_paths() {
+        let is = |command: &str| {
+            let words: Vec<Vec<u8>> = command.split(' ').map(|word| word.into()).collect();
+            is_rsyncs_server(&words).is_ok()
+        };
+        for fine in [
+            "--server -vlogDtprze.iLsfxCIvu --log-format=%i . /a/b",
+            "--server --sender -logDtpre.iLsfxCIvu . rsh --out-format=x config",
+            "--server -e.s . a",
+        ] {
+            assert!(is(fine), "{fine}");
+        }
+        for bad in [
+            "--sender . a",
+            "-av a b",
+            "--server . a --rsh=sh",
+            "--server . a -e sh",
+            "--server . a -ve sh",
+            "--server --daemon .",
+            "--server . a --daemon",
+            "--server . --config=/tmp/x",
+            "--server . --dparam x",
+            "--server -s . a",
+            "--server -vsloge.iL . a",
+            "--server . a --secluded-args",
+            "--server --protect-args . a",
+            "--server --log-file -- --rsh=x . a",
+            "--server . a --rsync-path=x",
+        ] {
+            assert!(!is(bad), "{bad}");
+        }
     }
 }

@@ -248,7 +248,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               for a command which begins with exactly that, such as rsync for rsync's users; may be \
               repeated. It runs as the account, without a shell: the command is split into words, and \
               one that a shell would have to read (with wildcards, variables, redirections) is \
-              refused. rsync is run as another rsync's server only; any other program with whatever words \
+              refused. rsync is run as another rsync's server only, and not with --secluded-args; any other program with whatever words \
               the client says, so that one which runs others gives as much as a shell. It ends with its channel: what came before the client closed that it is still given, \
               and two seconds to make something of it. What it sees is all that the account sees, so that \
               there is none with --root, --read-only, --write-only or a [[key]] that has one of these.",
