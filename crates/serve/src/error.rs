@@ -93,6 +93,8 @@ pub(crate) enum ConnectionError {
     Stopped,
     /// Nobody has logged in in time.
     LoginTime,
+    /// The account has as many connections as it may.
+    Full,
     /// Nothing was under way for long.
     Idle,
     /// The client takes nothing of what it is sent.
@@ -124,10 +126,12 @@ pub(crate) enum ConnectionError {
 
 /// What a client that is disconnected for its own fault is told as the reason
 /// (SSH_DISCONNECT_PROTOCOL_ERROR), what one that there is nothing in common with
-/// (SSH_DISCONNECT_KEY_EXCHANGE_FAILED), and what every other (SSH_DISCONNECT_BY_APPLICATION).
+/// (SSH_DISCONNECT_KEY_EXCHANGE_FAILED), what one too many (SSH_DISCONNECT_TOO_MANY_CONNECTIONS), and what every
+/// other (SSH_DISCONNECT_BY_APPLICATION).
 const PROTOCOL_ERROR: u32 = 2;
 const KEY_EXCHANGE_FAILED: u32 = 3;
 const BY_APPLICATION: u32 = 11;
+const TOO_MANY_CONNECTIONS: u32 = 12;
 
 impl ConnectionError {
     /// The reason and the words that the client is told; `None` where it is not there any more.
@@ -141,6 +145,7 @@ impl ConnectionError {
             )),
             Self::Engine(e) => Some((PROTOCOL_ERROR, e.to_string())),
             e @ Self::NothingInCommon { .. } => Some((KEY_EXCHANGE_FAILED, e.to_string())),
+            e @ Self::Full => Some((TOO_MANY_CONNECTIONS, e.to_string())),
             e => Some((BY_APPLICATION, e.to_string())),
         }
     }
@@ -164,6 +169,7 @@ impl fmt::Display for ConnectionError {
             Self::Gone => f.write_str("the client has closed the connection"),
             Self::Stopped => f.write_str("this server ends"),
             Self::LoginTime => f.write_str("nobody has logged in in time"),
+            Self::Full => f.write_str("too many connections of this account"),
             Self::Idle => f.write_str("nothing was under way for long"),
             Self::Slow => f.write_str("the client takes nothing of what it has asked for"),
             Self::Preauth => {

@@ -114,6 +114,8 @@ message! {
 message! {
     pub(super) struct Verdict = 18 {
         pub(super) allowed: bool,
+        /// It would be, if the account had fewer connections.
+        pub(super) full: bool,
     }
 }
 

@@ -330,6 +330,7 @@ impl Server {
             Ok(taken) => taken,
             Err(e) => {
                 warn!(%peer, "turned away: no process can be started: {e}");
+                turn_away(&stream, "no process can be started for anybody now");
                 return;
             }
         };

@@ -147,11 +147,11 @@ impl<'s> Monitor<'s> {
                 }
                 Ask::NUMBER | Prove::NUMBER => {
                     let asked = Instant::now();
-                    let allowed = self.decide(&message)?;
-                    if !allowed {
+                    let verdict = self.decide(&message)?;
+                    if !verdict.allowed {
                         on_the_beat(asked);
                     }
-                    link.send(&Verdict { allowed }.to_bytes())?;
+                    link.send(&verdict.to_bytes())?;
                 }
                 Tell::NUMBER => {
                     self.lines += 1;
@@ -190,7 +190,7 @@ impl<'s> Monitor<'s> {
     }
 
     /// Whether a key may enter an account, or has.
-    fn decide(&mut self, message: &[u8]) -> io::Result<bool> {
+    fn decide(&mut self, message: &[u8]) -> io::Result<Verdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
             return Err(io::Error::other("too many questions about keys"));
@@ -242,21 +242,23 @@ impl<'s> Monitor<'s> {
             host_bound: prove.host_bound,
             signature: prove.signature,
         })?;
+        let mut full = false;
         let decided = match decided {
             Ok(entrant) if proved => {
                 let room = self
                     .place
                     .count_for(&judge.account().name, &self.settings.limits);
+                full = room.is_err();
                 room.map(|()| entrant).map_err(str::to_owned)
             }
             decided => decided,
         };
+        let allowed = decided.is_ok();
         match decided {
             Ok(entrant) => {
                 if proved {
                     self.proved = Some(entrant);
                 }
-                Ok(true)
             }
             Err(why) => {
                 count(&self.shared.figures.refusals);
@@ -268,9 +270,9 @@ impl<'s> Monitor<'s> {
                     b"" => info!(%user, key = fingerprint(prove.blob), "refused: {why}"),
                     ca => info!(%user, ca = fingerprint(ca), "certificate refused: {why}"),
                 }
-                Ok(false)
             }
         }
+        Ok(Verdict { allowed, full })
     }
 
     /// Has a client served who is logged in.

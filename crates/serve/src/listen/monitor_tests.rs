@@ -191,7 +191,8 @@ fn covered((algorithm, blob): (&[u8], &[u8]), session_id: &[u8], user: &[u8]) ->
 }
 
 fn verdict(allowed: bool) -> Option<Vec<u8>> {
-    Some(Verdict { allowed }.to_bytes())
+    let full = false;
+    Some(Verdict { allowed, full }.to_bytes())
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn what_no_preauth_process_says_ends_the_connection() {
             .into_iter()
             .chain((0..=MOST_QUESTIONS).map(|_| (scene.ask(&user), None)))
             .collect(),
-        vec![(vec![Verdict::NUMBER, 1], None)],
+        vec![(vec![Verdict::NUMBER, 1, 0], None)],
         // Host keys are proven to whoever is logged in.
         vec![signed(), (scene.prove_host().to_bytes(), None)],
         vec![(vec![99], None)],

@@ -270,6 +270,9 @@ impl Preauth<'_> {
                 self.link.send(&question)?;
                 let answer = self.link.receive()?;
                 let verdict = Verdict::decode(&answer).map_err(nonsense)?;
+                if verdict.full {
+                    return Err(ConnectionError::Full);
+                }
                 self.conn.decide(verdict.allowed)?;
                 return Ok(true);
             }
