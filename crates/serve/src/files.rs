@@ -38,6 +38,7 @@ impl Session<'_> {
             how |= OFlags::EXCL;
         }
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
+        let room = self.handles.room()?;
         // Whoever opens a FIFO does not wait for its other end: the client has other requests. A file
         // of which somebody else has to give up a lease is waited for.
         let opened = match self.export.place.open(path, how | OFlags::NONBLOCK, mode) {
@@ -52,14 +53,15 @@ impl Session<'_> {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
         self.has_put(&file)?;
-        let handle = self.handles.insert(Open::File {
+        let opened = Open::File {
             file: Arc::new(file),
             append: flags.contains(OpenFlags::APPEND),
             sent: 0,
             received: 0,
             path: path.to_vec(),
             told: false,
-        })?;
+        };
+        let handle = self.handles.insert(room, opened);
         self.moved.files += 1;
         reply.handle(&handle);
         Ok(())

@@ -123,6 +123,13 @@ impl Drop for Taken {
     }
 }
 
+/// A place for something that is to be opened.
+#[derive(Debug)]
+pub(crate) struct Room {
+    at: usize,
+    taken: Taken,
+}
+
 /// Descriptors that this process needs for itself: its streams, a root, and what a request opens
 /// while it is looked at.
 const OWN: u64 = 16;
@@ -187,21 +194,28 @@ impl Handles {
         }
     }
 
-    pub(crate) fn insert(&mut self, open: Open) -> Result<[u8; 4], Refused> {
+    /// Room for one more, which is asked for before it is opened: OPEN may make a file, or cut it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn room(&self) -> Result<Room, Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
-        let open = (
-            open,
-            taken.ok_or_else(|| {
-                Refused::new(StatusCode::FAILURE, "too many files are open at once")
-            })?,
-        );
+        let taken = taken
+            .ok_or_else(|| Refused::new(StatusCode::FAILURE, "too many files are open at once"))?;
+        Ok(Room { at, taken })
+    }
+
+    /// Where nothing was put since the room was asked for.
+    pub(crate) fn insert(&mut self, room: Room, open: Open) -> [u8; 4] {
+        let Room { at, taken } = room;
+        let open = (open, taken);
         match self.open.get_mut(at) {
             Some(place) => *place = Some(open),
             None => self.open.push(Some(open)),
         }
-        Ok((at as u32).to_be_bytes())
+        (at as u32).to_be_bytes()
     }
 
     pub(crate) fn get(&self, handle: &[u8]) -> Result<&Open, Refused> {
@@ -253,8 +267,37 @@ fn unknown() -> Refused {
 mod tests {
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
+    use sftp::{Attrs, OpenFlags, Request, Response};
 
     use super::*;
+    use crate::testing::{input, served};
+    use crate::{Access, Export, Server};
+
+    /// OPEN made a file, or cut one, and failed then.
+    #[test]
+    fn what_there_is_no_room_for_is_not_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+        let pool = wire::Pool::new(1 << 18, 1);
+        let mut server = Server::answering_in(pool, 1 << 18, &export, 1);
+        let open = |path| Request::Open {
+            path,
+            flags: OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC,
+            attrs: Attrs::default(),
+        };
+        std::fs::write(folder.path().join("b"), "kept").expect("our folder");
+        let asked = [open(b"a"), open(b"b"), open(b"c")];
+        let (answers, _) = served(&mut server, input(&asked, true));
+        let refused = |answer: &bytes::Bytes| {
+            let status = Response::decode(answer).expect("an answer").1;
+            matches!(status, Response::Status { code, .. } if code == StatusCode::FAILURE)
+        };
+        let refused: Vec<bool> = answers[1..].iter().map(refused).collect();
+        assert_eq!(refused, [false, true, true]);
+        let kept = std::fs::read(folder.path().join("b")).expect("it is there");
+        assert_eq!(kept, b"kept");
+        assert!(!folder.path().join("c").exists());
+    }
 
     /// A client with many sessions took all descriptors of an ordinary user's server, and nobody could come.
     #[test]
@@ -280,8 +323,11 @@ mod tests {
             })
         };
         let fill = |handles: &mut Handles| {
-            let opened = (0..100).take_while(|_| handles.insert(file().expect("it")).is_ok());
-            opened.count()
+            let mut insert = || {
+                let room = handles.room().ok()?;
+                Some(handles.insert(room, file().expect("it")))
+            };
+            (0..100).map_while(|_| insert()).count()
         };
         let (one, other) = (Arc::default(), Arc::default());
         let mut sessions = [&one, &one, &other].map(|mine| Handles::new(allowance(mine)));

@@ -30,9 +30,10 @@ type Entry = (Vec<u8>, Vec<u8>, Stat);
 impl Session<'_> {
     pub(crate) fn opendir(&mut self, path: &[u8], reply: &mut Reply<'_>) -> Answer {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let room = self.handles.room()?;
         let fd: OwnedFd = self.export.place.open(path, flags, Mode::empty())?;
         let dir = Dir::read_from(&fd)?;
-        let handle = self.handles.insert(Open::Dir { dir, fd })?;
+        let handle = self.handles.insert(room, Open::Dir { dir, fd });
         reply.handle(&handle);
         Ok(())
     }
