@@ -48,7 +48,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
         write_file(&scene.path("large"), &Seed::new(5).bytes(20_000_000));
         scene.copies(&[], scene.path("large"), scene.remote("the large one"));
         let line = scene.logged("renamed path=");
-        let told = line.contains(" INFO ") && line.contains("/the large one from=");
+        let told = line.contains(" INFO ") && line.contains("/the large one\" from=\"");
         assert!(told, "{line}");
     }
     let scene = configured("log-files = 0\n").0;

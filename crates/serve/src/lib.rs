@@ -36,6 +36,7 @@ mod placing;
 mod reply;
 mod scp;
 mod set;
+mod shown;
 mod stream;
 mod temporary;
 #[cfg(test)]

@@ -5,18 +5,18 @@ use std::collections::VecDeque;
 use tracing::info;
 
 use crate::answer::Session;
+use crate::shown::Shown;
 
 /// A line about a file: always told where so much of it was moved, else with -v. A line for each of
 /// many small files would cost more than they do.
 macro_rules! tell_transfer {
     ($session:expr, $path:expr, $sent:expr, $received:expr, $what:literal) => {{
         let (sent, received): (u64, u64) = ($sent, $received);
+        let path = $crate::shown::Shown($path);
         if sent.saturating_add(received) >= $session.export.log_files {
-            let path = String::from_utf8_lossy($path);
-            tracing::info!(path = %path.escape_debug(), sent, received, $what);
+            tracing::info!(%path, sent, received, $what);
         } else {
-            let path = || String::from_utf8_lossy($path);
-            tracing::debug!(path = %path().escape_debug(), sent, received, $what);
+            tracing::debug!(%path, sent, received, $what);
         }
     }};
 }
@@ -59,8 +59,7 @@ impl Session<'_> {
     /// A file has another name: of one that came beside its name it is the one that counts.
     pub(crate) fn tell_renamed(&mut self, from: &[u8], to: &[u8]) {
         if self.named.take(from) {
-            let [from, to] = [from, to].map(String::from_utf8_lossy);
-            info!(path = %to.escape_debug(), from = %from.escape_debug(), "renamed");
+            info!(path = %Shown(to), from = %Shown(from), "renamed");
         }
     }
 }

@@ -8,6 +8,7 @@ use tracing::warn;
 use crate::answer::Session;
 use crate::error::Refused;
 use crate::handles::Open;
+use crate::shown::Shown;
 use crate::whole_file::words;
 
 /// Files of a session that have a line of their own; those behind them are counted: of a tree that
@@ -88,10 +89,10 @@ impl Troubles {
         if self.files > NAMED {
             return;
         }
-        let (path, why) = (String::from_utf8_lossy(path), words(errno));
+        let (path, why) = (Shown(path), words(errno));
         match reads {
-            true => warn!(path = %path.escape_debug(), "cannot be read: {why}"),
-            false => warn!(path = %path.escape_debug(), "cannot be written: {why}"),
+            true => warn!(%path, "cannot be read: {why}"),
+            false => warn!(%path, "cannot be written: {why}"),
         }
     }
 }

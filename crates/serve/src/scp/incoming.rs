@@ -9,6 +9,7 @@ use super::files::Files;
 use super::joined;
 use crate::beneath::split;
 use crate::error::Refused;
+use crate::shown::Shown;
 
 /// What a file may get of a mode without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
@@ -225,9 +226,8 @@ impl Incoming {
             match (renamed, &self.there) {
                 (Ok(()), _) => self.temporary = None,
                 (Err(why), Some(there)) if is_of(&why, &IN_PLACE) => {
-                    let path = String::from_utf8_lossy(&self.path);
-                    let why = why.words;
-                    info!(path = %path.escape_debug(), "written in place: it cannot be replaced: {why}");
+                    let (path, why) = (Shown(&self.path), why.words);
+                    info!(%path, "written in place: it cannot be replaced: {why}");
                     if let Err(why) = copy(temporary, there, self.at, files) {
                         return Err(self.keep(why));
                     }
