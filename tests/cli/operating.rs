@@ -13,6 +13,7 @@ use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use testkit::{KeyKind, Outcome, Run, Seed, missing};
 
+use crate::hindered::write_script;
 use crate::serving::{openssh, sftp};
 
 /// A server with this configuration, and the file that has it.
@@ -98,6 +99,21 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     assert!(root.path().join("four").exists());
 }
 
+/// It had stayed ignored, as nohup leaves it.
+#[test]
+fn hangup_is_heard_under_nohup_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("server");
+    let text = format!(
+        "#!/bin/sh\ntrap '' HUP\nexec {} \"$@\"\n",
+        longhaul().display()
+    );
+    write_script(&script, &text);
+    let scene = Scene::with(PeerBuilder::longhaul(script, [""; 0])).expect("longhaul is there");
+    send(&scene, Signal::HUP);
+    scene.logs("were read again");
+}
+
 /// The process for the next client has been given the old ones by then.
 #[test]
 fn hangup_changes_what_the_next_client_is_offered() {
@@ -150,8 +166,11 @@ fn limits_and_times_are_kept() {
     let there = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
     assert!(there.shows("sftp>"));
     let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
-    outcome.expect_code(255);
-    scene.logs("too many connections of this account");
+    // It was told that it had no key to come in with.
+    let told = outcome.expect_code(255).err();
+    let full = "too many connections of this account";
+    assert!(told.contains(full), "{told}");
+    scene.logs(full);
     // Idle for two seconds.
     assert!(there.shows("nothing was under way for long"));
     drop(there);

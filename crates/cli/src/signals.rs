@@ -68,8 +68,11 @@ fn handle(
     mut reload: Option<Reload>,
 ) -> io::Result<()> {
     let ignored = sys::ignored_signals();
-    let wanted = [SIGINT, SIGTERM, SIGHUP];
-    let mut signals = Signals::new(wanted.iter().filter(|s| ignored & (1 << (**s - 1)) == 0))?;
+    // What is asked for by a signal is no end that nohup keeps away.
+    let reloads = |signal| reload.is_some() && signal == SIGHUP;
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let wanted = wanted.filter(|s| ignored & (1 << (*s - 1)) == 0 || reloads(*s));
+    let mut signals = Signals::new(wanted)?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {

@@ -80,6 +80,10 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
             wrong(name, 0, format!("{name} = 0 would let nobody in"));
         }
     }
+    if options.users.as_ref().is_some_and(Vec::is_empty) {
+        let what = "a list without names would let nobody in".to_owned();
+        wrong("users", 0, what);
+    }
     for (name, seconds) in [
         ("login-time", options.login_time),
         ("idle-time", options.idle_time),
@@ -250,6 +254,7 @@ mod tests {
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
             ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
             ("strangers = 0\n", 1, "let nobody in"),
+            ("\nusers = []\n", 2, "let nobody in"),
             (
                 "\nstrangers-per-source = 0\nstrangers = 1\n",
                 2,
