@@ -22,8 +22,10 @@ fn part(mapped: &Mapped, at: usize, len: usize) -> Part<'_> {
     }
 }
 
+type Way = fn(&UnixStream, &[Part<'_>]) -> io::Result<usize>;
+
 /// Copies of what is mapped, and its pages.
-const WAYS: [fn(&UnixStream, &[Part<'_>]) -> io::Result<usize>; 2] = [
+const WAYS: [Way; 2] = [
     |to, parts| write_parts(to, parts.iter().copied()),
     |to, parts| send_parts(to, parts.iter().copied()),
 ];
