@@ -8,6 +8,7 @@
 #                                      beside fixed ones, one run of each; into results/sweep
 #   scripts/bench.sh --list            the scenarios
 #   scripts/bench.sh --compare A B     two results
+#   scripts/bench.sh --tables          writes the tables of docs/benchmarks.md from results/
 #
 #   BENCH_SCENARIOS   names or globs, with commas: 'transatlantic-*,loopback-file/up'
 #   BENCH_TOOLS       the same of tools: 'longhaul,scp,mscp*'
@@ -22,14 +23,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup-bench.sh
-cargo build --locked --quiet --release -p longhaul
-cargo build --locked --quiet --release -p longhaul-tests --bin bench
+cargo build --locked --release -p longhaul -p longhaul-tests --bin longhaul --bin bench \
+    --example lab_truth
 case ${1:-quick} in
-quick | full)
-    if [ "${BENCH_TRUTH:-yes}" != no ]; then
-        cargo build --locked --quiet --release -p longhaul-tests --example lab_truth
-        target/release/examples/lab_truth
-    fi
-    ;;
+quick | full) [ "${BENCH_TRUTH:-yes}" = no ] || target/release/examples/lab_truth ;;
 esac
 exec target/release/bench "$@"

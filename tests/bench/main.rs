@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             let _ = scenarios::list();
             return ExitCode::SUCCESS;
         }
+        [tables] if tables == "--tables" => report::write_benchmarks(),
         [compare, before, now] if compare == "--compare" => {
             report::compare_files(Path::new(before), Path::new(now))
         }

@@ -1,7 +1,7 @@
 //! What comes of a race: a kept file, a table, a page, and what changed since the last one.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use measure::{Machine, Race, compare, keep, page, table};
 use testkit::Run;
@@ -55,6 +55,30 @@ pub(crate) fn compare_files(before: &Path, now: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Writes the tables of docs/benchmarks.md from the kept results, and names those that it does not use.
+pub(crate) fn write_benchmarks() -> Result<(), String> {
+    let (folder, document) = (checkout().join("results"), checkout().join(BENCHMARKS));
+    let kept = keep::all(&folder).map_err(|error| error.to_string())?;
+    let text = fs::read_to_string(&document)
+        .and_then(|old| benchmarks(&old, &kept).map_err(io::Error::other))
+        .and_then(|new| fs::write(&document, new));
+    text.map_err(|error| format!("{BENCHMARKS}: {error}"))?;
+    for file in measure::benchmarks::unused(&kept) {
+        println!("not used: {}", file.display());
+    }
+    Ok(())
+}
+
+/// Page with one figure for each scenario and tool.
+const BENCHMARKS: &str = "docs/benchmarks.md";
+
+/// The page with the tables of these results.
+fn benchmarks(page: &str, kept: &[keep::Kept]) -> Result<String, String> {
+    let tables = measure::benchmarks::markdown(kept);
+    let machines = measure::benchmarks::machines(kept);
+    measure::benchmarks::replace(page, &format!("{tables}### Machines\n\n{machines}"))
+}
+
 /// The date, UTC.
 pub(crate) fn today() -> String {
     std::env::var("BENCH_DATE").unwrap_or_else(|_| said(&["date", "-u", "+%Y-%m-%d"]))
@@ -101,4 +125,20 @@ fn said(words: &[&str]) -> String {
         .out()
         .trim()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_benchmarks_shows_the_kept_results_and_no_result_is_kept_for_nothing() {
+        let kept = keep::all(&checkout().join("results")).expect("results");
+        let page = fs::read_to_string(checkout().join(BENCHMARKS)).expect(BENCHMARKS);
+        assert!(
+            benchmarks(&page, &kept).as_ref() == Ok(&page),
+            "{BENCHMARKS} is not up to date: scripts/bench.sh --tables"
+        );
+        assert_eq!(measure::benchmarks::unused(&kept), Vec::<&Path>::new());
+    }
 }

@@ -46,7 +46,7 @@ impl Settings {
             ["sweep"] => Preset::Sweep,
             _ => {
                 return Err(
-                    "usage: bench [quick|full|sweep], bench --list, bench --compare OLD NEW"
+                    "usage: bench [quick|full|sweep], bench --list, bench --tables, bench --compare OLD NEW"
                         .to_owned(),
                 );
             }

@@ -51,18 +51,29 @@ pub fn load(file: &Path) -> io::Result<Kept> {
 
 /// The last result kept in the folder, by date and number; None if there is none that can be read.
 pub fn last(folder: &Path) -> Option<Kept> {
-    let mut names: Vec<((String, u32), PathBuf)> = std::fs::read_dir(folder)
-        .ok()?
+    let mut newest_first = files(folder).into_iter().rev();
+    newest_first.find_map(|file| load(&file).ok())
+}
+
+/// All results kept in the folder, from the oldest to the newest.
+///
+/// # Errors
+/// If one of them cannot be read; the message names the file.
+pub fn all(folder: &Path) -> io::Result<Vec<Kept>> {
+    files(folder).iter().map(|file| load(file)).collect()
+}
+
+/// Files in the folder whose names are those of results, from the oldest to the newest.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<((String, u32), PathBuf)> = entries
         .filter_map(|entry| {
             let file = entry.ok()?.path();
             Some((parsed(file.file_name()?.to_str()?)?, file))
         })
         .collect();
     names.sort();
-    names
-        .into_iter()
-        .rev()
-        .find_map(|(_, file)| load(&file).ok())
+    names.into_iter().map(|(_, file)| file).collect()
 }
 
 fn name(date: &str, number: u32) -> String {

@@ -6,6 +6,7 @@
 //! side by side.
 
 pub mod bench;
+pub mod benchmarks;
 pub mod compare;
 pub mod html;
 pub mod keep;
