@@ -9,12 +9,11 @@ build: ## the release binary, target/release/longhaul
 portable: ## a release binary for any Linux of ten years: target/portable/longhaul
 	scripts/portable.sh
 
-test: ## everything CI checks: setup of the peers, format, lints, tests, a short fuzz run
+test: ## everything CI checks: setup of the peers, lints, tests, a short fuzz run
 	scripts/test.sh
 
-lint: ## format and lints
-	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+lint: ## format, lints, documentation, spelling and dependencies
+	scripts/lint.sh
 
 fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
 	ARBTEST_BUDGET_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) \
@@ -32,7 +31,7 @@ openssh-regress: ## OpenSSH's own scripts for sftp against our server; SOURCE is
 	cargo build --locked -p longhaul
 	scripts/openssh-regress.sh "$(SOURCE)"
 
-demo: ## longhaul beside scp over an emulated transatlantic path; under a minute
+demo: ## longhaul beside scp over an emulated transatlantic path: a minute, and seven to build at first
 	scripts/demo.sh
 
 bench: ## the race in small: longhaul and its peers on emulated paths; ten minutes

@@ -62,10 +62,10 @@ if [ "${#wanted[@]}" -gt 0 ]; then
     fi
 fi
 
-# --- paramiko, asyncssh and ssh-audit, pinned, in a folder of their own ----------------------------------
+# --- paramiko, asyncssh, ssh-audit and typos, pinned, in a folder of their own ---------------------------
 stamp="$peers/venv/requirements.txt"
 if ! cmp -s tests/peers/requirements.txt "$stamp"; then
-    echo "setup: paramiko, asyncssh and ssh-audit"
+    echo "setup: paramiko, asyncssh, ssh-audit and typos"
     rm -rf "$peers/venv"
     if python3 -m venv "$peers/venv" \
         && "$peers/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
@@ -74,7 +74,7 @@ if ! cmp -s tests/peers/requirements.txt "$stamp"; then
         cp tests/peers/requirements.txt "$stamp"
     else
         rm -rf "$peers/venv"
-        missing+=("Python packages paramiko, asyncssh and ssh-audit (tests/peers/requirements.txt)")
+        missing+=("Python packages paramiko, asyncssh, ssh-audit and typos (tests/peers/requirements.txt)")
     fi
 fi
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All checks, as CI runs them: setup, format, lints, tests, a short run of the fuzzers (they are
-# tests of the workspace). Ends with what was skipped, and one line of totals.
+# All checks, as CI runs them: setup, lints, tests, a short run of the fuzzers (they are tests of the
+# workspace). Ends with what was skipped, and one line of totals.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -70,8 +70,7 @@ again() {
 }
 
 step setup scripts/setup-tests.sh
-step format cargo fmt --all --check
-step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+step lint scripts/lint.sh
 step build build && step tests tests
 
 if [ -s "$LONGHAUL_SKIPPED" ]; then

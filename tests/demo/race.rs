@@ -147,7 +147,7 @@ fn make_tree(root: &Path, sizes: &Sizes) -> io::Result<()> {
     Ok(())
 }
 
-/// https://no-color.org
+/// False under NO_COLOR (<https://no-color.org>).
 fn colors() -> bool {
     let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");

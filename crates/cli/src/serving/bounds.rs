@@ -7,7 +7,7 @@ use serve::Access;
 use super::options::KeyOptions;
 use crate::flags::low::ServeArgs;
 
-/// Why a [[key]] may not be as it is, beside the flags.
+/// Why a `[[key]]` may not be as it is, beside the flags.
 pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
     let name = key.fingerprint.as_deref().unwrap_or_default();
     let mut all = Vec::new();
