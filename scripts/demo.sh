@@ -5,8 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --locked --quiet --release -p longhaul
-cargo build --locked --quiet --release -p longhaul-tests --bin demo
+# One command, so that dependencies are built once. cargo shows how far it is.
+if [ ! -x target/release/demo ] || [ ! -x target/release/longhaul ]; then
+    echo "demo: building longhaul; the first time this takes about seven minutes on two cores" >&2
+fi
+cargo build --locked --release -p longhaul -p longhaul-tests --bin longhaul --bin demo
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/longhaul-demo-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 TMPDIR=$scratch target/release/demo
