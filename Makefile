@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units openssh-regress demo bench bench-full man clean help
+.PHONY: build portable test lint fuzz soak units openssh-regress demo bench bench-full man docs clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -42,6 +42,11 @@ bench-full: ## all of the race; hours
 
 man: ## man pages, completions and the table of flags, written below docs/
 	cargo run --locked -p longhaul -- man --write docs
+
+docs: ## the documentation as a site with search, target/book, and rustdoc, target/doc
+	@command -v mdbook >/dev/null || { echo "mdbook is missing: cargo install mdbook" >&2; exit 1; }
+	mdbook build docs
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 clean: ## everything that was built
 	cargo clean

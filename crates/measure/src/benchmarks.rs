@@ -111,7 +111,6 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
         [] => "loopback".to_owned(),
         options => format!("`longhaul lab {}`", options.join(" ")),
     };
-    let payload = shown::payload(first.scenario.payload);
     let about = first.scenario.about.trim_end_matches('.');
     let _ = writeln!(
         text,
@@ -127,6 +126,7 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
         "least to most",
         &format!("{cpu} here"),
         &format!("{cpu} there"),
+        "data",
         "runs",
         "result",
     ]);
@@ -160,6 +160,7 @@ fn row(source: &Source<'_>, entry: &Entry) -> Vec<String> {
         range,
         median(scenario.client_cpu(entry)),
         median(scenario.server_cpu(entry)),
+        shown::payload(scenario.payload),
         entry.done().count().to_string(),
         label(source.kept),
     ]
