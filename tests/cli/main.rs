@@ -11,6 +11,7 @@ mod delta;
 mod dialing;
 mod direct;
 mod direct_server;
+mod documented;
 mod durable;
 mod explain;
 mod far;

@@ -112,11 +112,7 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
         options => format!("`longhaul lab {}`", options.join(" ")),
     };
     let about = first.scenario.about.trim_end_matches('.');
-    let _ = writeln!(
-        text,
-        "### {name}\n\n{}: {payload}, {path}.\n",
-        first.scenario.about
-    );
+    let _ = writeln!(text, "### {name}\n\n{about}.\n\nPath: {path}.\n");
     let unit = first.scenario.measure.unit();
     let cpu = first.scenario.cpu_unit();
     let mut table = Table::new(&[
