@@ -60,7 +60,7 @@ struct Documented {
 
 #[test]
 fn every_documented_command_runs() {
-    let Some(scene) = Scene::start(PeerKind::Openssh) else {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
     };
     let ground = Ground::new(&scene);
