@@ -161,8 +161,11 @@ impl<'a> Ground<'a> {
             "data/sub/two",
             "-odd name",
         ] {
-            write_file(&ground.work.join(name), name.as_bytes());
+            let file = ground.work.join(name);
+            fs::create_dir_all(file.parent().expect("it is in a folder")).expect("our folder");
+            write_file(&file, name.as_bytes());
         }
+        fs::create_dir(scene.peer.home().join("results")).expect("our folder");
         write_file(&scene.peer.home().join("results/file"), b"a result");
         fs::create_dir(scene.peer.home().join("-odd name")).expect("our folder");
         fs::create_dir(ground.home.join("public")).expect("our folder");
