@@ -386,6 +386,11 @@ fn a_copy_that_is_terminated_goes_on_as_well() {
     half.ends(&[]);
 }
 
+fn signal(running: &Running, signal: &str) {
+    let pid = running.pid().to_string();
+    testkit::process::must("kill", &[signal.as_ref(), pid.as_ref()]);
+}
+
 #[test]
 fn the_second_of_two_copies_is_told() {
     for up in [true, false] {
@@ -393,9 +398,32 @@ fn the_second_of_two_copies_is_told() {
         let journal = std::fs::metadata(half.journal()).expect("there").ino();
         let first = half.cp().spawn();
         assert!(first.until(|| is_locked(journal)), "over too soon");
+        // It would be over before the second has waited.
+        signal(&first, "-STOP");
         let second = half.cp().run().expect_code(1);
         assert!(second.err().contains("already under way"), "{second}");
+        signal(&first, "-CONT");
         first.wait().expect_code(0);
+        half.check();
+    }
+}
+
+/// A process that was killed had the journal locked until its memory was gone, and the same command
+/// said that the copy was already under way.
+#[test]
+fn the_lock_of_a_process_that_dies_is_waited_for() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let journal = std::fs::metadata(half.journal()).expect("there").ino();
+        let first = half.cp().spawn();
+        assert!(first.until(|| is_locked(journal)), "over too soon");
+        signal(&first, "-STOP");
+        let second = half.cp().spawn();
+        signal(&first, "-KILL");
+        let outcome = second.wait().expect_code(0);
+        let said = outcome.err();
+        assert!(said.contains("going on where"), "{outcome}");
+        first.wait();
         half.check();
     }
 }

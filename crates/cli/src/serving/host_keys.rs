@@ -62,7 +62,7 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
     // Whoever can write there could have put another key there.
     PrivateDir::create(&folder).map_err(|e| {
         let why = os_words(&e);
-        format!("{}: no host key can be kept there: {why}", folder.display())
+        format!("{}: a host key cannot be made: {why}", folder.display())
     })?;
     let file = folder.join("host_key");
     if !file.exists() {
