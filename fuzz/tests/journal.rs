@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
-use plan::journal::{Record, SourceId, Writer, replay};
+use plan::journal::{Entry, Record, SourceId, Writer, replay};
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
@@ -13,7 +13,6 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
         },
         1 => Record::Onto {
             into: bool::arbitrary(u)?,
-            path: Vec::arbitrary(u)?,
         },
         2 | 3 => {
             let id = *next;
@@ -107,6 +106,15 @@ fn damaged_journals() {
                 assert!(replayed.good <= bytes.len());
                 let mut state = replayed.state;
                 state.started(b"boot".to_vec());
+                let target = Vec::arbitrary(u)?;
+                state.confine(&target);
+                let outside = |(_, entry): (u64, &Entry)| {
+                    !entry.target.starts_with(&target)
+                        || entry.target[target.len()..]
+                            .split(|b| *b == b'/')
+                            .any(|p| p == b"..")
+                };
+                assert!(!state.unfinished().any(outside));
                 let known: Vec<u64> = state.unfinished().map(|(id, _)| id).collect();
                 for id in known {
                     assert!(id < state.next_id());

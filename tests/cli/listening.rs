@@ -402,7 +402,9 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
         let words = ["serve", "--listen", "127.0.0.1:0"];
         let run = match missing::can_unshare_mounts() {
             true => {
-                let script = "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh && exec \"$@\"";
+                // The password file has a home as well.
+                let script = "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh && \
+                              mount --bind /dev/null /etc/passwd && exec \"$@\"";
                 let run = Run::new("unshare").args(["--mount", "--propagation", "private"]);
                 run.args(["sh", "-c", script, "sh"]).arg(longhaul())
             }
@@ -418,11 +420,13 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
         missing::not_here("sshd's keys may be there, and only root can hide them");
         return;
     }
-    let outcome = serve(None).run().expect_code(1);
-    let said = outcome.err();
-    let sentence = "there is no home to keep a host key in: --host-key names one";
-    assert!(said.contains(sentence), "{outcome}");
-    assert_eq!(said.lines().count(), 1, "{outcome}");
+    if missing::can_unshare_mounts() {
+        let outcome = serve(None).run().expect_code(1);
+        let said = outcome.err();
+        let sentence = "there is no home to keep a host key in: --host-key names one";
+        assert!(said.contains(sentence), "{outcome}");
+        assert_eq!(said.lines().count(), 1, "{outcome}");
+    }
     // A home that no folder can be made in is named.
     let no_home = folder.path().join("file");
     write_file(&no_home, b"no folder");

@@ -169,11 +169,12 @@ impl Half {
         self.scene.path("to").join(name)
     }
 
+    fn state(&self) -> PathBuf {
+        self.scene.client.dir.path().join("state/longhaul")
+    }
+
     fn journal(&self) -> PathBuf {
-        let folder = match self.up {
-            true => self.scene.client.dir.path().join("state/longhaul"),
-            false => self.scene.path("to"),
-        };
+        let folder = self.state();
         let names = names_in(&folder);
         let is = |n: &&std::ffi::OsString| is_journal(n);
         folder.join(names.iter().find(is).expect("a journal"))
@@ -312,11 +313,7 @@ fn a_target_that_became_read_only_loses_nothing() {
     assert_eq!(names_in(&half.scene.path("to")), before, "{outcome}");
     let outcome = half.ends(&[]);
     assert!(outcome.err().contains("going on where"), "{outcome}");
-    let state = half.scene.client.dir.path().join("state/longhaul");
-    assert!(
-        !state.exists() || !names_in(&state).iter().any(is_journal),
-        "{outcome}"
-    );
+    assert!(!names_in(&half.state()).iter().any(is_journal), "{outcome}");
 }
 
 #[test]
@@ -389,6 +386,11 @@ fn a_copy_that_is_terminated_goes_on_as_well() {
     half.ends(&[]);
 }
 
+fn signal(running: &Running, signal: &str) {
+    let pid = running.pid().to_string();
+    testkit::process::must("kill", &[signal.as_ref(), pid.as_ref()]);
+}
+
 #[test]
 fn the_second_of_two_copies_is_told() {
     for up in [true, false] {
@@ -396,9 +398,32 @@ fn the_second_of_two_copies_is_told() {
         let journal = std::fs::metadata(half.journal()).expect("there").ino();
         let first = half.cp().spawn();
         assert!(first.until(|| is_locked(journal)), "over too soon");
+        // It would be over before the second has waited.
+        signal(&first, "-STOP");
         let second = half.cp().run().expect_code(1);
         assert!(second.err().contains("already under way"), "{second}");
+        signal(&first, "-CONT");
         first.wait().expect_code(0);
+        half.check();
+    }
+}
+
+/// A process that was killed had the journal locked until its memory was gone, and the same command
+/// said that the copy was already under way.
+#[test]
+fn the_lock_of_a_process_that_dies_is_waited_for() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let journal = std::fs::metadata(half.journal()).expect("there").ino();
+        let first = half.cp().spawn();
+        assert!(first.until(|| is_locked(journal)), "over too soon");
+        signal(&first, "-STOP");
+        let second = half.cp().spawn();
+        signal(&first, "-KILL");
+        let outcome = second.wait().expect_code(0);
+        let said = outcome.err();
+        assert!(said.contains("going on where"), "{outcome}");
+        first.wait();
         half.check();
     }
 }
@@ -506,4 +531,71 @@ fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
     let taken = said.split("0 files done, ").nth(1);
     let taken = taken.and_then(|t| t.split(" MB").next()?.parse::<u64>().ok());
     assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
+}
+
+/// The journal lay beside a local target, where whoever made the tree could have put it.
+#[test]
+fn a_journal_beside_the_target_is_not_believed() {
+    let Some(half) = Half::new(false) else { return };
+    let journal = half.journal();
+    let name = journal.file_name().expect("a name").to_str().expect("ours");
+    for beside in [name.to_owned(), format!(".longhaul-{name}")] {
+        std::fs::copy(&journal, half.scene.path("to").join(beside)).expect("copied");
+    }
+    std::fs::remove_file(&journal).expect("removed");
+    let outcome = half.cp().run().expect_code(0);
+    assert!(!outcome.err().contains("going on"), "{outcome}");
+    let copied = std::fs::read(half.scene.path("to/file")).expect("copied");
+    assert!(copied == half.content, "another content");
+    // Nobody knows whose they are.
+    assert_eq!(names_in(&half.scene.path("to")).len(), 4);
+}
+
+/// A server planted a journal that named files outside the target: they were removed.
+#[test]
+fn a_journal_decides_nothing_about_files_outside_the_target() {
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let victims = ["precious", "other/.file.0000000000.longhaul", "other/file"];
+        let victims = victims.map(|name| half.scene.path(name));
+        std::fs::create_dir(half.scene.path("other")).expect("our folder");
+        victims
+            .iter()
+            .for_each(|path| write_file(path, b"precious"));
+        symlink(half.scene.path("other"), half.scene.path("to/link")).expect("a link");
+        let whole = std::fs::read(half.journal()).expect("read");
+        let identity = plan::journal::replay(&whole).expect("a journal").state;
+        let identity = identity.identity().to_vec();
+        let (mut bytes, mut writer) = (Vec::new(), Writer::default());
+        Writer::header(&mut bytes);
+        let mut write = |record: &Record| writer.write(record, &mut bytes);
+        write(&Record::Copy { identity });
+        write(&Record::Onto { into: true });
+        let targets = [
+            half.scene.path("other/file"),
+            half.scene.path("to/../other/file"),
+            half.scene.path("to/link/file"),
+            half.scene.path("to/file"),
+        ];
+        for (id, target) in (0..).zip(targets) {
+            let target = target.into_os_string().into_encoded_bytes();
+            // Of the name that `victims` has.
+            let tag = 0;
+            let source = plan::journal::SourceId::default();
+            write(&Record::Begun {
+                id,
+                target,
+                source,
+                tag,
+            });
+            let path = victims[0].clone().into_os_string().into_encoded_bytes();
+            write(&Record::Temp { id, path });
+        }
+        std::fs::write(half.journal(), bytes).expect("written");
+        let outcome = half.cp().run();
+        for path in &victims {
+            let content = std::fs::read(path).expect("still there");
+            assert_eq!(content, b"precious", "{}\n{outcome}", path.display());
+        }
+    }
 }

@@ -138,7 +138,7 @@ impl Hosts {
     pub(crate) fn learn_processor(&self, summary: &Summary) {
         let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
         let whole = summary.outcome == Outcome::Complete && !self.hosts.is_empty();
-        if let Some(memories) = Memories::of_user(LocalUser::current().home.as_deref())
+        if let Some(memories) = Memories::of_user()
             && whole
             && !foreign
         {
@@ -156,7 +156,7 @@ impl Hosts {
     /// Keeps what was measured of a host, for copies to and from it.
     pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
         let user = LocalUser::current();
-        let memories = Memories::of_user(user.home.as_deref());
+        let memories = Memories::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config) {
@@ -168,7 +168,7 @@ impl Hosts {
     /// Which one was sent to a host, if one was.
     pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
         let user = LocalUser::current();
-        let memories = Memories::of_user(user.home.as_deref());
+        let memories = Memories::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config)
@@ -324,7 +324,7 @@ impl Hosts {
                     guessed: facts.guessed,
                 });
             }),
-            memories: Memories::of_user(user.home.as_deref()).filter(|_| remembers),
+            memories: Memories::of_user().filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),

@@ -429,6 +429,17 @@ impl Keep {
         };
         (0..AGAIN).flat_map(both).map(named)
     }
+
+    /// Whether `path` is a name that the temporary of a file with this tag may have had, in
+    /// whatever directory and beside whatever file.
+    pub fn may_be_named(path: &[u8], tag: u64) -> bool {
+        let at = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+        let (dir, name) = path.split_at(at);
+        let Some(target) = sftp::final_name_in(name) else {
+            return false;
+        };
+        Self::names(&[dir, target].concat(), tag).any(|name| name == path)
+    }
 }
 
 impl PutOptions {

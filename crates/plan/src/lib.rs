@@ -29,7 +29,7 @@ pub use job::{
     PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
-pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};
+pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
 };

@@ -145,15 +145,9 @@ impl Session<'_> {
     }
 }
 
-/// Whether it is a name that longhaul gives a file until it is whole: `.NAME.RANDOM.longhaul`, with
-/// ten characters of five bits.
+/// Whether the last component of `path` is a name that longhaul gives a file until it is whole.
 fn is_temporary(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let middle = name.strip_prefix(b".").unwrap_or_default();
-    let middle = middle.strip_suffix(b".longhaul").unwrap_or_default();
-    let random = middle.iter().rev().take_while(|byte| **byte != b'.');
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    middle.len() > 11 && random.clone().count() == 10 && random.clone().all(plain)
+    sftp::is_temp_name(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
 }
 
 #[cfg(test)]

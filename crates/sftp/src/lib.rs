@@ -37,5 +37,5 @@ pub use reply::{Handle, Name, Reply, Status, Statvfs, WholeFile, printable};
 pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
 pub use splitter::{Piece, Splitter};
 pub use status::{StatusCode, StatusText};
-pub use temp_name::{tagged_name, temp_name};
+pub use temp_name::{final_name_in, is_temp_name, tagged_name, temp_name};
 pub use tree::{TreeFlags, TreeStep, pack_steps};

@@ -34,6 +34,23 @@ fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
     path
 }
 
+/// The part of `name` that stands for the final name, if [`temp_name`] or [`tagged_name`] could
+/// have made `name`, which is a name without a directory.
+pub fn final_name_in(name: &[u8]) -> Option<&[u8]> {
+    let middle = name.strip_prefix(b".")?.strip_suffix(SUFFIX)?;
+    let (front, letters) = middle.split_at_checked(middle.len().checked_sub(RANDOM)?)?;
+    let target = front
+        .strip_suffix(b".")
+        .filter(|target| !target.is_empty())?;
+    let ours = letters.iter().all(|letter| LETTERS.contains(letter));
+    (ours && !name.contains(&b'/')).then_some(target)
+}
+
+/// Whether [`temp_name`] or [`tagged_name`] could have made `name`, a name without a directory.
+pub fn is_temp_name(name: &[u8]) -> bool {
+    final_name_in(name).is_some()
+}
+
 /// The first `max` bytes, fewer where a UTF-8 character would be cut: some file systems refuse
 /// names that are not UTF-8.
 fn shortened(name: &[u8], max: usize) -> &[u8] {
@@ -59,6 +76,33 @@ mod tests {
         assert_eq!(name(b"a/b.c"), b"a/.b.c.1111111111.longhaul");
         assert_eq!(name(b"b"), b".b.1111111111.longhaul");
         assert_eq!(name(b"/b"), b"/.b.1111111111.longhaul");
+    }
+
+    #[test]
+    fn a_temporary_is_known_by_its_name() {
+        for name in [
+            b".b.c.1111111111.longhaul".as_slice(),
+            b".b.0123456xyz.longhaul",
+        ] {
+            assert!(is_temp_name(name), "{name:?}");
+        }
+        for name in [
+            b"b.1111111111.longhaul".as_slice(),
+            b".b.111111111.longhaul",
+            b".b.11111111111.longhaul",
+            b".b.111111111A.longhaul",
+            b".b.111111111i.longhaul",
+            b"a/.b.1111111111.longhaul",
+            b"..1111111111.longhaul/x",
+            b".1111111111.longhaul",
+            b".b.1111111111",
+            b".longhaul",
+            b"",
+        ] {
+            assert!(!is_temp_name(name), "{name:?}");
+        }
+        let made = tagged_name("ä".repeat(127).as_bytes(), 5);
+        assert!(is_temp_name(&made));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod known_hosts;
 pub mod memory;
 pub mod operand;
 pub mod pace;
+mod private_dir;
 pub mod prompt;
 pub mod report;
 pub mod sample;
@@ -23,4 +24,4 @@ pub mod session;
 pub mod sums;
 pub mod walk;
 
-pub use journal::state_folder;
+pub use private_dir::{PrivateDir, UserDir};

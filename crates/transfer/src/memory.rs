@@ -6,9 +6,9 @@
 pub mod findings;
 pub mod processor;
 
-use std::fs::{self, OpenOptions};
+use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use findings::Findings;
 use processor::Processors;
+
+use crate::private_dir::{PrivateDir, UserDir};
 
 /// Older knowledge is dropped.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -171,9 +173,9 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// `$XDG_CACHE_HOME/longhaul/hosts`, or under `~/.cache`. `None` without a home.
-    pub fn of_user(home: Option<&Path>) -> Option<Self> {
-        Some(Self::at(cache(home)?.join("hosts")))
+    /// In `hosts` in the user's cache folder. `None` without one.
+    pub fn of_user() -> Option<Self> {
+        Some(Self::at(UserDir::Cache.path()?.join("hosts")))
     }
 
     /// In `folder`, which is created when first needed.
@@ -200,7 +202,7 @@ impl Memories {
         (host, port, user): (&str, u16, &str),
         now: SystemTime,
     ) -> Option<(HostMemory, Duration)> {
-        let stored: Stored = read(&self.file(host, port, user))?;
+        let stored: Stored = read(&self.folder, &file_of(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
@@ -227,7 +229,7 @@ impl Memories {
             stored: seconds(now),
             memory: memory.clone(),
         };
-        replace(&self.folder, &self.file(host, port, user), &stored)
+        replace(&self.folder, &file_of(host, port, user), &stored)
     }
 
     /// Changes what is remembered of a host, if anything is, as `change` says; false where nothing
@@ -251,23 +253,13 @@ impl Memories {
 
     /// Forgets, as when the host key changed or an early authentication failed.
     pub fn forget(&self, host: &str, port: u16, user: &str) {
-        let _ = fs::remove_file(self.file(host, port, user));
-    }
-
-    fn file(&self, host: &str, port: u16, user: &str) -> PathBuf {
-        // NUL cannot be in any of them.
-        self.folder
-            .join(file_name(&format!("{host}\0{port}\0{user}")))
+        let _ = fs::remove_file(self.folder.join(file_of(host, port, user)));
     }
 }
 
-/// `$XDG_CACHE_HOME/longhaul`, or under `~/.cache`. `None` without a home.
-fn cache(home: Option<&Path>) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute())
-        .or_else(|| home.map(|h| h.join(".cache")))?;
-    Some(cache.join("longhaul"))
+fn file_of(host: &str, port: u16, user: &str) -> String {
+    // NUL cannot be in any of them.
+    file_name(&format!("{host}\0{port}\0{user}"))
 }
 
 fn file_name(of: &str) -> String {
@@ -280,36 +272,31 @@ fn short_hash(of: &[u8], len: usize) -> String {
     URL_SAFE_NO_PAD.encode(hash.as_ref().get(..len).unwrap_or_default())
 }
 
-/// What a file holds; nothing where it is missing, damaged or too large to be ours.
-fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
-    let file = OpenOptions::new().read(true).open(file).ok()?;
+/// What a file holds; nothing where it is missing, damaged, too large to be ours, or in a folder
+/// that others can write.
+fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
+    let file = PrivateDir::open(folder).and_then(|dir| dir.file(name.as_ref(), false));
     let mut text = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut text).ok()?;
+    file.ok()?.take(MAX_FILE + 1).read_to_end(&mut text).ok()?;
     match text.len() as u64 > MAX_FILE {
         true => None,
         false => serde_json::from_slice(&text).ok(),
     }
 }
 
-/// Whoever reads `target` at the same time sees the old file or the new one, whole.
-fn replace(folder: &Path, target: &Path, content: &impl Serialize) -> io::Result<()> {
+/// Whoever reads the file at the same time sees the old one or the new one, whole.
+fn replace(folder: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(content)?;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
+    let dir = PrivateDir::create(folder)?;
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let write = WRITES.fetch_add(1, Ordering::Relaxed);
-    let temporary = target.with_extension(format!("{}-{write}", std::process::id()));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
+    let temporary = OsString::from(format!("{name}.{}-{write}", std::process::id()));
+    let written = dir
+        .create_file(&temporary)
         .and_then(|mut file| file.write_all(&text))
-        .and_then(|()| fs::rename(&temporary, target));
+        .and_then(|()| dir.rename(&temporary, name.as_ref()));
     if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+        let _ = dir.remove(&temporary);
     }
     written
 }
@@ -349,7 +336,7 @@ mod tests {
         assert_eq!(memories.load("h", 22, "u", now), Some(memory()));
         assert_eq!(memories.load("h", 23, "u", now), None);
         assert_eq!(memories.load("h", 22, "v", now), None);
-        let file = memories.file("h", 22, "u");
+        let file = memories.folder.join(file_of("h", 22, "u"));
         assert_eq!(
             fs::metadata(&file).unwrap().permissions().mode() & 0o777,
             0o600
@@ -442,6 +429,31 @@ mod tests {
     }
 
     #[test]
+    fn a_memory_that_others_could_have_written_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("hosts");
+        let (memories, now) = (Memories::at(folder.clone()), SystemTime::now());
+        memories.store("h", 22, "u", &memory(), now).unwrap();
+        let file = folder.join(file_of("h", 22, "u"));
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (path, loose, tight) in [(&folder, 0o777, 0o700), (&file, 0o666, 0o600)] {
+            set(path, loose);
+            assert_eq!(memories.load("h", 22, "u", now), None);
+            set(path, tight);
+            assert_eq!(memories.load("h", 22, "u", now), Some(memory()));
+        }
+        set(&folder, 0o777);
+        assert!(memories.store("h", 22, "u", &memory(), now).is_err());
+        set(&folder, 0o700);
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(&file, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+        assert_eq!(memories.load("h", 22, "u", now), None);
+    }
+
+    #[test]
     fn old_future_damaged_and_foreign_files_are_no_memory() {
         let dir = tempfile::tempdir().unwrap();
         let memories = Memories::at(dir.path().into());
@@ -451,7 +463,7 @@ mod tests {
         assert!(memories.load("h", 22, "u", now + 29 * day).is_some());
         assert_eq!(memories.load("h", 22, "u", now + 31 * day), None);
         assert_eq!(memories.load("h", 22, "u", now - day), None);
-        let file = memories.file("h", 22, "u");
+        let file = memories.folder.join(file_of("h", 22, "u"));
         let whole = fs::read(&file).unwrap();
         for end in 0..whole.len() {
             fs::write(&file, &whole[..end]).unwrap();

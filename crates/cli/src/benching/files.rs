@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use measure::bench::{Data, Place};
 use rustix::fs::statvfs;
+use transfer::UserDir;
 use transfer::bench::data;
 
 use crate::flags::low::BenchArgs;
@@ -153,12 +154,9 @@ impl Files {
 /// This end's disk.
 pub(super) fn disk(args: &BenchArgs) -> PathBuf {
     let cache = || {
-        let set = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-        let cache = set.filter(|path| path.is_absolute()).or_else(home);
-        cache
-            .unwrap_or_else(std::env::temp_dir)
-            .join("longhaul/bench")
+        let cache = UserDir::Cache.path();
+        let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("longhaul"));
+        cache.join("bench")
     };
     args.folder.clone().unwrap_or_else(cache)
 }

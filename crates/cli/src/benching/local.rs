@@ -6,7 +6,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use measure::bench::{self, Bench};
 use transfer::bench::primitives;
 use transfer::cancel::Cancel;
-use transfer::config::LocalUser;
 use transfer::memory::Memories;
 use transfer::memory::processor::{self, Processor};
 
@@ -112,9 +111,8 @@ fn keep(bench: &Bench, console: &Console) {
         by: concat!("longhaul bench --local ", env!("CARGO_PKG_VERSION")).to_owned(),
         ciphers,
     };
-    let user = LocalUser::current();
     if bench.partial.is_none()
-        && let Some(memories) = Memories::of_user(user.home.as_deref())
+        && let Some(memories) = Memories::of_user()
         && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
         console.warning(&format!(

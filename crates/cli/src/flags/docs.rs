@@ -411,7 +411,19 @@ fn environment_section(roff: &mut Roff) {
     item(
         roff,
         "XDG_CACHE_HOME",
-        "Where longhaul/ remembers what each host preferred. No secrets are kept there.",
+        "Where longhaul/ remembers what each host preferred, ~/.cache without it. No secrets are \
+         kept there.",
+    );
+    item(
+        roff,
+        "XDG_STATE_HOME",
+        "Where longhaul/ has the journals of interrupted copies and keys, ~/.local/state without \
+         it. Only this user may be able to write there.",
+    );
+    item(
+        roff,
+        "HOME",
+        "Where ~/.cache and ~/.local/state are; the home in the password file if it is not set.",
     );
 }
 

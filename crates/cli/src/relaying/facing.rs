@@ -63,7 +63,11 @@ pub(super) fn settle(args: &PairArgs) -> Result<Facing, String> {
 
 /// Our key, which is made where it is missing.
 fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String> {
-    let usual = || transfer::state_folder().map(|folder| folder.join("pair_key"));
+    let usual = || {
+        transfer::UserDir::State
+            .path()
+            .map(|folder| folder.join("pair_key"))
+    };
     let file = named.map(Path::to_owned).or_else(usual);
     let file = file.ok_or("there is no home to keep a key in: --pair-key names a file")?;
     if !file.exists() {
@@ -95,11 +99,5 @@ fn add(known: &mut Known, text: &str) -> Result<(), String> {
 
 /// `$XDG_CONFIG_HOME/longhaul/known_pairs`, or under `~/.config`.
 fn known_pairs() -> Option<PathBuf> {
-    let absolute = |name| {
-        let path = std::env::var_os(name).map(PathBuf::from);
-        path.filter(|path| path.is_absolute())
-    };
-    let config = absolute("XDG_CONFIG_HOME");
-    let config = config.or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(config.join("longhaul").join("known_pairs"))
+    Some(transfer::UserDir::Config.path()?.join("known_pairs"))
 }

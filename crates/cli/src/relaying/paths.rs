@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plan::{Direction, Learned};
 use relay::strategy::{self, Paths};
-use transfer::config::LocalUser;
 use transfer::memory::{HostMemory, Memories};
 
 /// No account has such a name: what is kept of a pair is beside what is kept of logins.
@@ -25,7 +24,7 @@ pub(super) struct Remembered {
 impl Remembered {
     pub(super) fn new() -> Self {
         Self {
-            memories: Memories::of_user(LocalUser::current().home.as_deref()),
+            memories: Memories::of_user(),
             known: Mutex::default(),
         }
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ssh::key::{PrivateKey, PublicKey};
-use transfer::identity;
+use transfer::disk::os_words;
+use transfer::{PrivateDir, UserDir, identity};
 
 /// sshd's own, in the order of its defaults for HostKey, the preferred first.
 const SSHD: [&str; 3] = [
@@ -56,8 +57,13 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
             false => without_weak(read),
         });
     }
-    let folder = transfer::state_folder();
+    let folder = UserDir::State.path();
     let folder = folder.ok_or("there is no home to keep a host key in: --host-key names one")?;
+    // Whoever can write there could have put another key there.
+    PrivateDir::create(&folder).map_err(|e| {
+        let why = os_words(&e);
+        format!("{}: a host key cannot be made: {why}", folder.display())
+    })?;
     let file = folder.join("host_key");
     if !file.exists() {
         let made = serve::listen::generate(&file);

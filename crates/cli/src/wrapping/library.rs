@@ -1,13 +1,14 @@
 //! Where the library is: this program holds it, and the loader wants a file.
 
 use std::env;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
-use transfer::escape;
+use transfer::disk::os_words;
+use transfer::{PrivateDir, UserDir, escape};
 
 /// Built beside this program (build.rs).
 #[cfg(wraps)]
@@ -97,31 +98,20 @@ fn kept() -> Result<PathBuf, String> {
 /// # Errors
 /// There is none to be had; a sentence.
 pub(super) fn room() -> Result<PathBuf, String> {
-    let of = |name| {
-        env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")));
-    let cache = cache.ok_or(
+    let cache = UserDir::Cache.path().ok_or(
         "there is no place for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",
     )?;
-    let room = cache.join("longhaul/wrap");
-    let shown = || escape::path(&room).to_string();
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&room);
-    made.map_err(|e| format!("{}: there is no place for the library: {e}", shown()))?;
-    let there = fs::symlink_metadata(&room).map_err(|e| format!("{}: {e}", shown()))?;
-    let own = rustix::process::geteuid().as_raw();
+    let room = cache.join("wrap");
     // What lies there is loaded into programs of this user.
-    match there.is_dir() && there.uid() == own && there.mode() & 0o022 == 0 {
-        true => Ok(room),
-        false => Err(format!(
-            "{}: others may write there: make it this user's alone, or name another place with \
-             XDG_CACHE_HOME",
-            shown()
-        )),
-    }
+    let made = PrivateDir::create(&room);
+    made.map(|_| room.clone()).map_err(|e| {
+        format!(
+            "{}: there is no place for the library: {}; name another place with XDG_CACHE_HOME",
+            escape::path(&room),
+            os_words(&e)
+        )
+    })
 }
 
 /// A number for its bytes (FNV-1a), so that versions lie side by side.

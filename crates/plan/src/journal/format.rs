@@ -6,7 +6,7 @@ use super::state::State;
 
 /// Raised when a record changes its meaning or a new kind appears: an older longhaul must not
 /// skip what it does not know.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MAGIC: &[u8; 12] = b"longhaul-jnl";
 /// Magic and version.
 pub const HEADER: usize = MAGIC.len() + 4;

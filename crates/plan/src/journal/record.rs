@@ -40,12 +40,10 @@ pub enum Record {
         /// As in [`Record::Run`].
         boot: Vec<u8>,
     },
-    /// Where the sources go, as it was found at the first run.
+    /// How the first run found the target that the command names.
     Onto {
-        /// Into this directory, or to exactly this name.
+        /// It was a directory, and sources go into it; else they go to exactly that name.
         into: bool,
-        /// The directory or name.
-        path: Vec<u8>,
     },
     /// A file is about to be begun: its temporary may exist from now on.
     Begun {
@@ -139,10 +137,9 @@ impl Record {
                 out.push(BOOT);
                 boot.as_slice().write(out);
             }
-            Self::Onto { into, path } => {
+            Self::Onto { into } => {
                 out.push(ONTO);
                 into.write(out);
-                path.as_slice().write(out);
             }
             Self::Begun {
                 id,
@@ -235,7 +232,6 @@ impl Record {
             },
             ONTO => Self::Onto {
                 into: bool::read(r)?,
-                path: r.string()?.to_vec(),
             },
             BEGUN => {
                 let id = r.u64()?;

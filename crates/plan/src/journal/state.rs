@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 
 use super::record::{Record, SourceId};
 use crate::spread::Spans;
-use crate::{Attributes, Left};
+use crate::{Attributes, Keep, Left};
 
 /// What a journal says.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     identity: Vec<u8>,
-    onto: Option<(bool, Vec<u8>)>,
+    onto: Option<bool>,
     boot: Vec<u8>,
     clock: u64,
     /// Files by the id of their records: begun, and neither forgotten nor replaced when done.
@@ -136,17 +136,49 @@ impl Entry {
     }
 }
 
+/// Whether `path` is `target`, or leads below it by names alone.
+fn is_within(target: &[u8], path: &[u8]) -> bool {
+    let Some(below) = path.strip_prefix(target) else {
+        return false;
+    };
+    if below.is_empty() {
+        return true;
+    }
+    let below = match target.last() {
+        // The working directory, or one that is written with its slash.
+        None | Some(b'/') => below,
+        Some(_) => match below.strip_prefix(b"/") {
+            Some(below) => below,
+            None => return false,
+        },
+    };
+    let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && !part.contains(&0);
+    below.split(|b| *b == b'/').all(is_name)
+}
+
 impl State {
     /// Which copy it is; empty if nothing was written down.
     pub fn identity(&self) -> &[u8] {
         &self.identity
     }
 
-    /// Where sources go: into a directory (true), or to a name.
-    pub fn onto(&self) -> Option<(bool, &[u8])> {
+    /// How the first run found the target: sources go into it (true), or to its name.
+    pub fn onto(&self) -> Option<bool> {
         self.onto
-            .as_ref()
-            .map(|(into, path)| (*into, path.as_slice()))
+    }
+
+    /// Drops all that is not about the copy to `target`, as the command at hand names it: files
+    /// that are neither that name nor below it, and names of temporaries that no run gives. A
+    /// journal decides nothing about other files, whoever has written it.
+    pub fn confine(&mut self, target: &[u8]) {
+        self.entries
+            .retain(|_, entry| is_within(target, &entry.target));
+        for entry in self.entries.values_mut() {
+            let tag = entry.tag;
+            entry.temp.take_if(|temp| !Keep::may_be_named(temp, tag));
+        }
+        let entries = &self.entries;
+        self.targets.retain(|_, id| entries.contains_key(id));
     }
 
     /// The latest time that the receiving machine's clock is known to have shown, nanoseconds.
@@ -202,7 +234,7 @@ impl State {
             Record::Copy { identity } => self.identity = identity,
             Record::Run { boot } => self.started(boot),
             Record::Boot { boot } => self.learned(boot),
-            Record::Onto { into, path } => self.onto = Some((into, path)),
+            Record::Onto { into } => self.onto = Some(into),
             Record::Begun {
                 id,
                 target,

@@ -1,6 +1,7 @@
 //! What is read of a journal that is whole, torn, damaged or foreign.
 
 use plan::journal::{HEADER, Record, Seen, SourceId, State, Unusable, Writer, replay};
+use plan::tagged_name;
 
 fn written(records: &[Record]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -34,10 +35,7 @@ fn some() -> Vec<Record> {
         Record::Run {
             boot: b"boot".to_vec(),
         },
-        Record::Onto {
-            into: true,
-            path: b"to".to_vec(),
-        },
+        Record::Onto { into: true },
         begun(0, "to/a/one"),
         begun(1, "to/a/two"),
         begun(2, "to/b"),
@@ -77,7 +75,7 @@ fn what_was_written_is_read() {
     assert_eq!(replayed.good, bytes.len());
     let state = replayed.state;
     assert_eq!(state.identity(), b"this copy");
-    assert_eq!(state.onto(), Some((true, b"to".as_slice())));
+    assert_eq!(state.onto(), Some(true));
     assert_eq!((state.next_id(), state.clock()), (3, 6_000_000_000));
     let (id, one) = state.file(b"to/a/one").expect("known");
     assert_eq!((id, one.done.is_some(), one.tag), (0, true, 1000));
@@ -235,4 +233,76 @@ fn a_million_files_take_little() {
     }
     let each = out.len() as u64 / files;
     assert!(each * 1_000_000 < 120 << 20, "{each} bytes a file");
+}
+
+/// A server planted a journal; it named files outside the target, which were removed.
+#[test]
+fn a_journal_is_about_nothing_but_the_target_of_the_command() {
+    let outside = [
+        "/etc/passwd",
+        "to2/x",
+        "t",
+        "to/../x",
+        "to//x",
+        "to/./x",
+        "to/",
+        "to/a/../../x",
+        "to/a\0b",
+        "",
+    ];
+    let inside = ["to", "to/a", "to/a/b", "to/..a"];
+    let mut state = State::default();
+    for (id, target) in outside.iter().chain(&inside).enumerate() {
+        assert!(state.apply(begun(id as u64, target)));
+    }
+    state.confine(b"to");
+    let left: Vec<_> = state.unfinished().map(|(_, e)| e.target.clone()).collect();
+    assert_eq!(left, inside.map(|name| name.as_bytes().to_vec()));
+    assert!(
+        outside
+            .iter()
+            .all(|name| state.file(name.as_bytes()).is_none())
+    );
+    for (target, path, within) in [
+        ("", "a/b", true),
+        ("", "/a", false),
+        (".", "./a", true),
+        (".", "..", false),
+        (".", ".a", false),
+        ("/", "/a", true),
+        ("/", "//a", false),
+        ("to/", "to/a", true),
+        ("to/", "to/", true),
+        ("to/", "to", false),
+    ] {
+        let mut state = State::default();
+        assert!(state.apply(begun(0, path)));
+        state.confine(target.as_bytes());
+        assert_eq!(state.unfinished().count() == 1, within, "{target} {path}");
+    }
+}
+
+#[test]
+fn a_journal_names_no_temporary_that_no_copy_would_make() {
+    let tag = 1000;
+    let elsewhere = tagged_name(b"/elsewhere/file", tag);
+    for (path, kept) in [
+        (elsewhere, true),
+        (tagged_name(b"/elsewhere/file", tag + 1), true),
+        (tagged_name(b"/elsewhere/file", tag + 77), false),
+        (b"/home/user/precious.txt".to_vec(), false),
+        (b"to".to_vec(), false),
+        (Vec::new(), false),
+    ] {
+        let mut state = State::default();
+        assert!(state.apply(begun(0, "to")));
+        let temp = Record::Temp {
+            id: 0,
+            path: path.clone(),
+        };
+        assert!(state.apply(temp));
+        state.confine(b"to");
+        let (_, entry) = state.file(b"to").expect("within");
+        assert_eq!((entry.tag, &entry.temp), (tag, &kept.then_some(path)));
+    }
 }

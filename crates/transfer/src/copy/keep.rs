@@ -4,6 +4,7 @@ mod begin;
 mod boot;
 mod left;
 mod note;
+mod patience;
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plan::journal::{Record, State};
+
+use patience::{Patience, Wait};
 
 use super::engine::Engine;
 use super::file::FileId;
@@ -136,10 +139,15 @@ impl Engine<'_> {
             Operand::Local(path) => Some(path.clone()),
             Operand::Remote { .. } => None,
         };
-        let place = Place::new(self.identity(request), local.as_deref());
-        let found = place.find();
+        let place = Place::new(&self.identity(request), local.as_deref());
+        let found = self.find_unlocked(&place);
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
+        if let Some(beside) = place.beside().map(Name::from) {
+            let why = "this journal of an older longhaul is not used: journals lie in the user's \
+                       state folder now; remove it if no older longhaul needs it";
+            self.warn(Some(beside), why.to_owned());
+        }
         match found {
             Ok(Found::Nothing) => {}
             Ok(Found::Aside(why)) => self.warn(None, why),
@@ -158,7 +166,8 @@ impl Engine<'_> {
                 mut state,
                 good,
             }) => {
-                if self.keeper.target.is_some() {
+                if let Some(target) = &self.keeper.target {
+                    state.confine(target.as_os_str().as_bytes());
                     state.started(boot_here());
                 }
                 let flush = self.flush_of(&state);
@@ -184,6 +193,31 @@ impl Engine<'_> {
         }
         self.keeper.place = Some(place);
         true
+    }
+
+    /// What an earlier run has left, once the process that has it locked is gone: one that was
+    /// killed may take a moment to end.
+    fn find_unlocked(&mut self, place: &Place) -> std::io::Result<Found> {
+        let mut patience = Patience::default();
+        loop {
+            let found = place.find();
+            if !matches!(found, Ok(Found::Busy(_))) {
+                return found;
+            }
+            match patience.next() {
+                Some(Wait { pause, tell }) => {
+                    if tell {
+                        let what = "waiting for another longhaul that makes the same copy to end";
+                        self.warn(None, what.to_owned());
+                    }
+                    // Something comes when the run is interrupted.
+                    if self.cancel.receiver().recv_timeout(pause).is_ok() {
+                        return found;
+                    }
+                }
+                None => return found,
+            }
+        }
     }
 
     /// Makes durable what an earlier run has done, and this one will.

@@ -16,7 +16,7 @@ use super::source::{Avoid, Onto, Root};
 use super::{CopyRequest, HostId, Place};
 use crate::disk::os_words;
 use crate::report::Name;
-use crate::walk::{join, local_path};
+use crate::walk::{join, local_path, refused_name};
 
 /// The target, looked at as far as it was needed.
 struct Target {
@@ -189,13 +189,17 @@ impl Engine<'_> {
     }
 
     fn resolve(&mut self, target: &Place, group: &Group, many: bool) -> Option<Target> {
-        if let Some(onto) = self.onto_before() {
+        let path = match target {
+            Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            Place::Remote { path, .. } => self.written(End::Target, path)?,
+        };
+        if let Some(onto) = self.onto_before(&path) {
             let is_file = false;
             return Some(Target { onto, is_file });
         }
         let target = match target {
             Place::Local(path) => self.resolve_local(path, many),
-            Place::Remote { path, .. } => self.resolve_remote(path, group, many),
+            Place::Remote { .. } => self.resolve_remote(path, group, many),
         }?;
         self.note_onto(&target.onto);
         Some(target)
@@ -224,8 +228,7 @@ impl Engine<'_> {
         })
     }
 
-    fn resolve_remote(&mut self, path: &[u8], group: &Group, many: bool) -> Option<Target> {
-        let path = self.written(End::Target, path)?;
+    fn resolve_remote(&mut self, path: Vec<u8>, group: &Group, many: bool) -> Option<Target> {
         if !many
             && let ([source], None) = (&group.paths[..], group.host)
             && fs::metadata(local_path(source)).is_ok_and(|m| m.is_file())
@@ -384,9 +387,20 @@ impl Engine<'_> {
                 .collect();
             names.sort();
             names.dedup();
+            names.retain(|name| self.may_be_copied(&dir, name));
             found.extend(names.iter().map(|name| join(&dir, name)));
         }
         found
+    }
+
+    /// Whether a name of a listing is none of longhaul's own, which is said.
+    fn may_be_copied(&mut self, dir: &[u8], name: &[u8]) -> bool {
+        let Some(what) = refused_name(name) else {
+            return true;
+        };
+        let path = self.shown(End::Source, &join(dir, name));
+        self.fail(None, path, what.to_owned());
+        false
     }
 
     fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {

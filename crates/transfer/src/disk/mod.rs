@@ -20,7 +20,7 @@ mod source;
 mod target;
 mod temp_name;
 
-pub(crate) use adopt::{adopt_target, is_ours};
+pub(crate) use adopt::{adopt_target, remove_temporaries};
 pub(crate) use check::Check;
 pub use error::{local_fault, os_words};
 pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};

@@ -11,5 +11,4 @@ mod syncs;
 
 pub(crate) use flush::{Devices, Flush};
 pub(crate) use log::Log;
-pub use place::state_folder;
 pub(crate) use place::{Found, Place, boot_here};

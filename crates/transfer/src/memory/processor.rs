@@ -57,7 +57,7 @@ impl Processors {
 
     /// What is known of the processor of that model, with its age.
     pub fn load(&self, model: &str, now: SystemTime) -> Option<(Processor, Duration)> {
-        let stored: Stored = read(&self.file(model))?;
+        let stored: Stored = read(&self.folder, &file_name(model))?;
         let age = seconds(now).checked_sub(stored.processor.at)?;
         let age = Duration::from_secs(age);
         let ours = stored.format == FORMAT && stored.model == model;
@@ -74,11 +74,7 @@ impl Processors {
             model: model.to_owned(),
             processor: processor.clone(),
         };
-        replace(&self.folder, &self.file(model), &stored)
-    }
-
-    fn file(&self, model: &str) -> PathBuf {
-        self.folder.join(file_name(model))
+        replace(&self.folder, &file_name(model), &stored)
     }
 }
 

@@ -60,6 +60,19 @@ pub struct Entry {
 /// What [`Found::Problem`] says of sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
 
+/// Why an entry of a listing is not copied if its name is one of longhaul's own: a server could
+/// plant journals of older versions, and temporaries.
+pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
+    const JOURNAL: &str = "not copied: longhaul keeps names that begin with .longhaul- for its own \
+                           files; rename it at the source";
+    const TEMPORARY: &str = "not copied: this is the temporary of a longhaul copy that is under \
+                             way or was interrupted; remove or rename it at the source";
+    if name.starts_with(b".longhaul-") {
+        return Some(JOURNAL);
+    }
+    plan::is_temp_name(name).then_some(TEMPORARY)
+}
+
 /// `dir/name`, without doubling the slash.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {

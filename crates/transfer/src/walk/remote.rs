@@ -5,7 +5,7 @@ use plan::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
 use super::sample::Sample;
 use super::tree::Tree;
-use super::{DirId, Entry, Found, NOT_REGULAR, join};
+use super::{DirId, Entry, Found, NOT_REGULAR, join, refused_name};
 use crate::report::Name;
 
 /// Directories listed at the same time, until it is known how much they bring: few enough for what they
@@ -338,6 +338,11 @@ impl RemoteWalk {
 
     pub(super) fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
         let path = join(&dir.path, &name);
+        if let Some(what) = refused_name(&name) {
+            let what = what.to_owned();
+            self.found.push_back(Found::Problem { path, what });
+            return;
+        }
         let entry = |name, path| Entry {
             parent: Some(dir.id),
             name,
@@ -461,6 +466,11 @@ impl RemoteWalk {
     ) -> Option<Arc<Dir>> {
         if real.is_some() && real == self.avoid {
             let what = "this is where the copy goes: a directory cannot be copied into itself";
+            let what = what.to_owned();
+            self.found.push_back(Found::Problem { path, what });
+            return None;
+        }
+        if let Some(what) = refused_name(&name).filter(|_| parent.is_some()) {
             let what = what.to_owned();
             self.found.push_back(Found::Problem { path, what });
             return None;

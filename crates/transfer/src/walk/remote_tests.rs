@@ -185,3 +185,47 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert_eq!(files.count(), 3);
     assert!(walk.is_over());
 }
+
+/// A server could plant what a later run believes.
+#[test]
+fn names_of_our_own_are_not_copied() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), true, None);
+    let own = [
+        (".longhaul-0123456789.journal", FILE),
+        (".longhaul-x", DIR),
+        (".longhaul-link", LINK),
+        (".file.0123456789.longhaul", FILE),
+        (".file.0123456789.longhaul", LINK),
+    ];
+    let others = [
+        (".longhaul", FILE),
+        ("a.longhaul", FILE),
+        ("longhaul-x", FILE),
+    ];
+    let asked = walk.poll_request().expect("the root");
+    let listed = own.into_iter().chain(others);
+    let listed = listed.map(|(name, bits)| (name.as_bytes().to_vec(), mode(bits)));
+    walk.handle(asked.tag, Answer::Entries(listed.collect()));
+    walk.handle(asked.tag, Answer::Done);
+    assert!(
+        walk.poll_request().is_none(),
+        "nothing of ours is looked at"
+    );
+    let (mut refused, mut found) = (Vec::new(), Vec::new());
+    while let Some(next) = walk.poll_found() {
+        match next {
+            Found::Problem { path, what } => {
+                assert!(what.starts_with("not copied: "), "{what}");
+                refused.push(path);
+            }
+            Found::File(at) => found.push(at.name),
+            Found::Directory { at, .. } => assert_eq!(at.path, b"r"),
+            Found::Symlink(at) => panic!("{at:?}"),
+            Found::Listed(_) => {}
+        }
+    }
+    // The second of one name is the same entry.
+    assert_eq!(refused.len(), own.len() - 1);
+    assert_eq!(found, others.map(|(name, _)| name.as_bytes().to_vec()));
+    assert!(walk.is_over());
+}

@@ -226,3 +226,25 @@ fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_m
     assert_eq!(found(&mut walk), all);
     assert!(walk.is_over());
 }
+
+#[test]
+fn names_of_our_own_are_left_out_of_a_tree_with_all_below() {
+    let (mut walk, tag) = walk();
+    let told = vec![
+        file("a"),
+        enter(".longhaul-x"),
+        file("b"),
+        enter("y"),
+        TreeStep::Leave,
+        TreeStep::Leave,
+        file(".a.0123456789.longhaul"),
+        file("c"),
+        TreeStep::Leave,
+    ];
+    walk.handle(tag, Answer::Tree(told));
+    walk.handle(tag, Answer::Done);
+    let found = found(&mut walk);
+    let refused: Vec<_> = found.iter().filter(|line| line.starts_with('!')).collect();
+    assert_eq!(refused.len(), 2, "{found:?}");
+    assert_eq!(found[2..], ["d r", "f r/a", "f r/c"]);
+}

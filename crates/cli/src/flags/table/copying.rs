@@ -136,9 +136,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Start afresh where the same copy was interrupted",
         doc: "Start afresh where the same copy was interrupted. Without it a copy goes on where it \
-              was: of 16 MiB or 256 files on it writes down what it has done, beside a local \
-              destination as .longhaul-*.journal or below $XDG_STATE_HOME/longhaul for a remote \
-              one, and removes that when it is whole. With it nothing is taken over, and the \
+              was: from 16 MiB or 256 files on it keeps a journal in $XDG_STATE_HOME/longhaul \
+              (~/.local/state/longhaul), and removes it when the copy is whole. With it nothing is taken over, and the \
               temporaries that the interrupted copy left are removed.",
         scp: Scp::Ours,
         group: Group::Copying,

@@ -1,6 +1,7 @@
 //! Since when the receiving machine's kernel runs: what it had in memory only is lost with it.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use plan::journal::Record;
@@ -114,8 +115,13 @@ impl Engine<'_> {
     }
 }
 
+/// The server's answer, as far as it is one: a server may have sent anything.
 fn read_boot(file: &Path) -> Vec<u8> {
-    let boot = fs::read(file).map(|text| text.trim_ascii().to_vec());
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(BOOT_LEN).read_to_end(&mut text));
     let _ = fs::remove_file(file);
-    boot.unwrap_or_default()
+    match read {
+        Ok(_) => text.trim_ascii().to_vec(),
+        Err(_) => Vec::new(),
+    }
 }

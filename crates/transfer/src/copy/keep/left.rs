@@ -10,19 +10,22 @@ use super::super::engine::{End, Engine, Purpose};
 use super::super::file::{FileId, Looking};
 use super::super::source::Onto;
 use super::Start;
+use crate::disk::remove_temporaries;
 use crate::report::Event;
 use crate::walk::local_path;
 
 const SECOND: u64 = 1_000_000_000;
 
 impl Engine<'_> {
-    /// Where sources go as the first run found it: a directory that it has made is none that
-    /// stood there.
-    pub(in crate::copy) fn onto_before(&self) -> Option<Onto> {
-        let (into, path) = self.keeper.state.onto()?;
+    /// Where sources go, for the target that the command names, as the first run found it: a
+    /// directory that it has made is none that stood there. Nothing outside the target is gone on
+    /// with, nor cleared, whatever the journal says.
+    pub(in crate::copy) fn onto_before(&mut self, target: &[u8]) -> Option<Onto> {
+        self.keeper.state.confine(target);
+        let into = self.keeper.state.onto()?;
         Some(match into {
-            true => Onto::Into(path.to_vec()),
-            false => Onto::Exactly(path.to_vec()),
+            true => Onto::Into(target.to_vec()),
+            false => Onto::Exactly(target.to_vec()),
         })
     }
 
@@ -30,14 +33,13 @@ impl Engine<'_> {
         if !self.keeper.is_on() || self.keeper.state.onto().is_some() {
             return;
         }
-        let (into, path) = match onto {
-            Onto::Into(path) => (true, path),
-            Onto::Exactly(path) => (false, path),
+        let into = match onto {
+            Onto::Into(_) => true,
+            Onto::Exactly(_) => false,
             // Tried again in the same way.
             Onto::Guess(_) => return,
         };
-        let path = path.clone();
-        self.keeper.write(Record::Onto { into, path });
+        self.keeper.write(Record::Onto { into });
         // The first thing that such a copy makes is a directory of that name. Were it not known
         // whose that is, the same command would go into it the next time.
         let makes = !into && (self.options.recursive || self.options.archive);
@@ -156,16 +158,14 @@ impl Engine<'_> {
 
     /// Removes what an earlier run may have left of a file.
     pub(super) fn clear(&mut self, entry: &Entry) {
-        let mut names: Vec<Vec<u8>> = Keep::names(&entry.target, entry.tag).collect();
-        names.extend(entry.temp.clone());
+        if let Some(root) = &self.keeper.target {
+            return remove_temporaries(root, entry);
+        }
+        let names = Keep::names(&entry.target, entry.tag);
+        let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
-            if self.target.is_some() {
-                let path = RemotePath(name);
-                self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
-            } else {
-                // Most of them never were.
-                let _ = fs::remove_file(local_path(&name));
-            }
+            let path = RemotePath(name);
+            self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
         }
     }
 

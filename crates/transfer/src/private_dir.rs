@@ -1,0 +1,421 @@
+//! Folders that only the user can write: all that a later run believes lies in them.
+//!
+//! Journals decide what is skipped, renamed and removed, and memories what is sent early. In a
+//! folder that others can write, they would decide it (docs/journal.md, "State that is believed").
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, readlinkat, renameat,
+    stat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Symlinks on the way to a folder before they count as a loop, as in the kernel (MAXSYMLINKS).
+const MAX_SYMLINKS: u32 = 40;
+const WRITABLE_BY_OTHERS: u32 = 0o002;
+const WRITABLE_BY_GROUP: u32 = 0o020;
+const STICKY: u32 = 0o1000;
+
+/// The user's folders, as the XDG Base Directory Specification has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserDir {
+    /// `$XDG_STATE_HOME/longhaul`, `~/.local/state/longhaul` without it: journals and keys.
+    State,
+    /// `$XDG_CACHE_HOME/longhaul`, `~/.cache/longhaul` without it: memories of hosts and
+    /// processors, the library of `longhaul wrap`.
+    Cache,
+    /// `$XDG_CONFIG_HOME/longhaul`, `~/.config/longhaul` without it.
+    Config,
+}
+
+impl UserDir {
+    /// The folder's path; `None` where neither the XDG variable, nor HOME, nor the password file
+    /// names an absolute one.
+    pub fn path(self) -> Option<PathBuf> {
+        let (variable, below_home) = match self {
+            Self::State => ("XDG_STATE_HOME", ".local/state"),
+            Self::Cache => ("XDG_CACHE_HOME", ".cache"),
+            Self::Config => ("XDG_CONFIG_HOME", ".config"),
+        };
+        let base = absolute(variable).or_else(|| Some(home()?.join(below_home)))?;
+        Some(base.join("longhaul"))
+    }
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(variable).map(PathBuf::from);
+    value.filter(|path| path.is_absolute())
+}
+
+/// `$HOME`, or what the password file says where that is not set.
+fn home() -> Option<PathBuf> {
+    absolute("HOME").or_else(|| crate::config::LocalUser::current().home)
+}
+
+/// A folder that was checked, and is held open: no later change of its path leads elsewhere.
+#[derive(Debug)]
+pub struct PrivateDir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl PrivateDir {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    /// It is not there, or another user could have written what is in it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::reach(path, false)
+    }
+
+    /// Opens the folder at `path`, and makes it (mode 0700) with those above it where it is
+    /// missing. The home directory is not made.
+    ///
+    /// # Errors
+    /// As [`PrivateDir::open`], or the folder cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::reach(path, true)
+    }
+
+    fn reach(path: &Path, make: bool) -> io::Result<Self> {
+        let fd = Walk::to(path, make)?;
+        let stat = fstat(&fd)?;
+        let loose = WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP;
+        if stat.st_uid != own_uid() {
+            return Err(distrusted(path, "belongs to another user"));
+        }
+        if stat.st_mode & loose != 0 {
+            let why = "can be written by other users; take that away with chmod go-w";
+            return Err(distrusted(path, why));
+        }
+        let path = path.to_path_buf();
+        Ok(Self { fd, path })
+    }
+
+    /// The path that was opened, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file of the folder for reading, and for writing where `write` says so.
+    ///
+    /// # Errors
+    /// It is not there, or is not a regular file of this user, with one name, that nobody else
+    /// can write.
+    pub fn file(&self, name: &OsStr, write: bool) -> io::Result<File> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        // To open a FIFO would wait for whoever writes it.
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
+        let meta = file.metadata()?;
+        if meta.nlink() == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let loose = meta.mode() & (WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP) != 0;
+        let why = match () {
+            () if !meta.is_file() => "is not a regular file",
+            () if meta.uid() != own_uid() => "belongs to another user",
+            () if meta.nlink() != 1 => "has another name: it is a hard link",
+            () if loose => "can be written by other users; take that away with chmod go-w",
+            () => return Ok(file),
+        };
+        Err(distrusted(&self.path.join(name), why))
+    }
+
+    /// Makes a file (mode 0600) that must not be there.
+    ///
+    /// # Errors
+    /// It is there, or cannot be made.
+    pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Ok(openat(&self.fd, name, flags | OFlags::NOFOLLOW, mode)?.into())
+    }
+
+    /// Renames a file within the folder.
+    ///
+    /// # Errors
+    /// As renameat(2).
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Removes a file of the folder.
+    ///
+    /// # Errors
+    /// As unlinkat(2).
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+}
+
+/// The way to a folder, component by component.
+struct Walk {
+    dir: OwnedFd,
+    /// Where `dir` is, for messages.
+    at: PathBuf,
+    left: VecDeque<OsString>,
+    symlinks: u32,
+    make: bool,
+}
+
+impl Walk {
+    fn to(path: &Path, make: bool) -> io::Result<OwnedFd> {
+        let (base, below) = match home().filter(|home| path.starts_with(home)) {
+            // Whoever runs the machine decides where homes lie, as for sshd's StrictModes.
+            Some(home) => (
+                home.clone(),
+                path.strip_prefix(&home).unwrap_or(path).to_path_buf(),
+            ),
+            None => (
+                PathBuf::from("/"),
+                path.strip_prefix("/").unwrap_or(path).to_path_buf(),
+            ),
+        };
+        let mut walk = Self {
+            dir: open(
+                &base,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?,
+            at: base,
+            left: components(&below).collect(),
+            symlinks: 0,
+            make,
+        };
+        check_directory(&walk.at, &fstat(&walk.dir)?)?;
+        while let Some(name) = walk.left.pop_front() {
+            walk.enter(&name)?;
+        }
+        Ok(walk.dir)
+    }
+
+    fn enter(&mut self, name: &OsStr) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match openat(&self.dir, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) if self.make => {
+                match mkdirat(&self.dir, name, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                openat(&self.dir, name, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        let stat = fstat(&opened)?;
+        let path = self.at.join(name);
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return self.follow(name, &path, &stat);
+        }
+        check_directory(&path, &stat)?;
+        self.dir = opened;
+        self.at = path;
+        Ok(())
+    }
+
+    fn follow(&mut self, name: &OsStr, path: &Path, stat: &Stat) -> io::Result<()> {
+        if !is_trusted(stat.st_uid) {
+            return Err(distrusted(path, "is a symlink of another user's"));
+        }
+        self.symlinks += 1;
+        if self.symlinks > MAX_SYMLINKS {
+            return Err(Errno::LOOP.into());
+        }
+        let target = readlinkat(&self.dir, name, Vec::new())?;
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        if target.is_absolute() {
+            self.dir = open(
+                "/",
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            self.at = PathBuf::from("/");
+        }
+        for component in components(&target).collect::<Vec<_>>().into_iter().rev() {
+            self.left.push_front(component);
+        }
+        Ok(())
+    }
+}
+
+/// Names and `..`, without the root and `.`.
+fn components(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    })
+}
+
+/// Errors unless only trusted users can change which folder a name in this directory means. A
+/// group's right to write is the owner's choice: with umask 002 folders of a user have it for the
+/// user's own group.
+fn check_directory(path: &Path, stat: &Stat) -> io::Result<()> {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(Errno::NOTDIR.into());
+    }
+    if !is_trusted(stat.st_uid) {
+        return Err(distrusted(path, "belongs to another user"));
+    }
+    match stat.st_mode & (WRITABLE_BY_OTHERS | STICKY) {
+        WRITABLE_BY_OTHERS => Err(distrusted(path, "can be written by every user")),
+        _ => Ok(()),
+    }
+}
+
+/// This user, root, and the owner of `/`: root as a user namespace shows it.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == own_uid() || stat("/").is_ok_and(|root| root.st_uid == uid)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn distrusted(path: &Path, why: &str) -> io::Error {
+    let path = crate::report::Name::from(path);
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{path} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn opened(path: &Path) -> Result<(), String> {
+        let opened = PrivateDir::open(path);
+        opened.map(drop).map_err(|e| crate::disk::os_words(&e))
+    }
+
+    #[test]
+    fn a_folder_is_made_for_this_user_alone() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/b");
+        assert_eq!(
+            PrivateDir::open(&path).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        let made = PrivateDir::create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+        let name = OsStr::new("file");
+        drop(made.create_file(name).unwrap());
+        assert_eq!(
+            fs::metadata(path.join(name)).unwrap().mode() & 0o7777,
+            0o600
+        );
+        assert!(made.create_file(name).is_err());
+        made.rename(name, OsStr::new("other")).unwrap();
+        made.remove(OsStr::new("other")).unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn folders_that_others_can_write_are_not_believed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/b");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&path)
+            .unwrap();
+        assert_eq!(opened(&path), Ok(()));
+        for (folder, bits, refused) in [
+            (&path, 0o777, true),
+            (&path, 0o775, true),
+            (&path, 0o1777, true),
+            (&above.path().join("a"), 0o777, true),
+            // /tmp is such a folder: others can neither remove nor rename what is in it.
+            (&above.path().join("a"), 0o1777, false),
+            // With umask 002 each folder of a user is.
+            (&above.path().join("a"), 0o775, false),
+        ] {
+            mode(folder, bits);
+            let said = opened(&path);
+            assert_eq!(said.is_err(), refused, "{folder:?} {bits:o}: {said:?}");
+            if let Err(said) = said {
+                assert!(said.contains("can be written by"), "{said}");
+                assert!(PrivateDir::create(&path).is_err());
+            }
+            mode(folder, 0o755);
+        }
+    }
+
+    #[test]
+    fn folders_and_symlinks_of_another_user_are_not_believed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        let link = above.path().join("link");
+        symlink("a/../a/./b", &link).unwrap();
+        assert_eq!(opened(&link), Ok(()));
+        let loops = above.path().join("loop");
+        symlink("loop", &loops).unwrap();
+        assert!(
+            opened(&loops.join("b"))
+                .unwrap_err()
+                .contains("symbolic links")
+        );
+        let absolute = above.path().join("absolute");
+        symlink(above.path().join("a"), &absolute).unwrap();
+        assert_eq!(opened(&absolute.join("b")), Ok(()));
+        if chown(&path, Some(12_345), None).is_err() {
+            // Only root gives files away.
+            return;
+        }
+        assert!(
+            opened(&path)
+                .unwrap_err()
+                .ends_with("belongs to another user")
+        );
+        assert!(opened(&link).is_err());
+        chown(&path, Some(0), None).unwrap();
+        chown(above.path().join("a"), Some(12_345), None).unwrap();
+        assert!(opened(&path).is_err());
+        chown(above.path().join("a"), Some(0), None).unwrap();
+        assert_eq!(opened(&link), Ok(()));
+        std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
+        assert!(
+            opened(&link)
+                .unwrap_err()
+                .ends_with("is a symlink of another user's")
+        );
+    }
+
+    #[test]
+    fn files_are_of_this_user_alone_and_have_one_name() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = PrivateDir::create(&above.path().join("a")).unwrap();
+        let (name, path) = (OsStr::new("file"), above.path().join("a/file"));
+        fs::write(&path, b"believed").unwrap();
+        assert!(dir.file(name, true).is_ok());
+        for bits in [0o602, 0o620] {
+            mode(&path, bits);
+            assert!(dir.file(name, false).is_err(), "{bits:o}");
+        }
+        mode(&path, 0o644);
+        assert!(dir.file(name, false).is_ok());
+        let second = above.path().join("second");
+        fs::hard_link(&path, &second).unwrap();
+        assert!(dir.file(name, false).is_err());
+        fs::remove_file(&path).unwrap();
+        symlink(&second, &path).unwrap();
+        assert!(dir.file(name, false).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(dir.file(name, false).is_err());
+    }
+}
