@@ -63,7 +63,8 @@ fn lines() {
             }
             Verdict::TrustedByCa(_) => panic!("no certificate was shown"),
             Verdict::Changed(known) => assert!(text.contains(&known.key_type)),
-            Verdict::Revoked(_) | Verdict::Unknown { .. } => {}
+            Verdict::Unreadable(damage) => assert!(damage.line.is_some()),
+            Verdict::Revoked(_) | Verdict::Unknown => {}
         }
         let offer = ["ssh-ed25519".to_owned(), "rsa-sha2-512".to_owned()];
         let mut order = known.prefer(&name, &offer);

@@ -265,7 +265,7 @@ pub fn valid_host(host: &str) -> bool {
         && !host.starts_with('-')
         && !host
             .chars()
-            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){}".contains(c))
+            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){},".contains(c))
 }
 
 /// ssh.c `valid_ruser`.
@@ -296,11 +296,12 @@ impl fmt::Display for Destination {
         if let Some(user) = &self.user {
             write!(f, "{}@", escape::name(user.as_bytes()))?;
         }
+        let host = escape::name(self.host.as_bytes());
         match self.port {
-            Some(port) if self.host.contains(':') => write!(f, "[{}]:{port}", self.host),
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None if self.host.contains(':') => write!(f, "[{}]", self.host),
-            None => f.write_str(&self.host),
+            Some(port) if self.host.contains(':') => write!(f, "[{host}]:{port}"),
+            Some(port) => write!(f, "{host}:{port}"),
+            None if self.host.contains(':') => write!(f, "[{host}]"),
+            None => write!(f, "{host}"),
         }
     }
 }

@@ -71,6 +71,8 @@ pub struct HostConfig {
     pub strict: StrictHostKeyChecking,
     /// HashKnownHosts.
     pub hash_known_hosts: bool,
+    /// CheckHostIP.
+    pub check_host_ip: bool,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
     /// RevokedHostKeys.

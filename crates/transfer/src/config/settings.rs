@@ -49,8 +49,9 @@ const SETTINGS: &[Setting] = settings! {
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
     "hashknownhosts" => |c, v| c.hash_known_hosts = boolean(one(v)?)?;
+    "checkhostip" => |c, v| c.check_host_ip = boolean(one(v)?)?;
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
-    "revokedhostkeys" => |c, v| c.revoked_host_keys = each_path(v);
+    "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
     "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
     "certificatefile" => |c, v| c.certificate_files = each_path(v);
     "identitiesonly" => |c, v| c.identities_only = boolean(one(v)?)?;
@@ -211,6 +212,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
             .into(),
         strict: StrictHostKeyChecking::Ask,
         hash_known_hosts: false,
+        check_host_ip: false,
         host_key_alias: None,
         revoked_host_keys: Vec::new(),
         identity_files: usual.into_iter().map(explicit).collect(),

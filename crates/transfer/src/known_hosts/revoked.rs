@@ -1,13 +1,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
+use super::line::revoked_key;
 use super::{Place, read};
 use crate::escape;
 
-/// Keys that no host may have (RevokedHostKeys), as lines of public keys.
+/// Keys that no host may have (RevokedHostKeys): bare keys, one for each line.
 #[derive(Clone, Debug, Default)]
 pub struct RevokedKeys {
     keys: Vec<(Place, Vec<u8>)>,
@@ -23,19 +21,20 @@ impl RevokedKeys {
             if text.starts_with(b"SSHKRL\n\0") {
                 return Err(format!(
                     "RevokedHostKeys {} is a KRL, which is not supported: list the public keys \
-                     as text instead",
+                     as text instead, or use OpenSSH's ssh (-S ssh)",
                     escape::path(file)
                 ));
             }
             for (at, line) in text.split(|b| *b == b'\n').enumerate() {
-                let line = String::from_utf8_lossy(line);
-                let mut words = line.split_whitespace();
-                let Some(_type) = words.next().filter(|w| !w.starts_with('#')) else {
+                let line = line.trim_ascii();
+                if matches!(line.first(), Some(b'#') | None) {
                     continue;
-                };
-                let Some(blob) = words.next().and_then(|w| STANDARD.decode(w).ok()) else {
+                }
+                // OpenSSH reads up to a NUL byte, and so may miss a key behind one.
+                let Some(key) = revoked_key(line).filter(|_| !line.contains(&0)) else {
                     return Err(format!(
-                        "RevokedHostKeys {}:{} is not a public key",
+                        "RevokedHostKeys {}:{}: not a public key, so that no host key can be \
+                         trusted: correct or remove that line",
                         escape::path(file),
                         at + 1
                     ));
@@ -44,12 +43,13 @@ impl RevokedKeys {
                     file: file.clone(),
                     line: at + 1,
                 };
-                revoked.keys.push((place, blob));
+                revoked.keys.push((place, key));
             }
         }
         Ok(revoked)
     }
 
+    /// The line that has this bare key.
     pub(super) fn find(&self, blob: &[u8]) -> Option<Place> {
         let found = self.keys.iter().find(|(_, b)| b == blob);
         found.map(|(place, _)| place.clone())
@@ -58,7 +58,7 @@ impl RevokedKeys {
 
 fn refuse(file: &Path, error: &io::Error) -> String {
     format!(
-        "RevokedHostKeys {} cannot be read, so that no host key can be trusted: {error}",
+        "RevokedHostKeys {}: cannot be read, so that no host key can be trusted: {error}",
         escape::path(file)
     )
 }
