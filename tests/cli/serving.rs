@@ -296,7 +296,7 @@ fn cve_2017_15906_an_open_for_reading_creates_and_cuts_nothing_read_only() {
     let outcome = run.arg(root.path()).stdin(input).run();
     assert!(!outcome.stdout.is_empty(), "it has answered: {outcome}");
     assert_eq!(names_in(root.path()), ["there"], "{outcome}");
-    let there = std::fs::read(root.path().join("there")).expect("ours");
+    let there = fs::read(root.path().join("there")).expect("ours");
     assert_eq!(there, b"content", "{outcome}");
 }
 

@@ -263,9 +263,12 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
 pub fn valid_host(host: &str) -> bool {
     !host.is_empty()
         && !host.starts_with('-')
-        && !host
-            .chars()
-            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){},".contains(c))
+        && !host.chars().any(|c| {
+            c.is_control()
+                || c.is_whitespace()
+                || escape::misleads(c)
+                || "'`\"$\\;&<>|(){},".contains(c)
+        })
 }
 
 /// ssh.c `valid_ruser`.
@@ -280,7 +283,7 @@ pub fn valid_user(user: &str) -> bool {
         && !dash_after_space
         && !user
             .chars()
-            .any(|c| c.is_control() || "'`\";&<>|(){}".contains(c))
+            .any(|c| c.is_control() || escape::misleads(c) || "'`\";&<>|(){}".contains(c))
 }
 
 impl Remote {

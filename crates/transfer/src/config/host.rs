@@ -65,6 +65,9 @@ pub struct HostConfig {
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,
+    /// This user has no home directory for the usual files, and has named no other: new hosts are
+    /// not recorded.
+    pub is_homeless: bool,
     /// GlobalKnownHostsFile.
     pub global_known_hosts: Vec<PathBuf>,
     /// StrictHostKeyChecking.

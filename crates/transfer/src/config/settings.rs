@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
@@ -207,6 +207,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         ciphers_from: Origin::Default,
         compression_from: Origin::Default,
         user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
+        is_homeless: false,
         global_known_hosts: ["", "2"]
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
             .into(),
@@ -266,6 +267,17 @@ fn expand(
     }
     if let Proxy::Command(command) = &mut config.proxy {
         *command = tokens.percent("ProxyCommand", command)?;
+    }
+    // The usual files are nowhere for a user without a home directory, which is no error.
+    if user.home.is_none() {
+        let below_home = |path: &Path| path.starts_with("~");
+        if !evaluated.is_chosen("userknownhostsfile") {
+            config.user_known_hosts.retain(|path| !below_home(path));
+            config.is_homeless = config.user_known_hosts.is_empty();
+        }
+        if !evaluated.is_chosen("identityfile") {
+            config.identity_files.retain(|file| !below_home(&file.path));
+        }
     }
     let lists = [
         ("UserKnownHostsFile", &mut config.user_known_hosts),

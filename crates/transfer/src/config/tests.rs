@@ -394,6 +394,29 @@ fn rsa_keys_have_to_be_long_enough() {
     });
 }
 
+/// `-o StrictHostKeyChecking=accept-new` of a user without passwd entry and HOME was an error.
+#[test]
+fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
+    let mut query = host("h");
+    query.ssh = Some("/nonexistent/ssh".into());
+    query.file = Some("none".into());
+    let homeless = LocalUser {
+        home: None,
+        ..user(Path::new("/"))
+    };
+    let config = query.resolve(&homeless).unwrap();
+    assert!(config.is_homeless && config.user_known_hosts.is_empty());
+    assert!(config.identity_files.is_empty());
+    query.options = vec!["UserKnownHostsFile=/k".into()];
+    let config = query.resolve(&homeless).unwrap();
+    assert_eq!(config.user_known_hosts, [Path::new("/k")]);
+    assert!(!config.is_homeless);
+    query.options = vec!["UserKnownHostsFile=~/k".into()];
+    assert!(query.resolve(&homeless).is_err());
+    query.options = vec!["UserKnownHostsFile=none".into()];
+    assert!(!query.resolve(&homeless).unwrap().is_homeless);
+}
+
 /// CVE-2025-61984 and 61985 for every value: `ssh -G` prints a line for each setting, so that a line
 /// end in `-i` used to be read as a ProxyCommand, which a shell ran.
 #[test]

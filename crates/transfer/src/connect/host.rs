@@ -224,7 +224,11 @@ pub(super) fn start(
 
 /// The lines of all known_hosts files.
 pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
-    KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts)
+    let mut known = KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts);
+    if config.is_homeless {
+        known.take_unrecorded();
+    }
+    known
 }
 
 fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {

@@ -167,6 +167,10 @@ impl HostGate {
     /// Adds a new host to the first file, and says so.
     fn record(&self, name: &HostName, key: &PublicKey) {
         let Some(file) = self.config.user_known_hosts.first() else {
+            self.show_error(
+                "Warning: the host key is not recorded: this user has no home directory, and \
+                 UserKnownHostsFile names no file",
+            );
             return;
         };
         let result = known_hosts::record(file, name, key, self.config.hash_known_hosts);
@@ -192,6 +196,12 @@ impl HostGate {
         if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
             debug!("{}: cannot be remembered: {e}", self.config.host);
         }
+    }
+
+    /// `user@host`, escaped.
+    fn account(&self) -> String {
+        let (user, host) = (self.config.user.as_bytes(), self.config.host.as_bytes());
+        format!("{}@{}", escape::name(user), escape::name(host))
     }
 
     /// What the user types into a question of the server, whose words are escaped.
@@ -374,7 +384,7 @@ impl Gate for HostGate {
         if attempt > 1 {
             self.show_error("Permission denied, please try again.");
         }
-        let question = format!("{}@{}'s password: ", self.config.user, self.config.host);
+        let question = format!("{}'s password: ", self.account());
         self.ask(&question, Kind::Secret)
     }
 
@@ -389,7 +399,7 @@ impl Gate for HostGate {
                 self.show(text);
             }
         }
-        let who = format!("({}@{}) ", self.config.user, self.config.host);
+        let who = format!("({}) ", self.account());
         let ask = |prompt: &Question| {
             let kind = if prompt.echo {
                 Kind::Visible

@@ -65,19 +65,19 @@ fn a_key_of_another_type_is_a_changed_key() {
 
 #[test]
 fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
-    let key = encoded(&key(1));
-    let blob = key.split(' ').nth(1).unwrap();
+    let (own, other) = (encoded(&key(1)), encoded(&key(2)));
+    let blob = own.split(' ').nth(1).unwrap();
     for line in [
         "[h]:2222".to_owned(),
         "[h]:2222 ssh-ed25519".to_owned(),
         "[h]:2222 ssh-ed25519 AAAA".to_owned(),
         "[h]:2222 ssh-ed25519 AAAA!".to_owned(),
         format!("[h]:2222 ssh-rsa {blob}"),
-        format!("@new [h]:2222 {}", encoded(&super::tests::key(2))),
+        format!("@new [h]:2222 {other}"),
         "*,!x ssh-ed25519 ???".to_owned(),
-        format!("|1|AAAA|BBBB {}", encoded(&super::tests::key(2))),
-        format!("{},[h]:2222 {key}", "x".repeat(2000)).replace(blob, "AAAA"),
-        format!("\u{feff}[h]:2222 {}", encoded(&super::tests::key(2))),
+        format!("|1|AAAA|BBBB {other}"),
+        format!("{},[h]:2222 {own}", "x".repeat(2000)).replace(blob, "AAAA"),
+        format!("\u{feff}[h]:2222 {other}"),
         "\0[h]:2222 ssh-ed25519 AAAA".to_owned(),
     ] {
         assert!(
@@ -85,7 +85,7 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
             "{line}"
         );
         // What another line has of the host counts.
-        let right = format!("{line}\n[h]:2222 {key}\n");
+        let right = format!("{line}\n[h]:2222 {own}\n");
         assert!(
             matches!(of(right.as_bytes(), 1), Verdict::Trusted(_)),
             "{line}"

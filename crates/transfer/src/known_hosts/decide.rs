@@ -124,7 +124,8 @@ pub fn decide(
                 host,
                 damage: damage.clone(),
             };
-            if damage.revokes || strict != Strict::No {
+            let as_new = !known.unrecorded && name.can_be_recorded();
+            if damage.revokes || strict != Strict::No || !as_new {
                 return Err(error);
             }
             accepted.distrusted = true;

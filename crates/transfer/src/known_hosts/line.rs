@@ -11,13 +11,15 @@ use crate::escape;
 /// OpenSSH drops a line that has a longer pattern (match.c `match_pattern_list`).
 const LONGEST_PATTERN: usize = 1022;
 
-/// One line of a file that is neither empty nor a comment.
-#[derive(Clone, Debug)]
-pub(super) enum Line {
-    /// Names hosts and a key, as OpenSSH reads it.
-    Entry(Entry),
-    /// OpenSSH skips such a line. Its key may be another one of the host's, or a revoked one.
-    Unreadable(Unreadable),
+const NUL: &str = "it has a NUL byte";
+
+/// A line of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// The hosts and the key that OpenSSH reads in it.
+    pub(super) entry: Option<Entry>,
+    /// The part that OpenSSH skips. Its key may be another one of the host's, or a revoked one.
+    pub(super) unreadable: Option<Unreadable>,
 }
 
 /// Hosts, and a key that is theirs, is revoked or is an authority's.
@@ -72,24 +74,47 @@ enum Hosts {
 
 impl Line {
     /// Reads a line as hostfile.c `hostkeys_foreach_file` does: bytes, between blanks and tabs, up
-    /// to a NUL. `None` for an empty line, a comment, and a key of SSH 1.
-    pub(super) fn parse(line: &[u8], place: impl FnOnce() -> Place) -> Option<Self> {
-        let bare = line.strip_prefix(b"\xef\xbb\xbf");
-        let read = read(until_nul(bare.unwrap_or(line)), place)?;
-        let parsed = match read {
-            Ok(entry) if bare.is_none() => return Some(Self::Entry(entry)),
-            Ok(entry) => entry.damaged("it begins with a byte order mark"),
-            Err(unreadable) => unreadable,
-        };
-        let parsed = match line.contains(&0) {
-            true => Unreadable {
-                hosts: None,
-                why: "it has a NUL byte",
-                ..parsed
+    /// to a NUL. An empty line, a comment and a key of SSH 1 have neither part.
+    pub(super) fn parse(line: &[u8], place: impl Fn() -> Place) -> Self {
+        let front = until_nul(line);
+        if front.len() < line.len() && front.trim_ascii().is_empty() {
+            // OpenSSH sees an empty line.
+            return Self {
+                entry: None,
+                unreadable: Some(Unreadable {
+                    place: place(),
+                    why: NUL,
+                    hosts: None,
+                    plain: None,
+                    purpose: Purpose::Binds,
+                }),
+            };
+        }
+        let mut parsed = match read(front, &place) {
+            None => Self::default(),
+            Some(Ok(entry)) => Self {
+                entry: Some(entry),
+                unreadable: None,
             },
-            false => parsed,
+            Some(Err(mut unreadable)) => {
+                if front.len() < line.len() {
+                    (unreadable.hosts, unreadable.why) = (None, NUL);
+                }
+                Self {
+                    entry: None,
+                    unreadable: Some(unreadable),
+                }
+            }
         };
-        Some(Self::Unreadable(parsed))
+        // OpenSSH takes it for a part of the first word.
+        if let Some(behind) = front.strip_prefix(b"\xef\xbb\xbf") {
+            parsed.unreadable = match read(behind, &place) {
+                Some(Ok(entry)) => Some(entry.damaged("it begins with a byte order mark")),
+                Some(Err(unreadable)) => Some(unreadable),
+                None => None,
+            };
+        }
+        parsed
     }
 }
 
@@ -119,7 +144,7 @@ impl TrimBlanks for [u8] {
     }
 }
 
-fn read(text: &[u8], place: impl FnOnce() -> Place) -> Option<Result<Entry, Unreadable>> {
+fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadable>> {
     let text = text.trim_blanks();
     if matches!(text.first(), Some(b'#') | None) || text.iter().all(u8::is_ascii_whitespace) {
         return None;

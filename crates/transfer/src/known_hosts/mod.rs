@@ -172,12 +172,15 @@ impl KnownHosts {
                 file: file.to_owned(),
                 line: at + 1,
             };
-            match Line::parse(line, place) {
-                Some(Line::Entry(entry)) => self.entries.push(entry),
-                Some(Line::Unreadable(line)) => self.unreadable.push(line),
-                None => {}
-            }
+            let line = Line::parse(line, place);
+            self.entries.extend(line.entry);
+            self.unreadable.extend(line.unreadable);
         }
+    }
+
+    /// New hosts are taken although there is no file that they could be added to.
+    pub fn take_unrecorded(&mut self) {
+        self.unrecorded = false;
     }
 
     /// Keys that no host may have (RevokedHostKeys).
