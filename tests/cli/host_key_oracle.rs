@@ -41,6 +41,25 @@ fn hashed(folder: &Path, name: &str, key: &str) -> String {
     line.split(' ').next().expect("a word").to_owned()
 }
 
+/// Key revocation lists of ssh-keygen's.
+fn krls(folder: &Path, keys: &[String], authority: &str) -> Vec<Vec<u8>> {
+    let ca = folder.join("ca-key");
+    fs::write(&ca, format!("{authority}\n")).expect("a file of ours");
+    let by_key = keys
+        .iter()
+        .flat_map(|key| [format!("sha256: {key}\n"), format!("{key}\n")]);
+    let others = ["id: test\n", "serial: 1-9\n", "# nothing\n"].map(str::to_owned);
+    let specs = by_key.chain(others).chain([format!("{authority}\n")]);
+    let made = specs.map(|spec| {
+        let (from, to) = (folder.join("krl-spec"), folder.join("krl"));
+        fs::write(&from, spec).expect("a file of ours");
+        let run = Run::new("ssh-keygen").args(["-q", "-k", "-s"]).arg(&ca);
+        run.arg("-f").arg(&to).arg(&from).run().expect_code(0);
+        fs::read(&to).expect("a file of ours")
+    });
+    made.chain([b"SSHKRL\n\0cut".to_vec()]).collect()
+}
+
 /// The server, and the keys that lines are made of.
 struct World {
     peer: Peer,
@@ -49,6 +68,7 @@ struct World {
     keys: Vec<String>,
     authorities: Vec<String>,
     hashed: Vec<String>,
+    krls: Vec<Vec<u8>>,
 }
 
 /// One comparison.
@@ -134,6 +154,7 @@ impl World {
             .collect();
         Some(Self {
             authorities: vec![bare(&authority), bare(&other)],
+            krls: krls(folder.path(), &keys, &bare(&authority)),
             peer,
             folder,
             keys,
@@ -243,7 +264,8 @@ impl World {
         } else {
             1 + seed.below(2)
         };
-        let revoked = (seed.below(8) == 0).then(|| match seed.below(5) {
+        let revoked = (seed.below(8) == 0).then(|| match seed.below(8) {
+            5..=7 => File::Text(pick(seed, &self.krls).clone()),
             0 => File::Missing,
             1 => File::Text(b"# none\n\n".to_vec()),
             2 => File::Text(b"ssh-ed25519 AAAA\n".to_vec()),

@@ -74,6 +74,9 @@ pub struct HostConfig {
     pub strict: StrictHostKeyChecking,
     /// HashKnownHosts.
     pub hash_known_hosts: bool,
+    /// ExitOnForwardFailure: a host whose key is not the known one is refused even under
+    /// StrictHostKeyChecking=no, since nothing could be forwarded to it.
+    pub exit_on_forward_failure: bool,
     /// CheckHostIP.
     pub check_host_ip: bool,
     /// HostKeyAlias.

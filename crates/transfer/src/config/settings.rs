@@ -49,6 +49,7 @@ const SETTINGS: &[Setting] = settings! {
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
     "hashknownhosts" => |c, v| c.hash_known_hosts = boolean(one(v)?)?;
+    "exitonforwardfailure" => |c, v| c.exit_on_forward_failure = boolean(one(v)?)?;
     "checkhostip" => |c, v| c.check_host_ip = boolean(one(v)?)?;
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
     "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
@@ -213,6 +214,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
             .into(),
         strict: StrictHostKeyChecking::Ask,
         hash_known_hosts: false,
+        exit_on_forward_failure: false,
         check_host_ip: false,
         host_key_alias: None,
         revoked_host_keys: Vec::new(),

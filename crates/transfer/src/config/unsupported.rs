@@ -69,7 +69,6 @@ const TABLE: &[Unsupported] = table! {
     "enableescapecommandline" &[] => Silent;
     "enablesshkeysign" &[] => Silent;
     "escapechar" &[] => Silent;
-    "exitonforwardfailure" &[] => Silent;
     "forkafterauthentication" &[] => Silent;
     "forwardx11" &[] => Silent;
     "forwardx11timeout" &[] => Silent;

@@ -239,6 +239,10 @@ impl Gate for HostGate {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
+        if accepted.distrusted && self.config.exit_on_forward_failure {
+            let why = accepted.warnings.join("\n");
+            return Err(format!("{why}\nExitOnForwardFailure ends it here"));
+        }
         let mut names = Vec::new();
         names.extend(accepted.record.then(|| name.clone()));
         let checked_address = shown_address.clone();

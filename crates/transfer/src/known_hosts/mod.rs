@@ -1,6 +1,7 @@
 //! known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which key a host has.
 
 mod decide;
+mod krl;
 mod line;
 mod pattern;
 mod record;
@@ -246,7 +247,7 @@ impl KnownHosts {
 
     fn revocation(&self, by_name: &[Vec<&Entry>], key: &PublicKey) -> Option<Place> {
         let blobs = bare_blobs(key);
-        let listed = blobs.iter().find_map(|b| self.revoked.find(b));
+        let listed = self.revoked.find(key);
         let mut marked = by_name
             .iter()
             .flatten()
@@ -344,8 +345,9 @@ fn by_authority(
     let authority = lines.iter().find(|entry| {
         entry.marker == Marker::CertAuthority && entry.blob == certificate.authority().blob()
     });
-    let algorithms = certificate.authority().algorithms();
-    let allowed = algorithms.iter().any(|a| ca.allows(a));
+    // CASignatureAlgorithms is about this signature, not about what the authority's key could make.
+    let algorithm = certificate.signature_algorithm();
+    let allowed = algorithm.is_ok_and(|name| ca.allows(&name));
     certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed)?;
     authority
         .map(|entry| entry.place.clone())

@@ -1,14 +1,18 @@
-use std::io;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+use ssh::key::PublicKey;
+
+use super::krl::{self, Krl};
 use super::line::revoked_key;
-use super::{Place, read};
+use super::{Place, bare_blobs, read};
 use crate::escape;
 
-/// Keys that no host may have (RevokedHostKeys): bare keys, one for each line.
+/// Keys that no host may have (RevokedHostKeys): bare keys, one for each line, or a KRL.
 #[derive(Clone, Debug, Default)]
 pub struct RevokedKeys {
     keys: Vec<(Place, Vec<u8>)>,
+    lists: Vec<(PathBuf, Krl)>,
 }
 
 impl RevokedKeys {
@@ -18,12 +22,10 @@ impl RevokedKeys {
         let mut revoked = Self::default();
         for file in files {
             let text = read(file).map_err(|e| refuse(file, &e))?;
-            if text.starts_with(b"SSHKRL\n\0") {
-                return Err(format!(
-                    "RevokedHostKeys {} is a KRL, which is not supported: list the public keys \
-                     as text instead, or use OpenSSH's ssh (-S ssh)",
-                    escape::path(file)
-                ));
+            if text.starts_with(krl::MAGIC) {
+                let list = Krl::parse(&text).map_err(|e| refuse(file, &e))?;
+                revoked.lists.push((file.clone(), list));
+                continue;
             }
             for (at, line) in text.split(|b| *b == b'\n').enumerate() {
                 let line = line.trim_ascii();
@@ -49,14 +51,25 @@ impl RevokedKeys {
         Ok(revoked)
     }
 
-    /// The line that has this bare key.
-    pub(super) fn find(&self, blob: &[u8]) -> Option<Place> {
-        let found = self.keys.iter().find(|(_, b)| b == blob);
-        found.map(|(place, _)| place.clone())
+    /// Where the key, its certificate or the authority of that is revoked.
+    pub(super) fn find(&self, key: &PublicKey) -> Option<Place> {
+        let blobs = bare_blobs(key);
+        let found = self
+            .keys
+            .iter()
+            .find(|(_, b)| blobs.contains(&b.as_slice()));
+        let listed = || {
+            let found = self.lists.iter().find(|(_, list)| list.revokes(key));
+            found.map(|(file, _)| Place {
+                file: file.clone(),
+                line: 1,
+            })
+        };
+        found.map(|(place, _)| place.clone()).or_else(listed)
     }
 }
 
-fn refuse(file: &Path, error: &io::Error) -> String {
+fn refuse(file: &Path, error: &dyn fmt::Display) -> String {
     format!(
         "RevokedHostKeys {}: cannot be read, so that no host key can be trusted: {error}",
         escape::path(file)
