@@ -18,6 +18,7 @@ mod far;
 mod files;
 mod full_disk;
 mod hindered;
+mod host_key_oracle;
 mod host_keys;
 mod hostile_clients;
 mod impatient_server;

@@ -266,6 +266,40 @@ fn what_is_served_read_only_stays_as_it_is() {
     assert_eq!(names_in(root.path()), ["tree"]);
 }
 
+/// sftp-server's read-only mode let an OPEN for reading create the file, or cut it.
+#[test]
+fn cve_2017_15906_an_open_for_reading_creates_and_cuts_nothing_read_only() {
+    const READ: u32 = 1;
+    const CREAT: u32 = 8;
+    const TRUNC: u32 = 16;
+    const EXCL: u32 = 32;
+    let root = tempfile::tempdir().expect("a folder");
+    write_file(&root.path().join("there"), b"content");
+    let message = |kind: u8, rest: &[u8]| {
+        let length = u32::try_from(rest.len() + 1).expect("short");
+        [&length.to_be_bytes()[..], &[kind], rest].concat()
+    };
+    let mut input = message(1, &3_u32.to_be_bytes());
+    let flags = [CREAT, TRUNC, CREAT | TRUNC, CREAT | EXCL];
+    for (at, more) in flags.into_iter().enumerate() {
+        for name in ["there", "new"] {
+            let mut open = u32::try_from(at).expect("short").to_be_bytes().to_vec();
+            let length = u32::try_from(name.len()).expect("short");
+            open.extend(length.to_be_bytes());
+            open.extend_from_slice(name.as_bytes());
+            open.extend((READ | more).to_be_bytes());
+            open.extend(0_u32.to_be_bytes());
+            input.extend(message(3, &open));
+        }
+    }
+    let run = Run::new(longhaul()).args(["serve", "--stdio", "--read-only", "--root"]);
+    let outcome = run.arg(root.path()).stdin(input).run();
+    assert!(!outcome.stdout.is_empty(), "it has answered: {outcome}");
+    assert_eq!(names_in(root.path()), ["there"], "{outcome}");
+    let there = fs::read(root.path().join("there")).expect("ours");
+    assert_eq!(there, b"content", "{outcome}");
+}
+
 #[test]
 fn a_root_that_is_none_is_one_sentence() {
     let outcome = Run::new(longhaul())

@@ -220,6 +220,9 @@ impl Hosts {
         let link = if let Some(server) = &self.flags.sftp_server {
             RawLink::spawn(server.clone(), Vec::new())
         } else if let Some(ssh) = &self.flags.program {
+            if let Err(why) = query::query(&self.flags, host).check() {
+                return Some(Err(why.to_string()));
+            }
             let options = program::options(&self.flags);
             let user = host.user.as_deref().map(AsRef::as_ref);
             let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use transfer::escape;
+use transfer::operand::valid_host;
 
 use crate::exit::Exit;
 use crate::flags::low::SshConfigArgs;
@@ -24,6 +25,12 @@ pub(crate) fn run(args: &SshConfigArgs) -> Exit {
         Ok(program) => program,
         Err(why) => return failed(&why),
     };
+    if let Some(host) = args.hosts.iter().find(|host| !is_pattern(host)) {
+        let host = escape::name(host.as_bytes());
+        return failed(&format!(
+            "{host}: not a host name or a pattern of host names"
+        ));
+    }
     let text = lines(&args.hosts, &program);
     for why in args.hosts.iter().filter_map(|host| stands_before(host)) {
         drop(writeln!(io::stderr(), "warning: {why}"));
@@ -51,6 +58,12 @@ fn lines(hosts: &[String], program: &str) -> String {
              ProxyUseFdpass yes\n    \
              IPQoS none\n"
     )
+}
+
+/// One word of a `Host` line: neither a line end nor a blank, which would begin something else there.
+fn is_pattern(host: &str) -> bool {
+    let name = host.trim_start_matches('!').replace(['*', '?'], "x");
+    valid_host(&name) && !name.contains(['#', '='])
 }
 
 /// How a shell that ssh starts finds this program: by its name where that leads here, else by its
@@ -202,6 +215,25 @@ mod tests {
         let text = lines(&["a".to_owned(), "*.b".to_owned()], "longhaul");
         assert!(text.contains("\nHost a *.b\n    ProxyCommand longhaul dial %h %p\n"));
         assert!(lines(&[], "longhaul").contains("\nHost *\n"));
+    }
+
+    #[test]
+    fn a_host_is_one_word_of_its_line() {
+        for host in ["a", "*.b", "!x", "*", "10.0.?.*", "2001:db8::1"] {
+            assert!(is_pattern(host), "{host}");
+        }
+        for host in [
+            "",
+            "a b",
+            "a\nProxyCommand x",
+            "a\tb",
+            "\"a",
+            "#",
+            "a\u{1b}",
+            "$(id)",
+        ] {
+            assert!(!is_pattern(host), "{host:?}");
+        }
     }
 
     #[test]

@@ -55,9 +55,10 @@ impl fmt::Display for Error {
         match self {
             Self::NotSftp { text } => write!(
                 f,
-                "the server sent text where SFTP should begin: \"{text}\". A start-up file of \
-                 the remote shell (.bashrc, .profile) probably prints it: let it print only in \
-                 interactive shells"
+                "the server sent text where SFTP should begin: \"{text}\". Either the account may \
+                 not use SFTP (a forced command, nologin, an expired password), or a start-up file \
+                 of its shell prints it (.bashrc, .profile): let that print only in interactive \
+                 shells"
             ),
             Self::Version(v) => write!(f, "the server speaks SFTP version {v}, not 3"),
             Self::Length { length, bound } => write!(

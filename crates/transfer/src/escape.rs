@@ -72,7 +72,7 @@ impl fmt::Display for Escaped<'_> {
 
 /// C1 controls (8-bit terminal escapes), characters that change the direction of text, that
 /// break lines, or that take no room.
-fn misleads(c: char) -> bool {
+pub(crate) fn misleads(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}'
         | '\u{ad}'

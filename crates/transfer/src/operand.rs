@@ -263,9 +263,12 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
 pub fn valid_host(host: &str) -> bool {
     !host.is_empty()
         && !host.starts_with('-')
-        && !host
-            .chars()
-            .any(|c| c.is_control() || c.is_whitespace() || "'`\"$\\;&<>|(){}".contains(c))
+        && !host.chars().any(|c| {
+            c.is_control()
+                || c.is_whitespace()
+                || escape::misleads(c)
+                || "'`\"$\\;&<>|(){},".contains(c)
+        })
 }
 
 /// ssh.c `valid_ruser`.
@@ -280,7 +283,7 @@ pub fn valid_user(user: &str) -> bool {
         && !dash_after_space
         && !user
             .chars()
-            .any(|c| c.is_control() || "'`\";&<>|(){}".contains(c))
+            .any(|c| c.is_control() || escape::misleads(c) || "'`\";&<>|(){}".contains(c))
 }
 
 impl Remote {
@@ -296,11 +299,12 @@ impl fmt::Display for Destination {
         if let Some(user) = &self.user {
             write!(f, "{}@", escape::name(user.as_bytes()))?;
         }
+        let host = escape::name(self.host.as_bytes());
         match self.port {
-            Some(port) if self.host.contains(':') => write!(f, "[{}]:{port}", self.host),
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None if self.host.contains(':') => write!(f, "[{}]", self.host),
-            None => f.write_str(&self.host),
+            Some(port) if self.host.contains(':') => write!(f, "[{host}]:{port}"),
+            Some(port) => write!(f, "{host}:{port}"),
+            None if self.host.contains(':') => write!(f, "[{host}]"),
+            None => write!(f, "{host}"),
         }
     }
 }

@@ -195,6 +195,44 @@ mod tests {
 
     use super::*;
 
+    /// What is shown to be run again is run by a shell: it must be the same words there.
+    #[test]
+    fn a_quoted_word_is_the_same_word_in_every_shell() {
+        use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+        use std::process::Command;
+        let hostile: [&[u8]; 13] = [
+            b"",
+            b"a b",
+            b"it's",
+            b"'; touch pwned #",
+            b"$(touch pwned)",
+            b"`touch pwned`",
+            b"\\",
+            b"-n",
+            b"~",
+            b"*?[a]",
+            b"{a,b}!x",
+            b"a\nb\x01\x1b[2J\x7f'\\",
+            b"\xff\xe9caf",
+        ];
+        let shells = ["sh", "dash", "bash", "zsh", "ksh"];
+        let there = |shell: &&str| Command::new(shell).args(["-c", ":"]).status().is_ok();
+        for shell in shells.into_iter().filter(there) {
+            for word in hostile {
+                let quoted = quoted(OsStr::from_bytes(word));
+                // $'...' is bash's, zsh's and ksh's.
+                if quoted.starts_with('$') && matches!(shell, "sh" | "dash") {
+                    continue;
+                }
+                let script = format!("printf %s {quoted}");
+                let said = Command::new(shell).args(["-c", &script]).output().unwrap();
+                let said = OsString::from_vec(said.stdout);
+                // printf takes -n for a word of its own.
+                assert_eq!(said.as_bytes(), word, "{shell}: {script}");
+            }
+        }
+    }
+
     fn three() -> Summary {
         Summary {
             files: 3,

@@ -166,6 +166,66 @@ fn nobody_gets_in_without_the_owner_or_without_the_right_signature() {
     }
 }
 
+/// x/crypto's callback was taken for the login: it was asked about several keys, and the last one
+/// asked about was believed to have signed.
+#[test]
+fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
+    let (mine, theirs) = (
+        PrivateKey::generate_ed25519().unwrap(),
+        PrivateKey::generate_ed25519().unwrap(),
+    );
+    let (mine_asked, theirs_asked) = (config(&mine, false), config(&theirs, false));
+    for before in [true, false] {
+        let mut login = begun();
+        let query = request::public_key(&theirs_asked, &theirs_asked.identities[0], 0, false);
+        let ask = |login: &mut Login| {
+            login.handle(&query.clone().into()).unwrap();
+            login.decide(true).unwrap();
+            assert_eq!(says(login), PK_OK);
+        };
+        if before {
+            ask(&mut login);
+        }
+        login.handle(&signed(&mine, &mine_asked)).unwrap();
+        // Between a signature and the decision about it no other key can be asked about.
+        if !before {
+            let handled = login.handle(&query.clone().into());
+            assert!(handled.is_err() || says(&mut login).is_none());
+        }
+        login.decide(true).unwrap();
+        let last = std::iter::from_fn(|| login.poll_event()).last();
+        match last {
+            Some(LoginEvent::Success { key, .. }) => assert_eq!(key, *mine.public()),
+            // It waits for the decision about the second request, or has ended.
+            other => assert!(!before, "{other:?}"),
+        }
+    }
+    // A signature of one key with the blob of another is nobody's.
+    let mut mixed = config(&mine, false);
+    mixed.identities[0].blob = theirs.public_blob().to_vec();
+    let mut login = begun();
+    login.handle(&signed(&mine, &mixed)).unwrap();
+    login.decide(true).unwrap();
+    assert_eq!(says(&mut login), FAILURE);
+}
+
+/// x/crypto read as many mechanisms as the request said it had.
+#[test]
+fn cve_2025_58181_a_gssapi_request_is_not_read_at_all() {
+    let mut data = u32::MAX.to_be_bytes().to_vec();
+    data.extend_from_slice(&[0; 64]);
+    let request = UserauthRequest {
+        user: b"bob",
+        service: CONNECTION,
+        method: b"gssapi-with-mic",
+        data: Rest(&data),
+    };
+    let mut login = begun();
+    login.handle(&request.to_bytes().into()).unwrap();
+    assert_eq!(says(&mut login), FAILURE);
+    assert!(!login.waits());
+}
+
 fn other_blob() -> Vec<u8> {
     let key = PrivateKey::generate_ecdsa("nistp256").unwrap();
     key.public_blob().to_vec()

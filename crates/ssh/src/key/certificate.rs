@@ -104,6 +104,14 @@ impl Certificate {
         verify(&self.authority, &self.signed, &self.signature)
     }
 
+    /// The name of the algorithm that the authority's signature says it is made with.
+    ///
+    /// # Errors
+    /// The signature has no name.
+    pub fn signature_algorithm(&self) -> Result<String, KeyError> {
+        utf8(Reader::new(&self.signature).string()?)
+    }
+
     /// How many bytes at the front of its blob the authority has signed.
     pub fn signed_len(&self) -> usize {
         self.signed.len()

@@ -114,6 +114,18 @@ fn a_refusal_is_told_apart_from_a_broken_agent() {
     assert!(Agent::connect(&AgentSocket::None).unwrap().is_none());
 }
 
+/// x/crypto's client failed with a panic on an agent that says SUCCESS where keys or a signature are due.
+#[test]
+fn cve_2025_47913_success_without_what_was_asked_for_is_an_error() {
+    for reply in [framed(&[SUCCESS]), framed(&[SUCCESS, 0, 0, 0, 1, 0])] {
+        with_reply(reply.clone(), |agent| assert!(agent.keys().is_err()));
+        with_reply(reply, |agent| {
+            let error = agent.sign(b"k", b"d", "ssh-ed25519").unwrap_err();
+            assert!(!error.is_refusal(), "{error}");
+        });
+    }
+}
+
 /// An ssh-agent of our own, ended with the test.
 struct RealAgent(Child);
 

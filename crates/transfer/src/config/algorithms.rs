@@ -26,7 +26,7 @@ pub struct Chosen {
 
 impl Algorithms {
     /// From `list` as OpenSSH made it of a choice, beside its default list.
-    pub(super) fn chosen(option: &'static str, list: &str, default: Option<&str>) -> Self {
+    pub(crate) fn chosen(option: &'static str, list: &str, default: Option<&str>) -> Self {
         let list: Vec<String> = split(list);
         let default: Vec<String> = default.map(split).unwrap_or_default();
         // `^x` gives x, then the rest of the defaults; `+x` all of them, then x; `-x` what is

@@ -1,5 +1,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
 use super::{AddressFamily, ConfigError, Evaluated, Query, given};
@@ -44,13 +45,28 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> 
     }))
 }
 
+/// Starts ssh. It is given no variable with a control character: `${NAME}` in a file would put a line
+/// end into what it prints.
 fn spawn(program: &OsStr, arguments: &[OsString]) -> io::Result<Child> {
-    Command::new(program)
+    let mut command = Command::new(program);
+    for name in unclean(std::env::vars_os()) {
+        command.env_remove(name);
+    }
+    command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
+}
+
+/// The names of those variables that have a control character.
+fn unclean(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
+    let control = |text: &OsStr| text.as_bytes().iter().any(u8::is_ascii_control);
+    variables
+        .filter(|(name, value)| control(name) || control(value))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
@@ -132,4 +148,25 @@ fn complaints(output: &Output) -> Vec<String> {
         .filter(|line| !line.is_empty() && !line.starts_with("debug"))
         .map(|line| escape::name(line.as_bytes()).to_string())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_with_a_line_end_are_not_shown_to_ssh() {
+        let variables = [
+            ("HOME", "/home/me"),
+            ("X", "/k\nproxycommand touch pwned"),
+            ("BASH_FUNC_f%%", "() { :\n}"),
+            ("Y\u{1}", ""),
+            ("Z", "caf\u{e9} b"),
+        ];
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(
+            unclean(variables.into_iter()),
+            ["X", "BASH_FUNC_f%%", "Y\u{1}"]
+        );
+    }
 }

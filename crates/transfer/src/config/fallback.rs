@@ -66,9 +66,9 @@ fn read(path: &Path) -> io::Result<String> {
 /// The flags as lines of a file that is read first.
 fn command_line(query: &Query) -> String {
     let mut text = String::new();
+    // No value has a line end, which would start another option (`Query::check`).
     let mut line = |line: String| {
-        // A line end in a value would start another option.
-        text.push_str(&line.replace(['\n', '\r'], " "));
+        text.push_str(&line);
         text.push('\n');
     };
     query.port.iter().for_each(|p| line(format!("Port {p}")));

@@ -109,7 +109,7 @@ fn canonical(keyword: &str) -> &str {
 }
 
 /// Keyword in lower case, and value: `Name=value`, `Name value`, `Name = "value"`.
-fn split(option: &str) -> Option<(String, &str)> {
+pub(super) fn split(option: &str) -> Option<(String, &str)> {
     let option = option.trim();
     let end = option.find(|c: char| c.is_whitespace() || c == '=')?;
     let (name, rest) = option.split_at(end);

@@ -65,12 +65,20 @@ pub struct HostConfig {
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,
+    /// This user has no home directory for the usual files, and has named no other: new hosts are
+    /// not recorded.
+    pub is_homeless: bool,
     /// GlobalKnownHostsFile.
     pub global_known_hosts: Vec<PathBuf>,
     /// StrictHostKeyChecking.
     pub strict: StrictHostKeyChecking,
     /// HashKnownHosts.
     pub hash_known_hosts: bool,
+    /// ExitOnForwardFailure: a host whose key is not the known one is refused even under
+    /// StrictHostKeyChecking=no, since nothing could be forwarded to it.
+    pub exit_on_forward_failure: bool,
+    /// CheckHostIP.
+    pub check_host_ip: bool,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
     /// RevokedHostKeys.

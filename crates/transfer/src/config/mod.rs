@@ -6,6 +6,8 @@
 //! [`HostConfig`].
 
 mod algorithms;
+mod checked;
+mod control_master;
 mod evaluate;
 mod fallback;
 mod given;
@@ -63,13 +65,18 @@ pub struct Query {
 impl Query {
     /// The configuration for this host, and what must be said about it.
     pub fn resolve(&self, user: &LocalUser) -> Result<HostConfig, ConfigError> {
+        self.check()?;
         let mut evaluated = match evaluate::with_ssh(self)? {
             Some(evaluated) => evaluated,
             None => fallback::evaluate(self, user)?,
         };
         let mut config = settings::apply(self, user, &evaluated)?;
         config.warnings.append(&mut evaluated.warnings);
+        checked::names(&config)?;
         unsupported::judge(&evaluated, &mut config)?;
+        config
+            .warnings
+            .extend(control_master::unused(&evaluated, &config));
         Ok(config)
     }
 

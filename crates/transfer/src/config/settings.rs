@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
@@ -49,8 +49,10 @@ const SETTINGS: &[Setting] = settings! {
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
     "hashknownhosts" => |c, v| c.hash_known_hosts = boolean(one(v)?)?;
+    "exitonforwardfailure" => |c, v| c.exit_on_forward_failure = boolean(one(v)?)?;
+    "checkhostip" => |c, v| c.check_host_ip = boolean(one(v)?)?;
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
-    "revokedhostkeys" => |c, v| c.revoked_host_keys = each_path(v);
+    "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
     "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
     "certificatefile" => |c, v| c.certificate_files = each_path(v);
     "identitiesonly" => |c, v| c.identities_only = boolean(one(v)?)?;
@@ -206,11 +208,14 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         ciphers_from: Origin::Default,
         compression_from: Origin::Default,
         user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
+        is_homeless: false,
         global_known_hosts: ["", "2"]
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
             .into(),
         strict: StrictHostKeyChecking::Ask,
         hash_known_hosts: false,
+        exit_on_forward_failure: false,
+        check_host_ip: false,
         host_key_alias: None,
         revoked_host_keys: Vec::new(),
         identity_files: usual.into_iter().map(explicit).collect(),
@@ -264,6 +269,17 @@ fn expand(
     }
     if let Proxy::Command(command) = &mut config.proxy {
         *command = tokens.percent("ProxyCommand", command)?;
+    }
+    // The usual files are nowhere for a user without a home directory, which is no error.
+    if user.home.is_none() {
+        let below_home = |path: &Path| path.starts_with("~");
+        if !evaluated.is_chosen("userknownhostsfile") {
+            config.user_known_hosts.retain(|path| !below_home(path));
+            config.is_homeless = config.user_known_hosts.is_empty();
+        }
+        if !evaluated.is_chosen("identityfile") {
+            config.identity_files.retain(|file| !below_home(&file.path));
+        }
     }
     let lists = [
         ("UserKnownHostsFile", &mut config.user_known_hosts),

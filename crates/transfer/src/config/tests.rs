@@ -393,3 +393,118 @@ fn rsa_keys_have_to_be_long_enough() {
         assert_eq!(config.check_size(rsa.public()), Ok(()));
     });
 }
+
+/// `-o StrictHostKeyChecking=accept-new` of a user without passwd entry and HOME was an error.
+#[test]
+fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
+    let mut query = host("h");
+    query.ssh = Some("/nonexistent/ssh".into());
+    query.file = Some("none".into());
+    let homeless = LocalUser {
+        home: None,
+        ..user(Path::new("/"))
+    };
+    let config = query.resolve(&homeless).unwrap();
+    assert!(config.is_homeless && config.user_known_hosts.is_empty());
+    assert!(config.identity_files.is_empty());
+    query.options = vec!["UserKnownHostsFile=/k".into()];
+    let config = query.resolve(&homeless).unwrap();
+    assert_eq!(config.user_known_hosts, [Path::new("/k")]);
+    assert!(!config.is_homeless);
+    query.options = vec!["UserKnownHostsFile=~/k".into()];
+    assert!(query.resolve(&homeless).is_err());
+    query.options = vec!["UserKnownHostsFile=none".into()];
+    assert!(!query.resolve(&homeless).unwrap().is_homeless);
+}
+
+/// CVE-2025-61984 and 61985 for every value: `ssh -G` prints a line for each setting, so that a line
+/// end in `-i` used to be read as a ProxyCommand, which a shell ran.
+#[test]
+fn no_value_of_the_command_line_has_a_control_character() {
+    let settings: [fn(&mut Query, String); 13] = [
+        |q, v| q.host = v,
+        |q, v| q.user = Some(v),
+        |q, v| q.file = Some(v.into()),
+        |q, v| q.identities = vec!["/k".into(), v.into()],
+        |q, v| q.jump = Some(v),
+        |q, v| q.cipher = Some(v),
+        |q, v| q.options = vec![v],
+        |q, v| q.options = vec![format!("UserKnownHostsFile={v}")],
+        |q, v| q.options = vec![format!("BindAddress={v}")],
+        |q, v| q.options = vec![format!("IdentityAgent={v}")],
+        |q, v| q.options = vec![format!("CertificateFile {v}")],
+        |q, v| q.options = vec![format!("User={v}")],
+        |q, v| q.options = vec!["Port=22".into(), format!("HostKeyAlias={v}")],
+    ];
+    for setting in settings {
+        for control in (0..0x20).chain([0x7f]).map(char::from) {
+            for value in [
+                format!("a{control}proxycommand touch pwned"),
+                format!("a{control}"),
+            ] {
+                let mut query = host("h");
+                setting(&mut query, value);
+                // ssh is not even started: this one could not be.
+                query.ssh = Some("/dev/null".into());
+                let why = query.resolve(&user(Path::new("/home/me"))).unwrap_err();
+                let why = why.to_string();
+                assert!(
+                    !why.contains(char::is_control) && !why.contains("cannot be run"),
+                    "{why}"
+                );
+            }
+        }
+    }
+}
+
+/// CVE-2023-51385 and CVE-2025-61984: names go into a ProxyCommand that a shell runs.
+#[test]
+fn names_that_a_shell_could_run_are_refused_wherever_they_come_from() {
+    for name in [
+        "$(id)",
+        "a;id",
+        "`id`",
+        "a|id",
+        "a&id",
+        "-oProxyCommand=id",
+        "a'b",
+        "{a,b}",
+    ] {
+        let mut named = host("h");
+        named.user = Some(name.replace("$(id)", "(id)"));
+        let mut option = host("h");
+        option.options = vec![format!("User={}", name.replace("$(id)", "(id)"))];
+        let mut real = host("h");
+        real.options = vec![format!("HostName={name}")];
+        for query in [host(name), named, option, real] {
+            assert!(
+                query.resolve(&user(Path::new("/home/me"))).is_err(),
+                "{name} {query:?}"
+            );
+        }
+        let text = format!("Host h\n  HostName \"{name}\"\n");
+        for (result, with_ssh) in both_results(&text, &host("h")) {
+            assert!(result.is_err(), "{name} {with_ssh}");
+        }
+    }
+}
+
+/// A live ControlMaster was passed over without a word, and a second factor asked for again.
+#[test]
+fn an_open_connection_of_ssh_that_is_not_used_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cm-h");
+    let text = format!("Host h\n  ControlPath {}/cm-%n\n", dir.path().display());
+    let warned = |text: &str| {
+        both_results(text, &host("h"))
+            .into_iter()
+            .map(|(config, _)| config.unwrap().warnings.len())
+            .collect::<Vec<_>>()
+    };
+    assert!(warned(&text).iter().all(|n| *n == 0));
+    let master = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(warned(&text).iter().all(|n| *n == 1));
+    drop(master);
+    // What a dead master has left.
+    assert!(socket.exists() && warned(&text).iter().all(|n| *n == 0));
+}

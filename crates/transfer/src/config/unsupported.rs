@@ -12,12 +12,14 @@ struct Unsupported {
 enum How {
     /// The connection is weaker or other than asked for: said once per run.
     Warn(&'static str),
+    /// Without it a host key might be accepted that it refuses.
+    Refuse(&'static str),
     /// Of no use to a copy: for `-v`.
     Note(&'static str),
     /// scp switches it off or has no use for it either.
     Silent,
 }
-use How::{Note, Silent, Warn};
+use How::{Note, Refuse, Silent, Warn};
 
 const OFF: &[&str] = &["no", "false", "none", "0"];
 
@@ -30,8 +32,8 @@ macro_rules! table {
 const TABLE: &[Unsupported] = table! {
     "verifyhostkeydns" OFF => Warn("VerifyHostKeyDNS is not supported: host keys are checked \
         against known_hosts only");
-    "knownhostscommand" OFF => Warn("KnownHostsCommand is not supported: host keys are checked \
-        against known_hosts only");
+    "knownhostscommand" OFF => Refuse("KnownHostsCommand is not supported, and may know of another \
+        key of the host or revoke one: set it to none, or use OpenSSH's ssh (-S ssh)");
     "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not \
         supported: the host key is checked all the same");
     "pkcs11provider" OFF => Warn("PKCS11Provider is not supported: load its keys into an \
@@ -45,7 +47,6 @@ const TABLE: &[Unsupported] = table! {
     "gssapiauthentication" OFF => Note("GSSAPIAuthentication is not supported; -S ssh uses the \
         system's ssh, which may be able to");
     "gssapikeyexchange" OFF => Note("GSSAPIKeyExchange is not supported");
-    "checkhostip" OFF => Note("CheckHostIP is not supported: keys are looked up by name");
     "updatehostkeys" OFF => Note("UpdateHostKeys is not supported: known_hosts is not updated");
     "addkeystoagent" OFF => Note("AddKeysToAgent is not supported");
     "controlmaster" OFF => Note("ControlMaster is not used: this is a connection of its own");
@@ -68,7 +69,6 @@ const TABLE: &[Unsupported] = table! {
     "enableescapecommandline" &[] => Silent;
     "enablesshkeysign" &[] => Silent;
     "escapechar" &[] => Silent;
-    "exitonforwardfailure" &[] => Silent;
     "forkafterauthentication" &[] => Silent;
     "forwardx11" &[] => Silent;
     "forwardx11timeout" &[] => Silent;
@@ -122,6 +122,12 @@ pub(super) fn judge(evaluated: &Evaluated, config: &mut HostConfig) -> Result<()
             Some(known) if known.harmless.contains(&value.as_str()) => {}
             Some(known) => match known.how {
                 Warn(text) => config.warnings.push(text.into()),
+                Refuse(text) => {
+                    return Err(ConfigError::new(format!(
+                        "{}: {text}",
+                        escape::name(config.host.as_bytes())
+                    )));
+                }
                 Note(text) => config.notes.push(text.into()),
                 Silent => {}
             },

@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::operand::valid_user;
+
 /// The person whose files and names are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalUser {
@@ -35,8 +37,9 @@ impl LocalUser {
         };
         let variable = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
         Self {
+            // The name may go into a ProxyCommand (%u, %r).
             name: name
-                .or_else(|| variable().ok())
+                .or_else(|| variable().ok().filter(|name| valid_user(name)))
                 .unwrap_or_else(|| uid.to_string()),
             uid,
             home: home.filter(|h| h.is_absolute()),

@@ -1,6 +1,6 @@
 //! The kinds of value that ssh_config(5) knows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(super) type Parsed<T> = Result<T, String>;
@@ -100,15 +100,24 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 /// Paths in one value. `ssh -G` prints them without quotes, so that a blank in a path looks like
-/// the end of it: a word that cannot start a path belongs to the one before.
+/// the end of it: a word that cannot start a path belongs to the one before, unless there are files
+/// of either name and none of both together.
 pub(super) fn paths(text: &str) -> Vec<PathBuf> {
+    paths_by(text, |path| Path::new(path).exists())
+}
+
+fn paths_by(text: &str, exists: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut paths: Vec<String> = Vec::new();
     for word in words(text) {
         let starts = word.starts_with(['/', '~', '$', '%', '.']);
         match paths.last_mut() {
-            Some(last) if !starts && last.as_str() != "none" => {
-                last.push(' ');
-                last.push_str(&word);
+            Some(last) if last.as_str() != "none" => {
+                let whole = format!("{last} {word}");
+                let apart = starts || exists(last) || exists(&word);
+                match exists(&whole) || !apart {
+                    true => *last = whole,
+                    false => paths.push(word),
+                }
             }
             _ => paths.push(word),
         }
@@ -141,8 +150,9 @@ mod tests {
 
     #[test]
     fn paths_with_blanks_stay_whole() {
+        let there = ["k1", "k2", "/x y", "/x"];
         let list = |t: &str| {
-            let paths = paths(t);
+            let paths = paths_by(t, |path| there.contains(&path));
             paths
                 .iter()
                 .map(|p| p.display().to_string())
@@ -152,5 +162,9 @@ mod tests {
         assert_eq!(list("/a b/c ~/d"), ["/a b/c", "~/d"]);
         assert_eq!(list("\"/a b\" \"/c d\""), ["/a b", "/c d"]);
         assert_eq!(list("none"), [""; 0]);
+        // Two relative names are two files: as one they would be missing, and every host new.
+        assert_eq!(list("k1 k2"), ["k1", "k2"]);
+        assert_eq!(list("k1 missing"), ["k1", "missing"]);
+        assert_eq!(list("/x y"), ["/x y"]);
     }
 }

@@ -313,6 +313,36 @@ mod tests {
         assert_eq!(memory(&seen, Some(&first), later), Some(first));
     }
 
+    /// The account's shell may be any.
+    #[test]
+    fn every_shell_that_is_here_runs_the_command_and_nothing_else() {
+        use std::process::Command;
+        let sum = "0a".repeat(32);
+        let home = tempfile::tempdir().unwrap();
+        let shells = [
+            "sh", "dash", "bash", "zsh", "ksh", "mksh", "csh", "tcsh", "fish",
+        ];
+        let there = |shell: &&str| Command::new(shell).args(["-c", "exit 0"]).status().is_ok();
+        for shell in shells.into_iter().filter(there) {
+            for placed in [None, Some(sum.as_str()), Some("'; touch pwned; '")] {
+                for command in [command(placed), command_once(placed), command_half(placed)] {
+                    let run = Command::new(shell)
+                        .arg("-c")
+                        .arg(String::from_utf8(command).unwrap())
+                        .env("HOME", home.path())
+                        .env_remove("XDG_CACHE_HOME")
+                        .env("PATH", "/usr/bin:/bin")
+                        .current_dir(home.path())
+                        .output()
+                        .unwrap();
+                    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+                    assert!(said.starts_with("\nlonghaul-absent "), "{shell}: {run:?}");
+                    assert!(!home.path().join("pwned").exists());
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_command_is_the_same_for_every_shell() {
         let sum = "0a".repeat(32);

@@ -1,5 +1,6 @@
 //! What a connection asks on its way to being open.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use sftp::ServerInfo;
@@ -23,8 +24,9 @@ pub struct Binding<'a> {
 ///
 /// Calls may wait for a person. An `Err` is one sentence that ends the connection.
 pub trait Gate: Send {
-    /// Whether to go on with a server that proved to own this key.
-    fn host_key(&mut self, blob: &[u8]) -> Result<(), String>;
+    /// Decides whether to go on with a server that proved to own this key; `address` is where the
+    /// connection leads, if it is a TCP connection.
+    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String>;
 
     /// Whether [`Gate::credentials`] may wait for other things than a person.
     fn holds(&self) -> bool {
@@ -53,7 +55,7 @@ pub trait Gate: Send {
     /// touch.
     fn needs_person(&self) -> bool;
 
-    /// Whether the agent may be forwarded to this host: its key is what it should be.
+    /// The host's key is what it should be, so that the agent may be forwarded to it.
     fn may_forward(&self) -> bool;
 
     /// A greeting, escaped already.
@@ -62,8 +64,12 @@ pub trait Gate: Send {
     /// What nobody shall overlook, however quiet they want it.
     fn danger(&mut self, text: &str);
 
-    /// What kept keys from being offered, each one sentence: worth telling on refusal.
-    fn refusal(&self) -> Vec<String>;
+    /// The text for a login that was refused by a server that accepts these methods, without the
+    /// host in front. The lines are escaped.
+    fn denied(&self, server: &[String]) -> String;
+
+    /// The account and the number of keys offered, for a connection that ended during the login.
+    fn login(&self) -> String;
 
     /// Authentication has succeeded; `key` with this identity and algorithm alone if so.
     fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit);
@@ -105,6 +111,9 @@ pub struct Credentials {
     /// The first identity has worked alone on this host key before, so that what follows
     /// authentication need not wait for it.
     pub proven: bool,
+    /// The host key is what it should be. Nothing leaves early for a host of which that is not known
+    /// (StrictHostKeyChecking=no).
+    pub verified: bool,
     /// Times to ask for a password.
     pub max_prompts: u32,
 }
@@ -113,7 +122,7 @@ impl Credentials {
     /// There is one key, and it is at hand: a session may be opened on the hope that it is taken.
     pub(super) fn is_likely(&self) -> bool {
         let key = self.methods.first() == Some(&Method::PublicKey);
-        key && matches!(self.identities.as_slice(), [only] if only.direct)
+        key && self.verified && matches!(self.identities.as_slice(), [only] if only.direct)
     }
 
     /// As the engine takes it.

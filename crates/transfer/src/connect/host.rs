@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -22,8 +20,10 @@ use super::host_gate::{HostGate, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::proposing::{propose, remembered};
+use super::proxy_process::ProxyProcess;
 use super::segments;
 use super::serving::Serving;
+use super::slow_notice::SlowNotice;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
@@ -136,9 +136,6 @@ pub(super) fn start(
     if !config.revoked_host_keys.is_empty() {
         known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
     }
-    for warning in known.warnings.iter().filter(|_| !again) {
-        warn_user(&config, around, warning);
-    }
     let aged = around
         .memories
         .as_ref()
@@ -225,10 +222,13 @@ pub(super) fn start(
     Ok((link, proven))
 }
 
-/// All that is said of hosts.
+/// The lines of all known_hosts files.
 pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
-    let (user, global) = (&config.user_known_hosts, &config.global_known_hosts);
-    KnownHosts::load(user.iter().chain(global))
+    let mut known = KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts);
+    if config.is_homeless {
+        known.take_unrecorded();
+    }
+    known
 }
 
 fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
@@ -292,7 +292,11 @@ fn opener(
                 Some(address) => address.to_string(),
                 None => host,
             };
+            let first = around.beside.is_none() && config.tells();
+            let prompt = first.then(|| around.prompt.clone());
             Ok(Box::new(move || {
+                let text = format!("Connecting to {name} port {port} ...");
+                let _told = prompt.clone().map(|prompt| SlowNotice::start(prompt, text));
                 let stream = dial.connect(&host, port);
                 stream
                     .map(Stream::Tcp)
@@ -324,20 +328,9 @@ fn opener(
     }
 }
 
-/// ProxyCommand: a shell runs it, with a socket as its standard input and output.
-fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, Child), String> {
-    let fail = |e: io::Error| format!("{name}: ProxyCommand cannot be run: {e}");
-    let (ours, theirs) = UnixStream::pair().map_err(fail)?;
-    let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
-    let output = OwnedFd::from(theirs.try_clone().map_err(fail)?);
-    let child = Command::new(shell.unwrap_or_else(|| "/bin/sh".into()))
-        .arg("-c")
-        .arg(format!("exec {command}"))
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::from(output))
-        .spawn()
-        .map_err(fail)?;
-    Ok((ours, child))
+/// Starts a ProxyCommand.
+fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), String> {
+    ProxyProcess::start(command).map_err(|e| format!("{name}: ProxyCommand cannot be run: {e}"))
 }
 
 /// ProxyCommand with ProxyUseFdpass: it has connected a socket, hands it over and ends.
@@ -347,15 +340,15 @@ fn passed_by(
     patience: Option<Duration>,
     tuning: &Tuning,
 ) -> Result<Stream, String> {
-    let (ours, mut child) = run_proxy(name, command)?;
+    let (ours, child) = run_proxy(name, command)?;
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
-            io::ErrorKind::UnexpectedEof => "the ProxyCommand has ended without".to_owned(),
+            io::ErrorKind::UnexpectedEof => child.why_ended(),
             io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
             io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
             _ => error.to_string(),
         };
-        let _ = child.kill();
+        child.kill();
         let _ = child.wait();
         format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
     })?;

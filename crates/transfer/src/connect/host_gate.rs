@@ -1,20 +1,22 @@
 //! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sftp::ServerInfo;
 use ssh::auth::{Identity, Method, Prompt as Question};
-use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
+use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
+use super::denied::Denied;
 use super::far;
 use super::gate::{Binding, Credentials, Gate, Visit};
 use super::host::FirstKey;
 use crate::config::HostConfig;
 use crate::escape;
-use crate::identity::Identities;
+use crate::identity::{Identities, Offer};
 use crate::known_hosts::{self, HostName, KnownHosts};
 use crate::memory::{AcceptedKey, HostMemory, Memories};
 use crate::prompt::{Kind, Prompt};
@@ -39,6 +41,9 @@ pub(super) struct HostGate {
     beside: Option<FirstKey>,
     /// The person had to do something to log in.
     person: bool,
+    /// Keys that could not sign, and those of `identities` that they are.
+    unsigned: Vec<String>,
+    silent: Vec<usize>,
 }
 
 /// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
@@ -86,6 +91,8 @@ impl HostGate {
             fingerprint: String::new(),
             beside,
             person: false,
+            unsigned: Vec::new(),
+            silent: Vec::new(),
         }
     }
 
@@ -129,6 +136,52 @@ impl HostGate {
         order.into_iter().filter(on).collect()
     }
 
+    /// A key whose certificate is refused counts by itself only where HostKeyAlgorithms has its type.
+    fn takes_bare(&self, key: &PublicKey, why: &CertificateError) -> Result<(), String> {
+        let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
+        let list = self.config.host_key_algorithms.within(&names);
+        let list = list.map_err(|e| e.to_string())?;
+        let plain = key.plain().key_type();
+        let mut rows = HOST_KEY_ALGORITHMS
+            .iter()
+            .filter(|row| row.plain_type == plain && !row.is_certificate());
+        match rows.any(|row| list.iter().any(|name| name == row.name)) {
+            true => Ok(()),
+            false => Err(format!(
+                "{why}; its bare key ({plain}) is not permitted by HostKeyAlgorithms"
+            )),
+        }
+    }
+
+    /// CheckHostIP applies (sshconnect.c `check_host_key`).
+    fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
+        let config = &self.config;
+        address.is_some_and(|address| {
+            config.check_host_ip
+                && key.certificate().is_none()
+                && !address.is_loopback()
+                && config.host_name != address.to_string()
+        })
+    }
+
+    /// Adds a new host to the first file, and says so.
+    fn record(&self, name: &HostName, key: &PublicKey) {
+        let Some(file) = self.config.user_known_hosts.first() else {
+            self.show_error(
+                "Warning: the host key is not recorded: this user has no home directory, and \
+                 UserKnownHostsFile names no file",
+            );
+            return;
+        };
+        let result = known_hosts::record(file, name, key, self.config.hash_known_hosts);
+        let text = known_hosts::recorded(name, key, file, &result);
+        match result {
+            Ok(()) if self.config.tells() => self.show(&text),
+            Ok(()) => {}
+            Err(_) => self.show_error(&format!("Warning: {text}")),
+        }
+    }
+
     /// What is remembered, unless another host answers under this name now.
     fn same_host(&self) -> Option<&HostMemory> {
         let memory = self.memory.as_ref();
@@ -145,6 +198,12 @@ impl HostGate {
         }
     }
 
+    /// `user@host`, escaped.
+    fn account(&self) -> String {
+        let (user, host) = (self.config.user.as_bytes(), self.config.host.as_bytes());
+        format!("{}@{}", escape::name(user), escape::name(host))
+    }
+
     /// What the user types into a question of the server, whose words are escaped.
     fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
         self.person = true;
@@ -153,11 +212,13 @@ impl HostGate {
 }
 
 impl Gate for HostGate {
-    fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String> {
         if let Some(FirstKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
         let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
+        let size = self.config.check_size(&key);
+        size.map_err(|why| format!("its host key {} {why}", key.fingerprint()))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -165,15 +226,38 @@ impl Gate for HostGate {
         let checked = self
             .known
             .check(&name, &key, now, &self.config.ca_algorithms);
+        if let Some(why) = &checked.certificate {
+            self.takes_bare(&key, why)?;
+        }
+        let shown_address = address.map(|a| HostName::new(&a.to_string(), self.config.port, None));
         let accepted = known_hosts::decide(
             self.config.strict,
             &checked,
-            (&name, None),
+            (&name, shown_address.as_ref().map(HostName::host)),
             &key,
             &self.known,
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
+        if accepted.distrusted && self.config.exit_on_forward_failure {
+            let why = accepted.warnings.join("\n");
+            return Err(format!("{why}\nExitOnForwardFailure ends it here"));
+        }
+        let mut names = Vec::new();
+        names.extend(accepted.record.then(|| name.clone()));
+        let checked_address = shown_address.clone();
+        if let (Some(address), true) = (checked_address, self.checks_address(&key, address))
+            && !accepted.distrusted
+        {
+            let ca = &self.config.ca_algorithms;
+            let checked = self.known.check(&address, &key, now, ca);
+            let strict = self.config.strict;
+            let both = (&name, &address);
+            let prompt = &mut *lock(&self.prompt);
+            if known_hosts::decide_address(strict, &checked, both, prompt)? {
+                names.push(address);
+            }
+        }
         // A changed key is an error that was waved through; the rest is to know.
         let shown = match accepted.distrusted {
             true => self.config.tells_errors(),
@@ -184,13 +268,7 @@ impl Gate for HostGate {
         }
         self.distrusted = accepted.distrusted;
         self.fingerprint = key.fingerprint();
-        if let (true, Some(file)) = (accepted.record, self.config.user_known_hosts.first()) {
-            let hashed = self.config.hash_known_hosts;
-            if let Err(e) = known_hosts::record(file, &name, key.plain(), hashed) {
-                let file = escape::path(file);
-                self.show_error(&format!("Warning: {file} cannot be written: {e}"));
-            }
-        }
+        names.iter().for_each(|name| self.record(name, &key));
         Ok(())
     }
 
@@ -277,6 +355,7 @@ impl Gate for HostGate {
             methods: self.methods(),
             identities: keys.into_iter().map(|(_, identity, _)| identity).collect(),
             proven,
+            verified: !self.distrusted,
             max_prompts: self.config.password_prompts.max(1),
         })
     }
@@ -294,7 +373,12 @@ impl Gate for HostGate {
         match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
-                self.show_error(&e.to_string());
+                // In batch mode it is said with the refusal that follows.
+                if !self.config.batch_mode {
+                    self.show_error(&e.to_string());
+                }
+                self.unsigned.push(e.to_string());
+                self.silent.push(offer);
                 None
             }
         }
@@ -304,7 +388,7 @@ impl Gate for HostGate {
         if attempt > 1 {
             self.show_error("Permission denied, please try again.");
         }
-        let question = format!("{}@{}'s password: ", self.config.user, self.config.host);
+        let question = format!("{}'s password: ", self.account());
         self.ask(&question, Kind::Secret)
     }
 
@@ -319,7 +403,7 @@ impl Gate for HostGate {
                 self.show(text);
             }
         }
-        let who = format!("({}@{}) ", self.config.user, self.config.host);
+        let who = format!("({}) ", self.account());
         let ask = |prompt: &Question| {
             let kind = if prompt.echo {
                 Kind::Visible
@@ -340,7 +424,8 @@ impl Gate for HostGate {
     }
 
     fn banner(&mut self, text: &str) {
-        if self.config.tells() {
+        // The first connection has shown it.
+        if self.config.tells() && self.beside.is_none() {
             self.show(text);
         }
     }
@@ -349,11 +434,41 @@ impl Gate for HostGate {
         self.show(text);
     }
 
-    fn refusal(&self) -> Vec<String> {
-        self.identities
-            .as_ref()
-            .map(|i| i.warnings.clone())
-            .unwrap_or_default()
+    fn denied(&self, server: &[String]) -> String {
+        let mut failed = self.unsigned.clone();
+        let identities = self.identities.as_ref();
+        failed.extend(identities.iter().flat_map(|i| i.warnings.iter().cloned()));
+        let methods = self.methods();
+        let offers = methods.contains(&Method::PublicKey);
+        let offered = match identities.filter(|_| offers) {
+            Some(identities) => self
+                .offered
+                .iter()
+                .filter(|index| !self.silent.contains(index))
+                .filter_map(|index| Some(described(identities.offers().get(*index)?)))
+                .collect(),
+            None => Vec::new(),
+        };
+        Denied {
+            user: &self.config.user,
+            host: &self.config.host,
+            server,
+            methods: &methods,
+            offered,
+            failed,
+            batch: self.config.batch_mode,
+            distrusted: self.distrusted,
+        }
+        .text()
+    }
+
+    fn login(&self) -> String {
+        let keys = self.offered.len();
+        let many = if keys == 1 { "key" } else { "keys" };
+        format!(
+            "as {} with {keys} {many} to offer (IdentitiesOnly=yes with -i FILE offers one)",
+            escape::name(self.config.user.as_bytes())
+        )
     }
 
     fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit) {
@@ -432,6 +547,14 @@ impl Gate for HostGate {
             let (host, port, user) = memory_name(&self.config);
             memories.forget(host, port, user);
         }
+    }
+}
+
+/// Where a key comes from, its type and its fingerprint.
+fn described(offer: &Offer) -> String {
+    match &offer.public {
+        Some(key) => format!("{} ({} {})", offer.label, key.key_type(), key.fingerprint()),
+        None => offer.label.clone(),
     }
 }
 

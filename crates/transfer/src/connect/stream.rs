@@ -5,7 +5,6 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -13,13 +12,15 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use ssh::SealedQueue;
 
+use super::proxy_process::ProxyProcess;
+
 /// A connected byte stream, non-blocking.
 #[derive(Debug)]
 pub enum Stream {
     /// Straight to the host.
     Tcp(TcpStream),
     /// To the child (ProxyCommand), which is ended with it.
-    Command(UnixStream, Child),
+    Command(UnixStream, ProxyProcess),
     /// To a thread that carries it through another connection (ProxyJump), or to whoever passed
     /// the socket.
     Jump(UnixStream, Option<Carried>),
@@ -67,10 +68,12 @@ impl Stream {
         }
     }
 
-    /// Why it has ended, where whoever carries it was told.
-    pub fn refused(&self) -> Option<&str> {
+    /// Says why it has ended, where whoever carries it knows more than that. It may take half a
+    /// second.
+    pub fn why_ended(&self) -> Option<String> {
         match self {
-            Self::Jump(_, Some(carried)) => carried.refused.get().map(String::as_str),
+            Self::Jump(_, Some(carried)) => carried.refused.get().cloned(),
+            Self::Command(_, process) => Some(process.why_ended()),
             _ => None,
         }
     }
@@ -159,7 +162,7 @@ impl Drop for Stream {
             Self::Command(stream, child) => {
                 // Its input ends, and it should too; ssh kills its ProxyCommand likewise.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
-                let _ = child.kill();
+                child.kill();
                 let _ = child.wait();
             }
             Self::Jump(stream, carried) => {

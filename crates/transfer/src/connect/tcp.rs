@@ -58,6 +58,10 @@ impl fmt::Display for DialError {
                 io::ErrorKind::ConnectionRefused => {
                     f.write_str("connection refused: no SSH server listens there")
                 }
+                io::ErrorKind::TimedOut => f.write_str(
+                    "no answer before the system gave up: is the address right, and does a \
+                     firewall let it through? -o ConnectTimeout=SECONDS gives up sooner",
+                ),
                 _ => write!(f, "{e}"),
             },
             Self::TimedOut(after) => {

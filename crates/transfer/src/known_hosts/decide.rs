@@ -1,9 +1,10 @@
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 use ssh::key::PublicKey;
 
-use super::{Checked, HostName, KnownHosts, KnownKey, Place, Verdict};
+use super::{Checked, Damage, HostName, KnownHosts, KnownKey, Place, Verdict};
 use crate::config::StrictHostKeyChecking as Strict;
 use crate::escape;
 use crate::prompt::{Kind, Prompt, PromptError};
@@ -16,9 +17,13 @@ pub struct Accepted {
     /// The key was not what it should be and StrictHostKeyChecking=no takes it all the same:
     /// send no password, answer no keyboard-interactive prompt, forward no agent.
     pub distrusted: bool,
-    /// What to tell the user, each of one or more lines.
+    /// Texts for the user, each of one or more lines.
     pub warnings: Vec<String>,
 }
+
+const UNVERIFIED: &str = "StrictHostKeyChecking=no: the connection is not verified. Password and \
+     keyboard-interactive authentication and agent forwarding are disabled to avoid \
+     man-in-the-middle attacks.";
 
 /// The host key is not taken; the text is what the user needs to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,13 @@ pub enum HostKeyError {
         /// The fingerprint.
         shown: String,
     },
+    /// A line or file that cannot be read may say something else about the host.
+    Unreadable {
+        /// The host.
+        host: String,
+        /// The line or file.
+        damage: Damage,
+    },
     /// The host is not known, and nobody may be asked (StrictHostKeyChecking=yes, batch mode).
     Unknown {
         /// The host.
@@ -61,7 +73,9 @@ pub enum HostKeyError {
     },
 }
 
-/// Whether to go on with a host that showed `key`, on which the files say `checked`.
+/// Decides whether to go on with a host that showed `key`, on which the files say `checked`, as
+/// OpenSSH's ssh does (sshconnect.c `check_host_key`). It is stricter where a revoked key is shown
+/// under StrictHostKeyChecking=no, and where a line cannot be read.
 ///
 /// `address` is what is shown beside the name.
 pub fn decide(
@@ -102,20 +116,41 @@ pub fn decide(
                 return Err(error);
             }
             accepted.distrusted = true;
-            accepted.warnings.push(format!(
-                "{error}\nStrictHostKeyChecking=no: going on, without password, \
-                 keyboard-interactive authentication and agent forwarding, so that whoever it is \
-                 learns no secret."
-            ));
+            accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
             Ok(accepted)
         }
-        Verdict::Unknown { others } => {
+        Verdict::Unreadable(damage) => {
+            let error = HostKeyError::Unreadable {
+                host,
+                damage: damage.clone(),
+            };
+            let as_new = !known.unrecorded && name.can_be_recorded();
+            if damage.revokes || strict != Strict::No || !as_new {
+                return Err(error);
+            }
+            accepted.distrusted = true;
+            accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
+            Ok(accepted)
+        }
+        Verdict::Unknown => {
             let unknown = |why: String| HostKeyError::Unknown {
                 host: host.clone(),
                 shown_type: shown_type.clone(),
                 shown: shown.clone(),
                 why,
             };
+            if known.unrecorded {
+                return Err(unknown(
+                    "new hosts are refused where they cannot be recorded \
+                     (UserKnownHostsFile=none); name a file, or /dev/null"
+                        .into(),
+                ));
+            }
+            if !name.can_be_recorded() {
+                return Err(unknown(
+                    "its name cannot be written to known_hosts; give one with HostKeyAlias".into(),
+                ));
+            }
             match strict {
                 Strict::Yes => {
                     return Err(unknown(
@@ -124,8 +159,7 @@ pub fn decide(
                 }
                 Strict::AcceptNew | Strict::No => {}
                 Strict::Ask => {
-                    let question =
-                        question(&host, address, &shown_type, &shown, key, others, known);
+                    let question = question(&host, address, &shown_type, &shown, key, known);
                     match confirm(question, &shown, prompt) {
                         Ok(true) => {}
                         Ok(false) | Err(PromptError::Cancelled) => {
@@ -136,11 +170,44 @@ pub fn decide(
                 }
             }
             accepted.record = true;
-            accepted.warnings.push(format!(
-                "Permanently added '{host}' ({shown_type}) to the list of known hosts."
-            ));
             Ok(accepted)
         }
+    }
+}
+
+/// Decides about the address behind a name whose key is accepted, on which the files say `checked`
+/// (CheckHostIP; sshconnect.c `check_host_key`). The address is new, and to be recorded, where this
+/// is true.
+///
+/// # Errors
+/// The address has another key, and nobody has said that this is right: one sentence.
+pub fn decide_address(
+    strict: Strict,
+    checked: &Checked,
+    (name, address): (&HostName, &HostName),
+    prompt: &mut dyn Prompt,
+) -> Result<bool, String> {
+    let place = match &checked.verdict {
+        Verdict::Trusted(_) | Verdict::TrustedByCa(_) => return Ok(false),
+        Verdict::Unknown => return Ok(true),
+        Verdict::Changed(known) => format!("the address has another one, {}", known.place),
+        Verdict::Revoked(place) => format!("it is revoked for the address, {place}"),
+        Verdict::Unreadable(damage) => damage.to_string(),
+    };
+    let (name, address) = (name.entry(), address.entry());
+    let [name, address] = [&name, &address].map(|n| escape::name(n.as_bytes()).to_string());
+    let text =
+        format!("the host key of {name} differs from that of its address {address}: {place}");
+    let question =
+        format!("Warning: {text}\nAre you sure you want to continue connecting (yes/no)? ");
+    let revoked = matches!(&checked.verdict, Verdict::Revoked(_));
+    match strict {
+        Strict::No if !revoked => {
+            prompt.show(&format!("Warning: {text}"));
+            Ok(false)
+        }
+        Strict::Ask if !revoked && matches!(confirm(question, "", prompt), Ok(true)) => Ok(false),
+        _ => Err(format!("{text} (CheckHostIP)")),
     }
 }
 
@@ -150,7 +217,6 @@ fn question(
     shown_type: &str,
     shown: &str,
     key: &PublicKey,
-    others: &[KnownKey],
     known: &KnownHosts,
 ) -> String {
     let mut text = match address {
@@ -159,11 +225,7 @@ fn question(
         }
         _ => format!("The authenticity of host '{host}' can't be established"),
     };
-    text.push_str(if others.is_empty() {
-        ".\n"
-    } else {
-        "\nbut keys of different type are already known for this host.\n"
-    });
+    text.push_str(".\n");
     text.push_str(&format!("{shown_type} key fingerprint is {shown}.\n"));
     let names = known.names_of(key);
     if names.is_empty() {
@@ -202,6 +264,22 @@ fn confirm(question: String, shown: &str, prompt: &mut dyn Prompt) -> Result<boo
     Err(PromptError::Cancelled)
 }
 
+/// Says that a new host's key was added to `file`, or why it was not and what follows.
+pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Result<()>) -> String {
+    let host = name.entry();
+    let host = escape::name(host.as_bytes());
+    match result {
+        Ok(()) => format!(
+            "Permanently added '{host}' ({}) to the list of known hosts.",
+            type_name(key.plain().key_type())
+        ),
+        Err(e) => format!(
+            "{}: the host key of {host} could not be added: {e}; it counts for this run only",
+            escape::path(file)
+        ),
+    }
+}
+
 /// As OpenSSH names key types: `ED25519`, `ECDSA`, `RSA`, `ED25519-SK`.
 fn type_name(key_type: &str) -> String {
     match key_type {
@@ -217,6 +295,16 @@ fn type_name(key_type: &str) -> String {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", escape::path(&self.file), self.line)
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", escape::path(&self.file))?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": cannot be read: {}", self.why)
     }
 }
 
@@ -236,8 +324,8 @@ impl fmt::Display for HostKeyError {
                 shown,
             } => write!(
                 f,
-                "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is not the one \
-                 that is known.\n\
+                "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is none of those \
+                 that are known.\n\
                  Someone could be eavesdropping right now (man-in-the-middle attack), or the host \
                  has been given a new key.\n  \
                  shown now:  {shown_type} {shown}\n  \
@@ -254,6 +342,23 @@ impl fmt::Display for HostKeyError {
                 "the host key of {host} ({shown}) is revoked, by {place}: this may be someone who \
                  has stolen it"
             ),
+            Self::Unreadable { host, damage } => {
+                let says = match damage.revokes {
+                    true => "revoke the host key",
+                    false => "name another host key",
+                };
+                write!(
+                    f,
+                    "{damage}: it may {says} of {host}, so that none is accepted; "
+                )?;
+                match damage.line {
+                    Some(_) => f.write_str("correct or remove that line"),
+                    None => f.write_str(
+                        "make it readable, or name other files \
+                         (UserKnownHostsFile, GlobalKnownHostsFile)",
+                    ),
+                }
+            }
             Self::Unknown {
                 host,
                 shown_type,

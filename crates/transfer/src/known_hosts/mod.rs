@@ -1,31 +1,36 @@
 //! known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which key a host has.
 
 mod decide;
+mod krl;
 mod line;
 mod pattern;
 mod record;
 mod revoked;
 
 use std::fs::File;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
-pub use decide::{Accepted, HostKeyError, decide};
+pub use decide::{Accepted, HostKeyError, decide, decide_address, recorded};
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;
 
 use crate::config::Algorithms;
-use crate::escape;
-use line::{Entry, Marker};
+use line::{Entry, Line, Marker, Purpose, Unreadable};
 
 /// A larger file is refused; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
 
+/// Characters that no host name recorded in a file may have: they mean something else there
+/// (sshconnect.c `check_host_key`).
+const UNRECORDED: &str = "@?*#[]|'\"\\,! \t";
+
 /// The name under which a host's key is kept: lower case, with the port unless it is 22, or the
-/// alias as it is (HostKeyAlias).
+/// alias (HostKeyAlias).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
     host: String,
@@ -44,6 +49,13 @@ impl HostName {
     /// The host without the port, as certificates name it.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// A line can name it, and no other host by that.
+    fn can_be_recorded(&self) -> bool {
+        !self
+            .host
+            .contains(|c: char| UNRECORDED.contains(c) || c.is_control())
     }
 
     /// As a line has it: `host` or `[host]:port`.
@@ -71,22 +83,34 @@ pub struct Place {
     pub line: usize,
 }
 
-/// What the files say about a key that a host showed.
+/// The files' answer about a key that a host showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the host's.
     Trusted(Place),
     /// It is certified for the host by an authority that is trusted for it.
     TrustedByCa(Place),
-    /// No key of this type is known for the host.
-    Unknown {
-        /// Keys of other types that are.
-        others: Vec<KnownKey>,
-    },
-    /// The host has another key of this type.
+    /// No key is known for the host.
+    Unknown,
+    /// The host has other keys, of this type or another.
     Changed(KnownKey),
     /// The key, or the authority that certified it, is revoked.
     Revoked(Place),
+    /// A line or a file that cannot be read may name another key of the host, or revoke this one.
+    Unreadable(Damage),
+}
+
+/// A line or file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; `None` where the whole file cannot be read.
+    pub line: Option<usize>,
+    /// The reason, which goes on behind `FILE:LINE: `.
+    pub why: String,
+    /// It may revoke the key, which no setting makes good.
+    pub revokes: bool,
 }
 
 /// A key in a file.
@@ -113,24 +137,30 @@ pub struct Checked {
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
     entries: Vec<Entry>,
+    unreadable: Vec<Unreadable>,
+    unread: Vec<Damage>,
     revoked: RevokedKeys,
-    /// Files that exist and could not be read, one sentence each.
-    pub warnings: Vec<String>,
+    unrecorded: bool,
 }
 
 impl KnownHosts {
-    /// Reads `files` in order; missing ones are empty. Lines that make no sense are skipped, as
-    /// OpenSSH does.
-    pub fn load<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Self {
-        let mut known = Self::default();
-        for file in files {
+    /// Reads `user` and `global` files in order; missing ones are empty. New hosts are added to the
+    /// first of `user`; where there is none (UserKnownHostsFile=none), no new host is taken.
+    pub fn load(user: &[PathBuf], global: &[PathBuf]) -> Self {
+        let mut known = Self {
+            unrecorded: user.is_empty(),
+            ..Self::default()
+        };
+        for file in user.iter().chain(global) {
             match read(file) {
                 Ok(text) => known.add(file, &text),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => known.warnings.push(format!(
-                    "{} is left out, it cannot be read: {e}",
-                    escape::path(file)
-                )),
+                Err(e) if matches!(e.kind(), NotFound | NotADirectory) => {}
+                Err(e) => known.unread.push(Damage {
+                    file: file.clone(),
+                    line: None,
+                    why: e.to_string(),
+                    revokes: false,
+                }),
             }
         }
         known
@@ -143,8 +173,15 @@ impl KnownHosts {
                 file: file.to_owned(),
                 line: at + 1,
             };
-            self.entries.extend(Entry::parse(line, place));
+            let line = Line::parse(line, place);
+            self.entries.extend(line.entry);
+            self.unreadable.extend(line.unreadable);
         }
+    }
+
+    /// New hosts are taken although there is no file that they could be added to.
+    pub fn take_unrecorded(&mut self) {
+        self.unrecorded = false;
     }
 
     /// Keys that no host may have (RevokedHostKeys).
@@ -152,66 +189,84 @@ impl KnownHosts {
         self.revoked = revoked;
     }
 
-    /// What is known about `key` as the key of `name`, at `now` (seconds since 1970).
+    /// Looks up `key` as the key of `name`, at `now` (seconds since 1970).
     ///
     /// A host on a port of its own is also known by a line without the port if that line has
     /// this very key (sshconnect.c `check_host_key`).
     pub fn check(&self, name: &HostName, key: &PublicKey, now: u64, ca: &Algorithms) -> Checked {
-        let checked = self.check_name(name, key, now, ca);
-        if let (Verdict::Unknown { .. }, Some(bare)) = (&checked.verdict, name.without_port()) {
-            let on_22 = self.check_name(&bare, key, now, ca);
-            let decisive = matches!(
-                on_22.verdict,
-                Verdict::Trusted(_) | Verdict::TrustedByCa(_) | Verdict::Revoked(_)
-            );
-            if decisive {
-                return on_22;
+        let bare = name.without_port();
+        let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
+        let by_name: Vec<Vec<&Entry>> = names
+            .iter()
+            .map(|name| self.lines(name).collect())
+            .collect();
+        let decided = |verdict| Checked {
+            verdict,
+            certificate: None,
+        };
+        if let Some(place) = self.revocation(&by_name, key) {
+            return decided(Verdict::Revoked(place));
+        }
+        if let Some(damage) = self.possible_revocation(&names, key) {
+            return decided(Verdict::Unreadable(damage));
+        }
+        let mut certificate = None;
+        for lines in by_name.iter().filter(|_| key.certificate().is_some()) {
+            match by_authority(lines, name, key, now, ca) {
+                Ok(place) => return decided(Verdict::TrustedByCa(place)),
+                Err(why) => certificate = certificate.or(Some(why)),
             }
         }
-        checked
-    }
-
-    fn check_name(&self, name: &HostName, key: &PublicKey, now: u64, ca: &Algorithms) -> Checked {
-        let lines: Vec<&Entry> = self.lines(name).collect();
-        let (verdict, certificate) = match (self.revocation(&lines, key), key.certificate()) {
-            (Some(place), _) => (Verdict::Revoked(place), None),
-            (None, None) => (plain(&lines, key), None),
-            (None, Some(certificate)) => {
-                let authority = lines.iter().find(|entry| {
-                    entry.marker == Marker::CertAuthority
-                        && entry.blob == certificate.authority().blob()
-                });
-                let algorithms = certificate.authority().algorithms();
-                let allowed = algorithms.iter().any(|a| ca.allows(a));
-                let valid =
-                    certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed);
-                match (valid, authority) {
-                    (Ok(()), Some(entry)) => (Verdict::TrustedByCa(entry.place.clone()), None),
-                    (valid, _) => (plain(&lines, key.plain()), valid.err()),
-                }
-            }
-        };
         Checked {
-            verdict,
+            verdict: self.plain(name, &by_name, key.plain()),
             certificate,
         }
     }
 
-    fn revocation(&self, lines: &[&Entry], key: &PublicKey) -> Option<Place> {
-        let authority = key.certificate().map(|c| c.authority().blob());
-        let blobs = [Some(key.blob()), Some(key.plain().blob()), authority];
-        let listed = blobs.iter().flatten().find_map(|b| self.revoked.find(b));
-        let marked = || {
-            lines
-                .iter()
-                .find(|e| e.marker == Marker::Revoked && blobs.contains(&Some(&e.blob)))
-                .map(|e| e.place.clone())
-        };
-        listed.or_else(marked)
+    fn plain(&self, name: &HostName, by_name: &[Vec<&Entry>], key: &PublicKey) -> Verdict {
+        for (at, lines) in by_name.iter().enumerate() {
+            let keys = lines.iter().filter(|e| e.marker == Marker::None);
+            if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
+                return Verdict::Trusted(same.place.clone());
+            }
+            let of_type = keys.clone().find(|e| e.key_type == key.key_type());
+            // Without the port it may be another machine.
+            if let Some(other) = of_type.or(keys.clone().next()).filter(|_| at == 0) {
+                return Verdict::Changed(other.known_key());
+            }
+        }
+        let damaged = self.unreadable.iter().find(|line| {
+            line.purpose != Purpose::Revokes && line.may_name(name) && !line.has(key.blob())
+        });
+        let damage = damaged.map(|line| damage(line, false));
+        match damage.or_else(|| self.unread.first().cloned()) {
+            Some(damage) => Verdict::Unreadable(damage),
+            None => Verdict::Unknown,
+        }
+    }
+
+    fn revocation(&self, by_name: &[Vec<&Entry>], key: &PublicKey) -> Option<Place> {
+        let blobs = bare_blobs(key);
+        let listed = self.revoked.find(key);
+        let mut marked = by_name
+            .iter()
+            .flatten()
+            .filter(|e| e.marker == Marker::Revoked && blobs.contains(&e.plain.as_slice()));
+        listed.or_else(|| marked.next().map(|e| e.place.clone()))
+    }
+
+    /// A damaged line that may revoke this key of this host.
+    fn possible_revocation(&self, names: &[&HostName], key: &PublicKey) -> Option<Damage> {
+        let blobs = bare_blobs(key);
+        let found = self.unreadable.iter().find(|line| {
+            names.iter().any(|name| line.may_name(name))
+                && blobs.iter().any(|blob| line.may_revoke(blob))
+        });
+        found.map(|line| damage(line, true))
     }
 
     fn lines<'a>(&'a self, name: &HostName) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        let name = name.entry();
+        let name = name.clone();
         self.entries.iter().filter(move |e| e.names(&name))
     }
 
@@ -275,16 +330,45 @@ impl KnownHosts {
     }
 }
 
-fn plain(lines: &[&Entry], key: &PublicKey) -> Verdict {
-    let keys = lines.iter().filter(|e| e.marker == Marker::None);
-    if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
-        return Verdict::Trusted(same.place.clone());
-    }
-    match keys.clone().find(|e| e.key_type == key.key_type()) {
-        Some(other) => Verdict::Changed(other.known_key()),
-        None => Verdict::Unknown {
-            others: keys.map(|e| e.known_key()).collect(),
-        },
+/// The line of the authority that certifies `key` for `name`.
+fn by_authority(
+    lines: &[&Entry],
+    name: &HostName,
+    key: &PublicKey,
+    now: u64,
+    ca: &Algorithms,
+) -> Result<Place, CertificateError> {
+    let no_authority = || CertificateError::UntrustedAuthority {
+        fingerprint: key.fingerprint(),
+    };
+    let certificate = key.certificate().ok_or_else(no_authority)?;
+    let authority = lines.iter().find(|entry| {
+        entry.marker == Marker::CertAuthority && entry.blob == certificate.authority().blob()
+    });
+    // CASignatureAlgorithms is about this signature, not about what the authority's key could make.
+    let algorithm = certificate.signature_algorithm();
+    let allowed = algorithm.is_ok_and(|name| ca.allows(&name));
+    certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed)?;
+    authority
+        .map(|entry| entry.place.clone())
+        .ok_or_else(no_authority)
+}
+
+/// The key without its certificate, and the certificate's authority.
+fn bare_blobs(key: &PublicKey) -> Vec<&[u8]> {
+    let authority = key.certificate().map(|c| c.authority().blob());
+    [Some(key.plain().blob()), authority]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn damage(line: &Unreadable, revokes: bool) -> Damage {
+    Damage {
+        file: line.place.file.clone(),
+        line: Some(line.place.line),
+        why: line.why.to_owned(),
+        revokes,
     }
 }
 
@@ -302,5 +386,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;

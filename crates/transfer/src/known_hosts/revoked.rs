@@ -1,16 +1,18 @@
-use std::io;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use ssh::key::PublicKey;
 
-use super::{Place, read};
+use super::krl::{self, Krl};
+use super::line::revoked_key;
+use super::{Place, bare_blobs, read};
 use crate::escape;
 
-/// Keys that no host may have (RevokedHostKeys), as lines of public keys.
+/// Keys that no host may have (RevokedHostKeys): bare keys, one for each line, or a KRL.
 #[derive(Clone, Debug, Default)]
 pub struct RevokedKeys {
     keys: Vec<(Place, Vec<u8>)>,
+    lists: Vec<(PathBuf, Krl)>,
 }
 
 impl RevokedKeys {
@@ -20,22 +22,21 @@ impl RevokedKeys {
         let mut revoked = Self::default();
         for file in files {
             let text = read(file).map_err(|e| refuse(file, &e))?;
-            if text.starts_with(b"SSHKRL\n\0") {
-                return Err(format!(
-                    "RevokedHostKeys {} is a KRL, which is not supported: list the public keys \
-                     as text instead",
-                    escape::path(file)
-                ));
+            if text.starts_with(krl::MAGIC) {
+                let list = Krl::parse(&text).map_err(|e| refuse(file, &e))?;
+                revoked.lists.push((file.clone(), list));
+                continue;
             }
             for (at, line) in text.split(|b| *b == b'\n').enumerate() {
-                let line = String::from_utf8_lossy(line);
-                let mut words = line.split_whitespace();
-                let Some(_type) = words.next().filter(|w| !w.starts_with('#')) else {
+                let line = line.trim_ascii();
+                if matches!(line.first(), Some(b'#') | None) {
                     continue;
-                };
-                let Some(blob) = words.next().and_then(|w| STANDARD.decode(w).ok()) else {
+                }
+                // OpenSSH reads up to a NUL byte, and so may miss a key behind one.
+                let Some(key) = revoked_key(line).filter(|_| !line.contains(&0)) else {
                     return Err(format!(
-                        "RevokedHostKeys {}:{} is not a public key",
+                        "RevokedHostKeys {}:{}: not a public key, so that no host key can be \
+                         trusted: correct or remove that line",
                         escape::path(file),
                         at + 1
                     ));
@@ -44,21 +45,33 @@ impl RevokedKeys {
                     file: file.clone(),
                     line: at + 1,
                 };
-                revoked.keys.push((place, blob));
+                revoked.keys.push((place, key));
             }
         }
         Ok(revoked)
     }
 
-    pub(super) fn find(&self, blob: &[u8]) -> Option<Place> {
-        let found = self.keys.iter().find(|(_, b)| b == blob);
-        found.map(|(place, _)| place.clone())
+    /// Where the key, its certificate or the authority of that is revoked.
+    pub(super) fn find(&self, key: &PublicKey) -> Option<Place> {
+        let blobs = bare_blobs(key);
+        let found = self
+            .keys
+            .iter()
+            .find(|(_, b)| blobs.contains(&b.as_slice()));
+        let listed = || {
+            let found = self.lists.iter().find(|(_, list)| list.revokes(key));
+            found.map(|(file, _)| Place {
+                file: file.clone(),
+                line: 1,
+            })
+        };
+        found.map(|(place, _)| place.clone()).or_else(listed)
     }
 }
 
-fn refuse(file: &Path, error: &io::Error) -> String {
+fn refuse(file: &Path, error: &dyn fmt::Display) -> String {
     format!(
-        "RevokedHostKeys {} cannot be read, so that no host key can be trusted: {error}",
+        "RevokedHostKeys {}: cannot be read, so that no host key can be trusted: {error}",
         escape::path(file)
     )
 }

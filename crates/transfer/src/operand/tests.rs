@@ -117,6 +117,29 @@ fn what_a_shell_or_an_option_parser_could_misread_is_refused() {
     }
 }
 
+/// CVE-2025-61984 and CVE-2025-61985: a user name of a URI may be encoded, and ends up in a
+/// ProxyCommand (`%r`).
+#[test]
+fn no_encoded_control_character_gets_into_a_name() {
+    for byte in (0..0x20).chain([0x7f]) {
+        for text in [
+            format!("scp://u%{byte:02x}x@h/p"),
+            format!("sftp://u%{byte:02X}@h/p"),
+            format!("scp://h%{byte:02x}/p"),
+        ] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(Destination::parse(&format!("ssh://u%{byte:02x}@h")).is_err());
+    }
+    // C1 controls and changes of direction would hide a part of what is shown.
+    for hidden in ["%c2%9b", "%e2%81%a7", "%e2%80%ae"] {
+        assert!(parse(format!("scp://u{hidden}@h/p").as_bytes()).is_err());
+    }
+    for name in ["h\u{2067}x:p", "u\u{202e}@h:p"] {
+        assert!(parse(name.as_bytes()).is_err(), "{name:?}");
+    }
+}
+
 #[test]
 fn hops_are_hosts_with_ports() {
     let hop = |t: &str| Destination::parse(t).map(|d| (d.user, d.host, d.port));

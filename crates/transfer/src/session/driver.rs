@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ const NAP: std::ops::RangeInclusive<Duration> =
 /// From so many bytes a second on it is no more than this: a rate that was held down by naps makes them longer,
 /// and kept a lane at half of what it could do for the first 0.2 s.
 const FAST: f64 = 1e9;
+/// Different lines of programs at the far end that are told; each is told once.
+const SAID: usize = 64;
 const SHORT_NAP: Duration = Duration::from_micros(150);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
@@ -69,6 +71,8 @@ pub(super) struct Driver {
     pub(super) growing: Growing,
     pub(super) owed: Owed,
     pub(super) telling: Telling,
+    /// Lines that programs at the far end have said on standard error.
+    said: BTreeSet<String>,
     pub(super) ends: Ends,
     pub(super) ending: Vec<Ending>,
     /// Channels of lanes that were closed by this side, while the other has not.
@@ -132,6 +136,7 @@ impl Driver {
             growing: Growing::default(),
             owed: Owed::default(),
             telling: Telling::new(ends.events.clone(), now),
+            said: BTreeSet::new(),
             ends,
             ending: Vec::new(),
             closed: BTreeMap::new(),
@@ -446,7 +451,12 @@ impl Driver {
                 }
                 LinkEvent::Restarted => self.far.begin_again(),
                 LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
-                LinkEvent::Says(line) => self.telling.tell(SessionEvent::Says(line)),
+                // Each channel's program says it.
+                LinkEvent::Says(line) => {
+                    if self.said.len() < SAID && self.said.insert(line.clone()) {
+                        self.telling.tell(SessionEvent::Says(line));
+                    }
+                }
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Packets of impossible sizes, and what inflates without end.
 
+use ssh::msg::ExtInfo;
 use ssh::transport::Proposal;
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{Edit, SshdConfig, Step, plain_packet};
+use wire::Rest;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, setup, sshd};
@@ -49,6 +51,24 @@ fn sizes_and_paddings_that_may_not_be_are_refused() {
         error,
         Error::PeerMisbehaved(PeerMisbehaved::EmptyPacket)
     ));
+}
+
+/// libssh2 went through as many extensions as EXT_INFO said it had, for a minute.
+#[test]
+fn cve_2026_55199_an_ext_info_that_lies_about_its_count_ends_at_once() {
+    for count in [17, 1 << 20, u32::MAX] {
+        for pairs in [&b""[..], &[0; 4096]] {
+            let info = ExtInfo {
+                count,
+                pairs: Rest(pairs),
+            };
+            let config = sshd().slip(Step::Keys, vec![info.to_bytes()]);
+            let mut world = World::new(setup(), config);
+            world.client.put(bytes(10, 1), "file");
+            let error = world.refused();
+            assert!(matches!(error, Error::PeerMisbehaved(_)), "{error:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use sftp::ServerInfo;
 use ssh::auth::{Identity, Method, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
@@ -24,7 +26,7 @@ impl DirectGate {
 }
 
 impl Gate for DirectGate {
-    fn host_key(&mut self, blob: &[u8]) -> Result<(), String> {
+    fn host_key(&mut self, blob: &[u8], _: Option<IpAddr>) -> Result<(), String> {
         match blob == self.host_key.blob() {
             true => Ok(()),
             false => Err(
@@ -47,6 +49,7 @@ impl Gate for DirectGate {
             }],
             // The far end has been told of it, and says so.
             proven: true,
+            verified: true,
             max_prompts: 0,
         })
     }
@@ -75,8 +78,12 @@ impl Gate for DirectGate {
 
     fn danger(&mut self, _: &str) {}
 
-    fn refusal(&self) -> Vec<String> {
-        Vec::new()
+    fn denied(&self, _: &[String]) -> String {
+        "permission denied: the key made for this login is not accepted".to_owned()
+    }
+
+    fn login(&self) -> String {
+        "with a key made for it".to_owned()
     }
 
     fn authenticated(&mut self, _: Option<(usize, &str)>, _: &Visit) {}

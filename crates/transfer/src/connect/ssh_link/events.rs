@@ -1,5 +1,6 @@
 //! What the engine tells on the way to an open connection and after it.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -149,7 +150,10 @@ impl SshLink {
     }
 
     fn handle_host_key(&mut self, now: Instant, blob: &Bytes) -> Result<(), LinkError> {
-        self.gate.host_key(blob).map_err(LinkError::Lost)?;
+        let address = self.stream.address();
+        let address = address.and_then(|a| a.parse().ok());
+        let address = address.map(|a: SocketAddr| a.ip());
+        self.gate.host_key(blob, address).map_err(LinkError::Lost)?;
         self.visit.host_key = blob.to_vec();
         let done = self
             .conn
@@ -179,6 +183,7 @@ impl SshLink {
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
+            _ if !credentials.verified => Early::Nothing,
             true if credentials.proven && !further => Early::Everything,
             true if opens && (likely || credentials.proven) => {
                 Early::Opening(sftp::INIT.len() as u32)
@@ -279,12 +284,8 @@ impl SshLink {
                     self.restart(events, "the key that worked before was refused")?;
                     return Ok(true);
                 }
-                let mut text =
-                    why.unwrap_or_else(|| format!("permission denied ({})", server.join(",")));
-                for reason in self.gate.refusal() {
-                    text.push_str("; ");
-                    text.push_str(&reason);
-                }
+                self.denied = true;
+                let text = why.unwrap_or_else(|| self.gate.denied(&server));
                 return Err(LinkError::Lost(text));
             }
         }

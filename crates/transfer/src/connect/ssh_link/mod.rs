@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{Guess, Offers, Renounced};
-use ssh::{Connection, ConnectionConfig, Helper, SealedQueue};
+use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::info;
 use wire::Pool;
@@ -129,6 +129,8 @@ pub struct SshLink {
     /// Key and algorithm of the last signature; `None` once anything else was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
+    /// The login was refused, and the error says all about it.
+    denied: bool,
     /// Nothing is predicted on this connection: a prediction has failed.
     step_by_step: bool,
     /// Times that it was begun anew.
@@ -228,6 +230,7 @@ impl SshLink {
             offers: Offers::default(),
             signed: None,
             other_method: false,
+            denied: false,
             step_by_step: false,
             restarts: 0,
             only_once: false,
@@ -251,6 +254,18 @@ impl SshLink {
     /// Waits until authentication has succeeded; with `early`, only until the host key is taken
     /// where what follows it may leave in one flight with authentication.
     pub fn establish(&mut self, early: bool) -> Result<(), LinkError> {
+        let done = self.log_in(early);
+        let begun = self.conn.auth().is_some() && !self.conn.is_authenticated();
+        done.map_err(|e| match e {
+            LinkError::Lost(why) if begun && !self.denied => error(&format!(
+                "{why}; this was while logging in {}",
+                self.gate.login()
+            )),
+            other => other,
+        })
+    }
+
+    fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
         let deadline = self.config.timeout.map(|t| Instant::now() + t);
         let mut events = Vec::new();
         loop {
@@ -493,9 +508,16 @@ fn broken(e: &io::Error) -> LinkError {
 }
 
 fn engine_error(e: &ssh::Error) -> LinkError {
+    let mut text = e.to_string();
+    if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
+        text.push_str(
+            "; -S ssh uses the system's ssh, which may support one of them (see also ssh(1), \
+             -Q), and an update of the server does away with old algorithms",
+        );
+    }
     match e.is_torn() {
-        true => LinkError::Torn(e.to_string()),
-        false => LinkError::Lost(e.to_string()),
+        true => LinkError::Torn(text),
+        false => LinkError::Lost(text),
     }
 }
 

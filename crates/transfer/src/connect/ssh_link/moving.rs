@@ -330,9 +330,8 @@ impl SshLink {
     /// Why it has ended: what whoever carries it was told, or what the server has said instead of its
     /// identification (RFC 4253 section 4.2), or nothing but that.
     fn ended(&mut self, what: &str) -> LinkError {
-        if let Some(why) = self.stream.refused() {
-            return error(why);
-        }
+        let carrier = self.stream.why_ended();
+        let what = carrier.as_deref().unwrap_or(what);
         let rest: &[u8] = match self.conn.peer() {
             Some(_) => &[],
             // A last line without an end.

@@ -1,0 +1,87 @@
+//! Values of the command line, looked at before any other program is given them.
+//!
+//! `ssh -G` prints a line for each setting, so a value with a line end would read as further
+//! settings (a ProxyCommand among them), and tokens such as `%r` put names into commands that a
+//! shell runs. OpenSSH refuses both in names (ssh.c `main`; CVE-2023-51385, CVE-2025-61984).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::{ConfigError, HostConfig, Query, given};
+use crate::escape;
+use crate::operand::{valid_host, valid_user};
+
+impl Query {
+    /// Refuses control characters in every value, and names that a shell could take for more.
+    ///
+    /// # Errors
+    /// One sentence with the flag and the value, escaped.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let os = |name, value| control(name, value);
+        if let Some(file) = &self.file {
+            os("-F", file.as_os_str())?;
+        }
+        for identity in &self.identities {
+            os("-i", identity.as_os_str())?;
+        }
+        for option in &self.options {
+            os("-o", option.as_ref())?;
+        }
+        for (name, value) in [("-J", &self.jump), ("-c", &self.cipher)] {
+            if let Some(value) = value {
+                os(name, value.as_ref())?;
+            }
+        }
+        host("host", &self.host)?;
+        if let Some(name) = &self.user {
+            user("user", name)?;
+        }
+        // From 10.1 on ssh refuses the latter itself, but not before it has evaluated the files.
+        for (keyword, value) in self.options.iter().filter_map(|o| given::split(o)) {
+            match keyword.as_str() {
+                "user" => user("-o User", value)?,
+                "hostname" if !value.contains('%') => host("-o HostName", value)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a name in the evaluated configuration that a shell could take for more.
+pub(super) fn names(config: &HostConfig) -> Result<(), ConfigError> {
+    host("HostName", &config.host_name)?;
+    // ssh_config may name any user literally, but no command is given a line end.
+    control("User", config.user.as_ref())?;
+    control("HostKeyAlias", config.host_key_name().as_ref())
+}
+
+fn control(name: &str, value: &OsStr) -> Result<(), ConfigError> {
+    match value.as_bytes().iter().any(u8::is_ascii_control) {
+        false => Ok(()),
+        true => Err(ConfigError::new(format!(
+            "{name} {}: the value has a control character, which is not permitted",
+            escape::os(value)
+        ))),
+    }
+}
+
+fn host(name: &str, value: &str) -> Result<(), ConfigError> {
+    match valid_host(value) {
+        true => Ok(()),
+        false => Err(ConfigError::new(format!(
+            "{name} {}: it has characters that no host name has",
+            escape::name(value.as_bytes())
+        ))),
+    }
+}
+
+fn user(name: &str, value: &str) -> Result<(), ConfigError> {
+    match valid_user(value) {
+        true => Ok(()),
+        false => Err(ConfigError::new(format!(
+            "{name} {}: it has characters that a user name on the command line may not have",
+            escape::name(value.as_bytes())
+        ))),
+    }
+}

@@ -1,0 +1,195 @@
+//! Text for a login that was refused: account, keys, methods, and the next thing to try.
+
+use std::fmt::Write as _;
+
+use ssh::auth::Method;
+
+use crate::escape;
+
+/// Keys listed in one message.
+const LISTED: usize = 10;
+
+/// A login that came to nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Denied<'a> {
+    pub(super) user: &'a str,
+    pub(super) host: &'a str,
+    /// Methods that the server accepts; none where it was not asked, or did not say.
+    pub(super) server: &'a [String],
+    /// Methods that were open to us.
+    pub(super) methods: &'a [Method],
+    /// Keys that could be offered: where each comes from, its type and fingerprint.
+    pub(super) offered: Vec<String>,
+    /// Reasons why keys were not offered, or could not sign.
+    pub(super) failed: Vec<String>,
+    /// BatchMode.
+    pub(super) batch: bool,
+    /// StrictHostKeyChecking=no with a key that is not the known one.
+    pub(super) distrusted: bool,
+}
+
+impl Denied<'_> {
+    /// Several lines, without the host in front.
+    pub(super) fn text(&self) -> String {
+        let (user, host) = (
+            escape::name(self.user.as_bytes()),
+            escape::name(self.host.as_bytes()),
+        );
+        let mut text = match self.server {
+            [] => format!("{user}@{host} cannot log in"),
+            methods => {
+                let methods = escape::name(methods.join(", ").as_bytes()).to_string();
+                format!("permission denied for {user}@{host}; the server accepts: {methods}")
+            }
+        };
+        let mut list = |title: &str, lines: &[String]| {
+            for line in lines.iter().take(LISTED) {
+                let _ = write!(text, "\n  {title}: {line}");
+            }
+            if lines.len() > LISTED {
+                let _ = write!(text, "\n  ... and {} more", lines.len() - LISTED);
+            }
+        };
+        list("key offered", &self.offered);
+        list("key not used", &self.failed);
+        for advice in self.advice() {
+            let _ = write!(text, "\n{advice}");
+        }
+        text
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let accepts = |name: &str| self.server.iter().any(|s| s == name);
+        let asks = accepts("password") || accepts("keyboard-interactive");
+        let tried = |method: Method| self.methods.contains(&method);
+        let interactive = tried(Method::Password) || tried(Method::KeyboardInteractive);
+        let mut advice = Vec::new();
+        if self.distrusted && asks {
+            advice.push(
+                "passwords and codes are not sent to a host whose key is not the known one".into(),
+            );
+        } else if self.batch && (asks || !self.failed.is_empty()) {
+            advice.push(
+                "batch mode (-B, BatchMode) asks for no password, code or passphrase: run without \
+                 it, or load the key into an agent with ssh-add"
+                    .into(),
+            );
+        } else if asks && !interactive {
+            advice.push(
+                "password and keyboard-interactive authentication are switched off here \
+                 (PasswordAuthentication, KbdInteractiveAuthentication, PreferredAuthentications)"
+                    .into(),
+            );
+        }
+        if accepts("publickey") && !tried(Method::PublicKey) {
+            advice.push("keys are switched off here (PubkeyAuthentication)".into());
+        } else if accepts("publickey") && self.offered.is_empty() && self.failed.is_empty() {
+            advice.push(
+                "there is no key to offer: name one with -i FILE, or load one with ssh-add".into(),
+            );
+        } else if accepts("publickey") && !self.offered.is_empty() {
+            advice.push(format!(
+                "is {} the right account, and is one of these keys in its authorized_keys there? \
+                 The server's log has its reason",
+                escape::name(self.user.as_bytes())
+            ));
+        }
+        let ours = ["publickey", "password", "keyboard-interactive"];
+        if !self.server.is_empty() && !self.server.iter().any(|s| ours.contains(&s.as_str())) {
+            advice.push(
+                "none of these is supported here; -S ssh uses the system's ssh, which may support \
+                 them"
+                    .into(),
+            );
+        }
+        advice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: &[Method] = &[
+        Method::PublicKey,
+        Method::KeyboardInteractive,
+        Method::Password,
+    ];
+
+    fn denied<'a>(server: &'a [String]) -> Denied<'a> {
+        Denied {
+            user: "alice",
+            host: "h",
+            server,
+            methods: ALL,
+            ..Denied::default()
+        }
+    }
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_refused_login_names_account_keys_methods_and_what_to_do() {
+        let server = names(&["publickey", "password"]);
+        let text = Denied {
+            offered: names(&["/k/id (ED25519 SHA256:x)", "work (agent) (RSA SHA256:y)"]),
+            failed: names(&["/k/locked: needs a passphrase"]),
+            ..denied(&server)
+        }
+        .text();
+        for part in [
+            "alice@h",
+            "publickey, password",
+            "/k/id (ED25519 SHA256:x)",
+            "work (agent)",
+            "/k/locked: needs a passphrase",
+            "authorized_keys",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// `-B` with a key that needs a passphrase said `permission denied ()`.
+    #[test]
+    fn batch_mode_with_a_locked_key_says_so() {
+        let text = Denied {
+            methods: &[Method::PublicKey],
+            failed: names(&["/k/locked: needs a passphrase"]),
+            batch: true,
+            ..denied(&[])
+        }
+        .text();
+        assert!(text.starts_with("alice@h cannot log in\n"), "{text}");
+        assert!(
+            text.contains("/k/locked") && text.contains("ssh-add"),
+            "{text}"
+        );
+        assert!(!text.contains("()"), "{text}");
+    }
+
+    #[test]
+    fn methods_that_are_not_ours_lead_to_the_systems_ssh() {
+        let server = names(&["gssapi-with-mic\x1b[2J"]);
+        let text = denied(&server).text();
+        assert!(text.contains("-S ssh") && !text.contains('\x1b'), "{text}");
+        let server = names(&["publickey"]);
+        assert!(denied(&server).text().contains("-i FILE"));
+    }
+
+    #[test]
+    fn many_keys_are_not_all_listed() {
+        let server = names(&["publickey"]);
+        let offered = (0..30).map(|n| format!("key{n}")).collect();
+        let text = Denied {
+            offered,
+            ..denied(&server)
+        }
+        .text();
+        assert!(
+            text.contains("... and 20 more") && !text.contains("key15"),
+            "{text}"
+        );
+    }
+}

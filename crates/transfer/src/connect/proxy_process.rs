@@ -1,0 +1,142 @@
+//! The program of a ProxyCommand.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::escape;
+
+/// How long the program may take to exit once it has closed the connection.
+const EXITS: Duration = Duration::from_millis(500);
+/// Bytes kept of the end of its standard error.
+const KEPT: usize = 1000;
+/// Bytes of its last line in a message.
+const SHOWN: usize = 300;
+
+/// A ProxyCommand that runs. Dropping it does not end it.
+#[derive(Debug)]
+pub struct ProxyProcess {
+    child: Mutex<Child>,
+    /// The end of its standard error, which is also passed on as it comes.
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl ProxyProcess {
+    /// Has a shell run `command`, with the other end of the socket as its standard input and output.
+    pub(super) fn start(command: &str) -> io::Result<(UnixStream, Self)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
+        let output = OwnedFd::from(theirs.try_clone()?);
+        let mut child = Command::new(shell.unwrap_or_else(|| "/bin/sh".into()))
+            .arg("-c")
+            .arg(format!("exec {command}"))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let said = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stderr) = child.stderr.take() {
+            let kept = Arc::clone(&said);
+            // It ends with the last process that has this standard error.
+            thread::spawn(move || pass_on(stderr, &kept));
+        }
+        let child = Mutex::new(child);
+        Ok((ours, Self { child, said }))
+    }
+
+    /// Says how it ended, which it has or is about to: its status and its last line, escaped.
+    pub(super) fn why_ended(&self) -> String {
+        let until = Instant::now() + EXITS;
+        let status = loop {
+            let status = self.child().try_wait().ok().flatten();
+            if status.is_some() || Instant::now() >= until {
+                break status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        let how = match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => format!("ended with status {code}"),
+            Some((None, Some(signal))) => format!("was ended by signal {signal}"),
+            Some((None, None)) => "ended".to_owned(),
+            None => "closed the connection".to_owned(),
+        };
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        match last_line(&said) {
+            Some(line) => format!("the ProxyCommand {how}: {line}"),
+            None => format!("the ProxyCommand {how}"),
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        let _ = self.child().kill();
+    }
+
+    pub(super) fn wait(&self) -> io::Result<ExitStatus> {
+        self.child().wait()
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passes on what the program says, as if our standard error were its own, and keeps the end.
+fn pass_on(mut from: ChildStderr, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        let bytes = buffer.get(..n).unwrap_or_default();
+        {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(bytes);
+            let surplus = kept.len().saturating_sub(KEPT);
+            kept.drain(..surplus);
+        }
+        let _ = io::stderr().write_all(bytes);
+    }
+}
+
+fn last_line(said: &[u8]) -> Option<String> {
+    let line = said
+        .split(|b| *b == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .rfind(|line| !line.is_empty())?;
+    let end = line.len().min(SHOWN);
+    Some(escape::name(line.get(..end).unwrap_or_default()).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(command: &str) -> String {
+        let (mut ours, process) = ProxyProcess::start(command).unwrap();
+        // Its end of the socket is closed once it is gone.
+        let _ = ours.read_to_end(&mut Vec::new());
+        process.why_ended()
+    }
+
+    /// A ProxyCommand that failed was told as "the server closed the connection".
+    #[test]
+    fn status_and_last_line_of_a_proxy_command_are_told() {
+        assert_eq!(ended("false"), "the ProxyCommand ended with status 1");
+        let said = ended("sh -c 'echo first >&2; printf \"no \\033[2J route\\n\" >&2; exit 7'");
+        // The line may come after the status.
+        let line = "the ProxyCommand ended with status 7";
+        assert!(said.starts_with(line) && !said.contains('\x1b'), "{said}");
+        let said = ended("sh -c 'kill -9 $$'");
+        assert_eq!(said, "the ProxyCommand was ended by signal 9");
+    }
+
+    #[test]
+    fn the_last_line_is_one_line_that_moves_no_terminal() {
+        assert_eq!(last_line(b"\n \n"), None);
+        let said = last_line(b"one\ntwo \x1b[2J\r\n\n");
+        assert_eq!(said.as_deref(), Some("two \\x1b[2J"));
+        assert!(last_line(&[b'x'; 900]).is_some_and(|line| line.len() == SHOWN));
+    }
+}

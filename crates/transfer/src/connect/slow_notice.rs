@@ -1,0 +1,54 @@
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use super::host_gate::SharedPrompt;
+
+/// A connection that takes longer is worth a line: an unreachable host takes the kernel two minutes.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Shows a text once if it still exists after a second.
+pub(super) struct SlowNotice {
+    _ends: Sender<()>,
+}
+
+impl SlowNotice {
+    pub(super) fn start(prompt: SharedPrompt, text: String) -> Self {
+        Self::start_after(SLOW, move || {
+            if let Ok(mut prompt) = prompt.lock() {
+                prompt.show(&text);
+            }
+        })
+    }
+
+    fn start_after(delay: Duration, show: impl FnOnce() + Send + 'static) -> Self {
+        let (ends, ended) = mpsc::channel();
+        thread::spawn(move || {
+            if ended.recv_timeout(delay) == Err(RecvTimeoutError::Timeout) {
+                show();
+            }
+        });
+        Self { _ends: ends }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_shown_of_what_is_over_in_time() {
+        let (shown, showed) = mpsc::channel();
+        let send = |text: &'static str| {
+            let shown = shown.clone();
+            move || shown.send(text).expect("it is read")
+        };
+        let quick = SlowNotice::start_after(Duration::from_secs(600), send("quick"));
+        drop(quick);
+        let slow = SlowNotice::start_after(Duration::from_millis(1), send("slow"));
+        assert_eq!(showed.recv(), Ok("slow"));
+        drop((slow, shown));
+        // Both threads are over: the channel has no sender any more.
+        assert!(showed.recv().is_err());
+    }
+}
