@@ -190,15 +190,17 @@ impl Engine<'_> {
 
     fn resolve(&mut self, target: &Place, group: &Group, many: bool) -> Option<Target> {
         if let Some(onto) = self.onto_before() {
+            self.name_target(target, &onto);
             let is_file = false;
             return Some(Target { onto, is_file });
         }
-        let target = match target {
+        let resolved = match target {
             Place::Local(path) => self.resolve_local(path, many),
             Place::Remote { path, .. } => self.resolve_remote(path, group, many),
         }?;
-        self.note_onto(&target.onto);
-        Some(target)
+        self.name_target(target, &resolved.onto);
+        self.note_onto(&resolved.onto);
+        Some(resolved)
     }
 
     fn resolve_local(&mut self, path: &Path, many: bool) -> Option<Target> {

@@ -1,16 +1,14 @@
 //! Local temporaries that an earlier run has left.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-use plan::Keep;
 use plan::journal::Seen;
-use rustix::fs::{Access, CWD, Mode, OFlags, access, openat};
+use plan::{Keep, LocalPath};
+use rustix::fs::{FileType, OFlags};
 
 use super::Target;
+use super::directories::{Destination, DirectoryCache, kind_of};
 use super::target::{Replaced, mtime};
 
 /// Whether a file belongs to who runs this.
@@ -21,24 +19,27 @@ pub(crate) fn is_ours(meta: &fs::Metadata) -> bool {
 /// Opens the temporary of an earlier run if it can be gone on with. If it cannot, or its final
 /// name is something else now, it is removed and `None` returned.
 pub(crate) fn adopt_target(
-    target: &Path,
-    replace_link: bool,
+    directories: &DirectoryCache,
+    path: &LocalPath,
     keep: Option<&Keep>,
 ) -> Option<Target> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
-    let name = target.file_name()?;
-    let path = target.with_file_name(OsStr::from_bytes(&keep.temporary(name.as_bytes(), 0)));
-    let replaced = match fs::symlink_metadata(target) {
-        Ok(meta) if meta.is_file() => access(target, Access::WRITE_OK)
-            .is_ok()
-            .then(|| Some(Replaced::of(&meta))),
-        Ok(meta) if meta.is_symlink() && replace_link => Some(None),
-        Ok(_) => None,
-        Err(_) => Some(None),
+    // A target that is named as a symlink has its temporary beside what that leads to.
+    let Ok(Destination::At(target)) = directories.destination(path) else {
+        return None;
+    };
+    let at = target.beside(&keep.temporary(target.name_bytes(), 0));
+    let replaced = match target.look() {
+        Ok(Some(stat)) => match kind_of(&stat) {
+            FileType::RegularFile => Some(Some(Replaced::of(&stat))),
+            FileType::Symlink => Some(None),
+            _ => None,
+        },
+        Ok(None) => Some(None),
+        Err(_) => None,
     };
     let open = || {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(openat(CWD, &path, flags, Mode::empty()).ok()?);
+        let file = File::from(at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0).ok()?);
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
         let seen = Seen {
             size: meta.len(),
@@ -48,10 +49,10 @@ pub(crate) fn adopt_target(
         (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
     match replaced.and_then(|replaced| Some((replaced, open()?))) {
-        Some((replaced, file)) => Some(Target::adopted(file, path, target.to_path_buf(), replaced)),
+        Some((replaced, file)) => Some(Target::adopted(file, at, target, replaced)),
         None => {
             // A file or a link; a directory that somebody put there stays.
-            let _ = fs::remove_file(&path);
+            let _ = at.remove();
             None
         }
     }
