@@ -9,7 +9,7 @@ use wire::Block;
 
 use crate::delta::{Basis, Compared, Found};
 
-use crate::{Attributes, Beyond, JobId, Keep, LaneEvent};
+use crate::{Attributes, Beyond, JobId, Keep, LaneEvent, LocalPath};
 
 /// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
 /// same job; those of one job run in the order they were asked for, except that reads (and
@@ -118,9 +118,7 @@ pub enum DiskRequest {
         /// For which job.
         job: JobId,
         /// The final name.
-        target: PathBuf,
-        /// A symlink that stands there is replaced: it is no older form.
-        replace_link: bool,
+        target: LocalPath,
         /// The temporary's name was written down.
         keep: Option<Box<Keep>>,
         /// Blocks of zeros become holes.
@@ -170,16 +168,15 @@ pub enum DiskRequest {
     },
     /// Creates the temporary for `target` beside it (exclusively, random name, mode 0600), or
     /// opens the target itself when `inplace` is set or it exists and is not a regular file.
-    /// A symlink is followed first, as open(2) would, unless `replace_link` is set.
+    /// A symlink is followed first, as open(2) would, where the user has named the target
+    /// ([`LocalPath`]); below that it is replaced.
     CreateTarget {
         /// For which job.
         job: JobId,
         /// The final name.
-        target: PathBuf,
+        target: LocalPath,
         /// Write under the final name.
         inplace: bool,
-        /// Replace a symlink that stands there.
-        replace_link: bool,
         /// Size if known, for early allocation.
         size: Option<u64>,
         /// The temporary's name was written down. Where an earlier run has left one that can be
@@ -213,8 +210,9 @@ pub enum DiskRequest {
     /// control lists and times (each undoes what it would if it came later), syncs when asked, closes, renames to the final name. Asked for behind the last write, not behind its reply:
     /// when a write of this job failed, this must fail too.
     ///
-    /// Mode without `preserve` is as open(2) gives it: `mode & 0777 & ~umask` for a new file,
-    /// an existing target's own bits otherwise.
+    /// Mode without `preserve` is as open(2) gives it: `mode & 0777` for a new file, less the umask or
+    /// what the directory's default access control list withholds; an existing target's own bits
+    /// otherwise. What the file system refuses to set is told and does not fail the job.
     FinishTarget {
         /// For which job.
         job: JobId,
@@ -236,11 +234,9 @@ pub enum DiskRequest {
         /// For which job.
         job: JobId,
         /// The final name.
-        target: PathBuf,
+        target: LocalPath,
         /// Write under the final name.
         inplace: bool,
-        /// Replace a symlink that stands there.
-        replace_link: bool,
         /// The directory was made by this run, so that nothing stands there.
         fresh: bool,
         /// The temporary's name was written down.
@@ -501,8 +497,12 @@ pub struct Stored {
     pub in_place: bool,
     /// It was since nothing can be made beside it.
     pub unwritable: bool,
+    /// Why the file that stood there could not be replaced, and was written into.
+    pub written_over: Option<String>,
     /// Owner and group of the file that it has replaced, where those could not be kept.
     pub belonged: Option<(u32, u32)>,
+    /// How many other names the file has that it has replaced: they keep the old contents.
+    pub other_names: u64,
 }
 
 impl Stored {
@@ -513,13 +513,27 @@ impl Stored {
         let warning = || LaneEvent::Warning(job, UNWRITABLE.to_owned());
         let in_place = self.in_place.then_some(LaneEvent::InPlace(job));
         let belonged = self.belonged.map(|owner| LaneEvent::Belonged(job, owner));
-        let others = [self.unwritable.then(warning), in_place, belonged];
+        let names = (self.other_names > 0).then_some(LaneEvent::OtherNames(job, self.other_names));
+        let over = |why: String| LaneEvent::Warning(job, written_over(&why));
+        let over = self.written_over.map(over);
+        let others = [
+            over,
+            self.unwritable.then(warning),
+            in_place,
+            belonged,
+            names,
+        ];
         not_kept.chain(others.into_iter().flatten())
     }
 }
 
 /// Why a file was written in place that was to be replaced.
 pub const UNWRITABLE: &str = "the directory is not writable: written in place";
+
+/// Tells of a file that could not be replaced, for this reason.
+pub fn written_over(why: &str) -> String {
+    format!("it cannot be replaced ({why}): written in place")
+}
 
 /// Why a job failed: one sentence that names the file, escaped for a terminal when shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

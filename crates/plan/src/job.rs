@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
 use sftp::{Link, MetadataFlags, Parts};
 
-use crate::Fault;
+use crate::{Fault, LocalPath};
 
 /// Names a job for as long as a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ pub enum JobKind {
         /// The file to read.
         source: RemotePath,
         /// The final name.
-        target: PathBuf,
+        target: LocalPath,
         /// What the listing or STAT said; `None` makes the lane ask.
         known: Option<Attributes>,
         /// How.
@@ -76,7 +76,7 @@ pub enum JobKind {
         /// The file to read.
         source: RemotePath,
         /// The final name.
-        target: PathBuf,
+        target: LocalPath,
         /// What the listing or STAT said; `None` makes the lane ask.
         known: Option<Attributes>,
         /// How.
@@ -569,6 +569,8 @@ pub enum LaneEvent {
     InPlace(JobId),
     /// The file that it has replaced was of this owner and group, which could not be kept.
     Belonged(JobId, (u32, u32)),
+    /// The file that it has replaced has so many other names, which keep the old contents.
+    OtherNames(JobId, u64),
     /// The job is done; no event with its id follows.
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
@@ -635,6 +637,7 @@ impl LaneEvent {
             | Self::Sum(id, _)
             | Self::InPlace(id)
             | Self::Belonged(id, _)
+            | Self::OtherNames(id, _)
             | Self::Done(id)
             | Self::Abandoned(id)
             | Self::Failed(id, _) => *id,

@@ -15,11 +15,12 @@ mod growth;
 mod job;
 pub mod journal;
 mod lane;
+mod local_path;
 mod spread;
 
 pub use background::{Allowance, Background, BackgroundSample};
 pub use depth::{Depth, DepthLimits, Stamp};
-pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, Stored, UNWRITABLE};
+pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, Stored, UNWRITABLE, written_over};
 pub use growth::{
     Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
     Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried, USUAL_RATE, begins_with,
@@ -29,6 +30,7 @@ pub use job::{
     PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
+pub use local_path::LocalPath;
 pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,

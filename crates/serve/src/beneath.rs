@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::fs::{self, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
+use sys::{Symlinks, open_beneath};
 
 /// Where the paths of a client are resolved.
 #[derive(Debug)]
@@ -17,35 +18,6 @@ pub(crate) enum Place {
     Beneath(OwnedFd),
 }
 
-/// A rename beside the lookup of `..` makes the kernel give up with EAGAIN (openat2(2)).
-const TRIES: u32 = 64;
-
-/// openat2 beneath `root`.
-pub(crate) fn open_beneath(
-    root: &OwnedFd,
-    path: &[u8],
-    flags: OFlags,
-    mode: Mode,
-) -> Result<OwnedFd> {
-    let path = match path {
-        b"" => b".",
-        path => path,
-    };
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    // openat2 takes no mode for what is not created.
-    let mode = match flags.contains(OFlags::CREATE) {
-        true => mode,
-        false => Mode::empty(),
-    };
-    let mut tries = 0;
-    loop {
-        match fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
-            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
-            other => return other,
-        }
-    }
-}
-
 impl Place {
     /// Opens `path`.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
@@ -54,7 +26,7 @@ impl Place {
                 let path = or_here(path);
                 rustix::io::retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, mode))
             }
-            Self::Beneath(root) => open_beneath(root, path, flags, mode),
+            Self::Beneath(root) => open_beneath(root, path, flags, mode, Symlinks::WithinRoot),
         }
     }
 
@@ -83,7 +55,8 @@ impl Place {
                     return Err(Errno::INVAL);
                 }
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
-                let dir = open_beneath(root, dir, flags, Mode::empty())?;
+                let within = Symlinks::WithinRoot;
+                let dir = open_beneath(root, dir, flags, Mode::empty(), within)?;
                 act(dir.as_fd(), name)
             }
         }

@@ -3,9 +3,10 @@ use std::path::Path;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
+use sys::{Symlinks, open_beneath};
 
 use crate::Access;
-use crate::beneath::{self, Place};
+use crate::beneath::Place;
 use crate::error::ExportError;
 
 /// What a client is served, and what it may do there.
@@ -38,7 +39,8 @@ impl Export {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened: Result<OwnedFd, Errno> = fs::open(root, flags, Mode::empty());
         let root_fd = opened.map_err(|e| ExportError::Open(root.to_owned(), e.into()))?;
-        match beneath::open_beneath(&root_fd, b".", flags, Mode::empty()) {
+        let within = Symlinks::WithinRoot;
+        match open_beneath(&root_fd, b".", flags, Mode::empty(), within) {
             Ok(_) => {}
             Err(Errno::NOSYS) => return Err(ExportError::Kernel(root.to_owned())),
             Err(e) => return Err(ExportError::Open(root.to_owned(), e.into())),

@@ -2,6 +2,7 @@
 //! memory that is received into, and the threads that help with encryption.
 
 mod allocator;
+mod beneath;
 #[cfg(target_os = "linux")]
 mod descriptors;
 pub mod far;
@@ -33,6 +34,7 @@ mod workers;
 mod xattr;
 
 pub use allocator::give_back_memory;
+pub use beneath::{Symlinks, open_beneath};
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
@@ -62,4 +64,4 @@ pub use umask::umask;
 pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::{Workers, is_one_machine};
-pub use xattr::{XattrsOf, read_xattrs, replace_xattrs};
+pub use xattr::{XattrsOf, add_xattrs, default_acl_bits, read_xattrs, replace_xattrs};

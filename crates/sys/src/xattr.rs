@@ -11,6 +11,8 @@ pub enum XattrsOf<'a> {
     Open(BorrowedFd<'a>),
     /// What a path leads to, symlinks followed.
     Path(&'a Path),
+    /// An entry of an open directory; a symlink is not followed.
+    At(BorrowedFd<'a>, &'a [u8]),
 }
 
 /// Name and value.
@@ -48,27 +50,58 @@ pub fn replace_xattrs(
 ) -> io::Result<()> {
     let there = names(of)?;
     let mut first = Ok(());
-    let mut note = |done: Result<(), Errno>| {
-        if let (Err(e), true) = (done, first.is_ok()) {
-            first = Err(io::Error::from(e));
-        }
-    };
     for name in there.iter().filter(|name| among(name)) {
         if !list.iter().any(|(kept, _)| kept == name) {
-            note(match call::remove(of, name) {
+            let removed = match call::remove(of, name) {
                 Err(call::NONE) => Ok(()),
                 done => done,
-            });
+            };
+            first = first.and(removed.map_err(io::Error::from));
         }
     }
+    first.and(add(of, list, &there))
+}
+
+/// Sets the extended attributes in `list` and leaves all others as they are. One that cannot be set
+/// does not keep the rest from being set.
+///
+/// # Errors
+/// The first of listxattr(2) and setxattr(2).
+pub fn add_xattrs(of: XattrsOf<'_>, list: &[Xattr]) -> io::Result<()> {
+    add(of, list, &names(of)?)
+}
+
+fn add(of: XattrsOf<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
+    let mut first = Ok(());
     for (name, wanted) in list {
         let same = there.contains(name)
             && value(of, name).is_ok_and(|there| there.as_ref() == Some(wanted));
         if !same {
-            note(call::set(of, name, wanted));
+            first = first.and(call::set(of, name, wanted).map_err(io::Error::from));
         }
     }
     first
+}
+
+/// The permission bits that the default access control list of a directory grants at most to a file
+/// that is made in it; `None` where the directory has no such list, and the umask applies.
+pub fn default_acl_bits(of: XattrsOf<'_>) -> Option<u32> {
+    /// Tags of posix_acl_xattr.h.
+    const USER_OBJ: u16 = 0x01;
+    const GROUP_OBJ: u16 = 0x04;
+    const MASK: u16 = 0x10;
+    const OTHER: u16 = 0x20;
+    let list = value(of, b"system.posix_acl_default").ok()??;
+    let (_, entries) = list.split_first_chunk::<4>()?;
+    let bits = |wanted: u16| {
+        entries.as_chunks::<8>().0.iter().find_map(|entry| {
+            let [tag0, tag1, bits0, bits1, ..] = *entry;
+            let bits = u32::from(u16::from_le_bytes([bits0, bits1]));
+            (u16::from_le_bytes([tag0, tag1]) == wanted).then_some(bits & 7)
+        })
+    };
+    let group = bits(MASK).or_else(|| bits(GROUP_OBJ));
+    Some(bits(USER_OBJ)? << 6 | group? << 3 | bits(OTHER)?)
 }
 
 fn names(of: XattrsOf<'_>) -> io::Result<Vec<Vec<u8>>> {
@@ -104,9 +137,14 @@ fn whole(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
 
 #[cfg(target_os = "linux")]
 mod call {
+    use std::ffi::OsStr;
+    use std::os::fd::{AsRawFd as _, BorrowedFd};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::{Path, PathBuf};
+
     use rustix::fs::{
-        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, getxattr, listxattr,
-        removexattr, setxattr,
+        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, getxattr, lgetxattr, listxattr,
+        llistxattr, lremovexattr, lsetxattr, removexattr, setxattr,
     };
     use rustix::io::{Errno, Result};
 
@@ -115,10 +153,17 @@ mod call {
     /// There is no attribute of that name.
     pub(super) const NONE: Errno = Errno::NODATA;
 
+    /// A path to an entry of an open directory: the calls that take one are of Linux 6.13.
+    fn entry(dir: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
+        let dir = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        Path::new(&dir).join(OsStr::from_bytes(name))
+    }
+
     pub(super) fn list(of: XattrsOf<'_>, buffer: &mut [u8]) -> Result<usize> {
         match of {
             XattrsOf::Open(fd) => flistxattr(fd, buffer),
             XattrsOf::Path(path) => listxattr(path, buffer),
+            XattrsOf::At(dir, name) => llistxattr(entry(dir, name), buffer),
         }
     }
 
@@ -126,6 +171,7 @@ mod call {
         match of {
             XattrsOf::Open(fd) => fgetxattr(fd, name, buffer),
             XattrsOf::Path(path) => getxattr(path, name, buffer),
+            XattrsOf::At(dir, of) => lgetxattr(entry(dir, of), name, buffer),
         }
     }
 
@@ -134,6 +180,7 @@ mod call {
         match of {
             XattrsOf::Open(fd) => fsetxattr(fd, name, value, flags),
             XattrsOf::Path(path) => setxattr(path, name, value, flags),
+            XattrsOf::At(dir, of) => lsetxattr(entry(dir, of), name, value, flags),
         }
     }
 
@@ -141,6 +188,7 @@ mod call {
         match of {
             XattrsOf::Open(fd) => fremovexattr(fd, name),
             XattrsOf::Path(path) => removexattr(path, name),
+            XattrsOf::At(dir, of) => lremovexattr(entry(dir, of), name),
         }
     }
 }

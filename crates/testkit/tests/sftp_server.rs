@@ -110,7 +110,7 @@ impl Session {
     fn get(&mut self, source: &str, known: Option<Attributes>) -> JobId {
         self.job(JobKind::Get {
             source: remote(source),
-            target: PathBuf::from(source),
+            target: source.into(),
             known,
             options: PutOptions::default(),
         })

@@ -145,6 +145,9 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &World) -> CopyOptions
         acls: args.acls,
         hard_links: args.hard_links,
         sparse: args.sparse,
+        keep_dirlinks: args.keep_dirlinks,
+        safe_links: args.safe_links,
+        preserve_setuid: args.preserve_setuid,
         settle: args.wants_longhaul() || by_name,
     }
 }

@@ -1,5 +1,4 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use sftp::{Handle, OpenFlags, Reply, Request};
@@ -8,8 +7,8 @@ use super::core::{Core, What};
 use super::task::{Step, Surprise, attributes};
 use super::words::{refused, remote};
 use crate::{
-    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, PutOptions,
-    Span,
+    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, LocalPath,
+    PutOptions, Span,
 };
 
 /// Downloads one file, or some of its bytes into a target that others fill as well.
@@ -19,7 +18,7 @@ pub(super) struct Get {
     /// Whose target it is, and which bytes.
     pub(super) part: Option<(JobId, Span)>,
     pub(super) source: Vec<u8>,
-    pub(super) target: PathBuf,
+    pub(super) target: LocalPath,
     pub(super) options: PutOptions,
     /// From the listing, STAT or FSTAT, the latest.
     pub(super) attrs: Option<Attributes>,
@@ -56,7 +55,7 @@ impl Get {
     pub(super) fn new(
         id: JobId,
         source: Vec<u8>,
-        target: PathBuf,
+        target: LocalPath,
         known: Option<Attributes>,
         options: PutOptions,
     ) -> Self {
@@ -103,7 +102,13 @@ impl Get {
         span: Span,
         sparse: bool,
     ) -> Self {
-        let mut get = Self::new(id, source, PathBuf::new(), None, PutOptions::default());
+        let mut get = Self::new(
+            id,
+            source,
+            LocalPath::default(),
+            None,
+            PutOptions::default(),
+        );
         get.sparse = sparse;
         get.part = Some((file, span));
         get.attrs = Some(known);
@@ -242,7 +247,6 @@ impl Get {
                             job,
                             target: self.target.clone(),
                             inplace: self.options.inplace,
-                            replace_link: self.options.replace_link,
                             size: self.attrs.and_then(|a| a.size),
                             keep: self.options.keep.clone(),
                             stays: false,

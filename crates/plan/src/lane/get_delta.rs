@@ -7,7 +7,6 @@ mod read;
 mod rebuild;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use sftp::blocks::SumKey;
@@ -20,7 +19,8 @@ use super::task::{Step, Surprise, attributes};
 use super::words::refused;
 use crate::delta::{Found, block_len, may_be_forms};
 use crate::{
-    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, PutOptions,
+    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, LocalPath,
+    PutOptions,
 };
 
 /// Rebuilds a file beside its older form, which keeps its name until the end.
@@ -33,7 +33,7 @@ use crate::{
 pub(super) struct GetDelta {
     pub(super) id: JobId,
     source: Vec<u8>,
-    target: PathBuf,
+    target: LocalPath,
     options: PutOptions,
     /// Whatever the path is like.
     always: bool,
@@ -101,7 +101,7 @@ impl GetDelta {
     pub(super) fn new(
         id: JobId,
         source: Vec<u8>,
-        target: PathBuf,
+        target: LocalPath,
         known: Option<Attributes>,
         options: PutOptions,
         always: bool,
@@ -160,7 +160,6 @@ impl GetDelta {
         let request = DiskRequest::OpenOlder {
             job: self.id,
             target: self.target.clone(),
-            replace_link: self.options.replace_link,
             keep: self.options.keep.clone(),
             sparse: self.options.sparse,
         };

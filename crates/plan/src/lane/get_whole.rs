@@ -8,7 +8,7 @@ use super::get::Get;
 use super::put_whole::{LONGEST_PATH, WHOLE};
 use super::task::attributes;
 use super::words::{refused, remote};
-use crate::{DiskRequest, LaneEvent};
+use crate::{DiskRequest, LaneEvent, LocalPath};
 
 impl Get {
     /// Whether the file comes in one request if it is as small as it seems. Of one that nothing is
@@ -69,12 +69,11 @@ impl Get {
         self.closed = true;
         self.finishing = true;
         // What is only looked at has no target, and is no file that was copied.
-        core.whole += u64::from(!self.target.as_os_str().is_empty());
+        core.whole += u64::from(self.target != LocalPath::default());
         let request = DiskRequest::StoreTarget {
             job: self.id,
             target: self.target.clone(),
             inplace: self.options.inplace,
-            replace_link: self.options.replace_link,
             fresh: self.options.fresh,
             keep: self.options.keep.clone(),
             pieces: vec![data],

@@ -294,7 +294,6 @@ impl Spread {
                     job: id,
                     target: target.clone(),
                     inplace: options.inplace,
-                    replace_link: options.replace_link,
                     size: known.size,
                     keep: options.keep.clone(),
                     stays: options.keep.is_some(),

@@ -275,6 +275,7 @@ impl Spread {
             LaneEvent::Warning(_, text) => self.tell(LaneEvent::Warning(id, text)),
             LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Belonged(_, owner) => self.tell(LaneEvent::Belonged(id, owner)),
+            LaneEvent::OtherNames(_, names) => self.tell(LaneEvent::OtherNames(id, names)),
             LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);

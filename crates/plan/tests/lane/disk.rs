@@ -393,11 +393,14 @@ impl Disk {
                 DiskReply::Released { job }
             }
             DiskRequest::OpenOlder { job, target, .. } => {
-                let size = self.files.get(&target).map(|(data, _)| data.len() as u64);
+                let size = self
+                    .files
+                    .get(&target.whole())
+                    .map(|(data, _)| data.len() as u64);
                 let size = size.filter(|size| *size >= plan::delta::LEAST);
                 if size.is_some() {
                     let rebuilt = Target {
-                        path: target,
+                        path: target.whole(),
                         data: Vec::new(),
                         incomplete: false,
                         rebuilt: true,
@@ -446,7 +449,7 @@ impl Disk {
             DiskRequest::CreateTarget { job, target, .. } => {
                 let data = Vec::new();
                 let target = Target {
-                    path: target,
+                    path: target.whole(),
                     data,
                     incomplete: false,
                     rebuilt: false,
@@ -512,7 +515,7 @@ impl Disk {
                     return failed(job, "no space left on device");
                 }
                 self.written += data.len() as u64;
-                self.files.insert(target, (data, attributes));
+                self.files.insert(target.whole(), (data, attributes));
                 self.finished(job)
             }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },

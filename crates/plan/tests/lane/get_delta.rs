@@ -28,7 +28,7 @@ fn older(w: &mut World, data: &[u8]) {
 fn get(w: &mut World) -> JobId {
     w.job(JobKind::GetDelta {
         source: remote("new"),
-        target: target(),
+        target: target().into(),
         known: None,
         options: PutOptions::default(),
         always: false,

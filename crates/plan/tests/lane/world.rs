@@ -176,7 +176,7 @@ impl World {
     ) -> JobId {
         self.job(JobKind::Get {
             source: remote(source),
-            target: PathBuf::from(format!("/dst/{source}")),
+            target: PathBuf::from(format!("/dst/{source}")).into(),
             known,
             options,
         })

@@ -45,7 +45,7 @@ fn a_download(
     let job = JobId(1);
     let kind = JobKind::Get {
         source: remote("big"),
-        target: PathBuf::from("/dst/big"),
+        target: "/dst/big".into(),
         known: Some(Attributes {
             size: Some(size),
             mode: Some(0o100_644),

@@ -231,7 +231,7 @@ impl World {
         };
         let kind = JobKind::Get {
             source: remote(source),
-            target: PathBuf::from(format!("/dst/{source}")),
+            target: PathBuf::from(format!("/dst/{source}")).into(),
             known: Some(known),
             options: PutOptions::default(),
         };

@@ -158,7 +158,7 @@ impl Client {
     pub(crate) fn get(&mut self, source: &str) -> JobId {
         self.job(JobKind::Get {
             source: RemotePath(source.as_bytes().to_vec()),
-            target: PathBuf::from(format!("/dst/{source}")),
+            target: PathBuf::from(format!("/dst/{source}")).into(),
             known: None,
             options: PutOptions::default(),
         })

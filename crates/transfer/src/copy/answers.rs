@@ -77,6 +77,11 @@ impl Engine<'_> {
                     self.on_belonged(*file, owner);
                 }
             }
+            LaneEvent::OtherNames(id, names) => {
+                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id) {
+                    self.on_other_names(*file, names);
+                }
+            }
             LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
                 Some((_, Purpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
                 Some((_, Purpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Select, TryRecvError};
@@ -15,8 +16,10 @@ use super::owner::Owners;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
+use super::withheld::Withheld;
 use super::{Connect, CopyOptions, Delta};
 use crate::cancel::Cancel;
+use crate::disk::DirectoryCache;
 use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
@@ -134,6 +137,11 @@ pub(super) struct Engine<'a> {
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
     pub(super) links: Links,
+    /// The target as the user has named it.
+    pub(super) named: Vec<u8>,
+    /// Resolves it where no session does.
+    pub(super) own_directories: Arc<DirectoryCache>,
+    pub(super) withheld: Withheld,
     pub(super) walks: Walks,
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
@@ -180,6 +188,9 @@ impl<'a> Engine<'a> {
             places: BTreeMap::new(),
             tree: Tree::default(),
             links: Links::default(),
+            named: Vec::new(),
+            own_directories: Arc::default(),
+            withheld: Withheld::default(),
             walks: Walks::default(),
             roots: VecDeque::new(),
             relayed: 0,
@@ -227,6 +238,7 @@ impl<'a> Engine<'a> {
         self.end(End::Target);
         self.end_manifest();
         self.tell_not_kept();
+        self.tell_withheld();
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = elapsed;

@@ -3,8 +3,10 @@ use std::sync::Arc;
 
 use plan::journal::{Seen, SourceId};
 use plan::{
-    Attributes, Beyond, Fault, FileState, JobKind, Keep, PutOptions, RemotePath, Stored, UNWRITABLE,
+    Attributes, Beyond, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath, Stored,
+    UNWRITABLE,
 };
+use rustix::fs::FileType;
 use sftp::Link;
 
 use super::Delta;
@@ -15,6 +17,7 @@ use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
 use super::tree::{Blame, DirKey, Held};
+use crate::disk::kind_of;
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
@@ -245,7 +248,7 @@ impl Engine<'_> {
         let options = PutOptions {
             keep: task.keep.clone(),
             preserve: self.options.preserve || self.options.archive,
-            special_bits: self.options.archive,
+            special_bits: self.keeps_special_bits(),
             inplace: self.options.inplace,
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
@@ -265,7 +268,8 @@ impl Engine<'_> {
             }
             (true, false) => {
                 let known = task.attributes;
-                let kind = get(self.options.delta, known, (source, target), options);
+                let target = self.target_path(&target);
+                let kind = self.get(known, (source, target), options);
                 self.submit_file(End::Source, kind, id);
             }
             (true, true) => self.start_relayed(id, options),
@@ -281,11 +285,64 @@ impl Engine<'_> {
         }
     }
 
+    /// A download: what stands here in an older form is taken from there.
+    fn get(
+        &self,
+        known: Option<Attributes>,
+        (source, target): (Vec<u8>, LocalPath),
+        options: PutOptions,
+    ) -> JobKind {
+        let source = RemotePath(source);
+        let keep = options.keep.as_ref();
+        let left = keep.is_some_and(|keep| keep.left.is_some());
+        let size = known.and_then(|known| known.size).unwrap_or(0);
+        let rebuilds = || {
+            let older = self.directories().look(&target).ok().flatten();
+            let older = older.filter(|stat| kind_of(stat) == FileType::RegularFile);
+            let len = older.and_then(|stat| u64::try_from(stat.st_size).ok());
+            len.is_some_and(|len| plan::delta::may_be_forms(size, len))
+        };
+        let whole = options.inplace || left || size < plan::delta::LEAST || !rebuilds();
+        let delta = self.options.delta;
+        match delta {
+            Delta::Auto | Delta::Always if !whole => JobKind::GetDelta {
+                source,
+                target,
+                known,
+                options,
+                always: delta == Delta::Always,
+            },
+            _ => JobKind::Get {
+                source,
+                target,
+                known,
+                options,
+            },
+        }
+    }
+
+    /// The file that this one has replaced has other names, which keep the old contents; with
+    /// --hard-links they follow.
+    pub(super) fn on_other_names(&mut self, id: FileId, names: u64) {
+        if names == 0 || self.options.hard_links {
+            return;
+        }
+        if let Some(task) = self.files.get(&id) {
+            let name = self.shown(End::Target, &task.target);
+            self.note_other_names(name);
+        }
+    }
+
     fn copy_here(&mut self, id: FileId) {
+        let Some(task) = self.files.get(&id) else {
+            return;
+        };
+        let source = local_path(&task.source);
+        let target = self.target_path(&task.target);
+        let directories = self.directories();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let (source, target) = (local_path(&task.source), local_path(&task.target));
         let progress = self.progress;
         let beyond = task.beyond.clone();
         let meta = std::fs::metadata(&source);
@@ -294,6 +351,7 @@ impl Engine<'_> {
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
         let here = local::Here {
+            directories: &directories,
             options: self.options,
             cancel: self.cancel,
             sums: sums.as_ref(),
@@ -324,6 +382,13 @@ impl Engine<'_> {
         }
         if let Some(owner) = stored.belonged {
             self.on_belonged(id, owner);
+        }
+        if stored.other_names > 0 {
+            self.on_other_names(id, stored.other_names);
+        }
+        if let Some(why) = &stored.written_over {
+            let name = self.files.get(&id).map(|task| task.source_name.clone());
+            self.warn(name, plan::written_over(why));
         }
         if stored.unwritable {
             let task = self.files.get(&id);
@@ -528,6 +593,8 @@ impl Engine<'_> {
         self.note_done(&task);
         if let Some(attributes) = &task.attributes {
             self.note_times(&task.source, attributes);
+            let shown = || task.source_name.clone();
+            self.note_file_mode(attributes.mode.unwrap_or(0), shown);
         }
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         self.tell(Event::FileDone {
@@ -588,40 +655,6 @@ fn put(
         _ => JobKind::Put {
             source,
             target,
-            options,
-        },
-    }
-}
-
-/// A download: what stands here in an older form is taken from there.
-fn get(
-    delta: Delta,
-    known: Option<Attributes>,
-    (source, target): (Vec<u8>, Vec<u8>),
-    options: PutOptions,
-) -> JobKind {
-    let (source, target) = (RemotePath(source), local_path(&target));
-    let keep = options.keep.as_ref();
-    let left = keep.is_some_and(|keep| keep.left.is_some());
-    let size = known.and_then(|known| known.size).unwrap_or(0);
-    let rebuilds = || {
-        let older = std::fs::metadata(&target).ok();
-        let older = older.filter(std::fs::Metadata::is_file);
-        older.is_some_and(|older| plan::delta::may_be_forms(size, older.len()))
-    };
-    let whole = options.inplace || left || size < plan::delta::LEAST || !rebuilds();
-    match delta {
-        Delta::Auto | Delta::Always if !whole => JobKind::GetDelta {
-            source,
-            target,
-            known,
-            options,
-            always: delta == Delta::Always,
-        },
-        _ => JobKind::Get {
-            source,
-            target,
-            known,
             options,
         },
     }

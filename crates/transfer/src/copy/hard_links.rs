@@ -9,7 +9,6 @@ use super::engine::{End, Engine, Purpose};
 use super::local;
 use super::tree::Held;
 use crate::report::Event;
-use crate::walk::local_path;
 
 /// The files of which more names may come, by file system and number.
 #[derive(Debug, Default)]
@@ -119,7 +118,8 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::MakeHardLink(item));
             return;
         }
-        let made = local::make_hard_link(&local_path(&item.target), &local_path(&of));
+        let (path, of) = (self.target_path(&item.target), self.target_path(&of));
+        let made = local::make_hard_link(&self.directories(), &path, &of);
         self.hard_link_over(item, made);
     }
 

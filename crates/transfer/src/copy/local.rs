@@ -4,21 +4,25 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use plan::{Attributes, Beyond, FileState, MetadataFlags, Parts, Stored};
-use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat, utimensat};
+use plan::{Attributes, Beyond, FileState, LocalPath, MetadataFlags, Parts, Stored};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fstat, linkat, mkdirat, statat,
+    symlinkat, utimensat,
+};
 use rustix::io::Errno;
-use sys::XattrsOf;
 use wire::{Block, Pool};
 
 use super::CopyOptions;
 use crate::cancel::Cancel;
 use crate::disk::{
-    Finish, NotKept, create_target, open_source, os_words, set_xattrs, temp_name, timestamps,
+    Create, Directory, DirectoryCache, Finish, Location, NotKept, create_target, kind_of,
+    open_source, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -26,129 +30,214 @@ use crate::sums::FileSums;
 const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
-/// Creates a directory that can be filled; true if it was not there before. `follow` takes a
-/// symlink to a directory for one.
-pub(super) fn make_directory(path: &Path, mode: u32, follow: bool) -> Result<bool, String> {
-    let metadata: fn(&Path) -> io::Result<fs::Metadata> = match follow {
-        true => |path| fs::metadata(path),
-        false => |path| fs::symlink_metadata(path),
-    };
-    match fs::DirBuilder::new()
-        .mode((mode & 0o1777) | OWNER)
-        .create(path)
-    {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match metadata(path) {
-            Ok(meta) if meta.is_dir() => Ok(false),
-            Ok(_) => Err("something that is no directory stands there".to_owned()),
+/// Why a symlink below the target is not gone through.
+pub(super) const SYMLINK: &str = "a symlink stands there, which is not followed below the target: \
+                                  remove it, name what it leads to as the target, or pass \
+                                  --keep-dirlinks";
+
+/// Creates a directory that can be filled; true if it was not there before. A symlink to a directory
+/// will do where the user has named it, or `follow` is set.
+pub(super) fn make_directory(
+    directories: &DirectoryCache,
+    path: &LocalPath,
+    mode: u32,
+    follow: bool,
+) -> Result<bool, String> {
+    let mode = (mode & 0o1777) | OWNER;
+    if path.is_named() {
+        let named = path.named_part();
+        return match fs::DirBuilder::new().mode(mode).create(named) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
+                Ok(meta) if meta.is_dir() => Ok(false),
+                Ok(_) => Err(IN_THE_WAY.to_owned()),
+                Err(e) => Err(os_words(&e)),
+            },
             Err(e) => Err(os_words(&e)),
+        };
+    }
+    let at = directories.locate(path).map_err(|e| link_words(&e))?;
+    let made = mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode));
+    let made = match made {
+        // It was removed, and perhaps made again, while it was held open.
+        Err(Errno::NOENT) if directories.forget(path) => {
+            let at = directories.locate(path).map_err(|e| link_words(&e))?;
+            mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))
+        }
+        made => made,
+    };
+    match made {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => match at.look().map_err(|e| os_words(&e))?.as_ref().map(kind_of) {
+            Some(FileType::Directory) => Ok(false),
+            Some(FileType::Symlink) if follow && leads_to_directory(&at) => Ok(false),
+            Some(FileType::Symlink) => Err(SYMLINK.to_owned()),
+            _ => Err(IN_THE_WAY.to_owned()),
         },
-        Err(e) => Err(os_words(&e)),
+        Err(e) => Err(os_words(&e.into())),
     }
 }
 
-/// Gives a filled directory its mode and times. Of the bits beyond rwx scp keeps a directory's
-/// sticky bit alone; an archive keeps all.
+const IN_THE_WAY: &str = "something that is no directory stands there";
+
+fn leads_to_directory(at: &Location) -> bool {
+    let there = statat(&at.dir, &at.name, AtFlags::empty());
+    there.is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
+}
+
+/// What keeps a path from being resolved; symlinks below the target do.
+pub(super) fn link_words(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::LOOP) => SYMLINK.to_owned(),
+        _ => os_words(error),
+    }
+}
+
+/// Gives a filled directory its mode and times: the bits of `attributes` that are to be kept. What cannot
+/// be set is told.
 pub(super) fn finish_directory(
-    path: &Path,
+    directories: &DirectoryCache,
+    path: &LocalPath,
     attributes: &Attributes,
     created: bool,
     options: &CopyOptions,
     beyond: &Beyond,
 ) -> Result<NotKept, String> {
-    let failed = |e: io::Error| os_words(&e);
+    let preserve = options.preserve || options.archive;
+    let lacks = |mode: u32| mode & OWNER != OWNER;
+    let unfinished = created && attributes.mode.is_some_and(lacks);
+    if !preserve && !unfinished && beyond.is_empty() {
+        return Ok(NotKept::new());
+    }
+    let dir = directories.directory(path).map_err(|e| link_words(&e))?;
     let mut not_kept = NotKept::new();
     if let Some((user, group)) = beyond.owner
-        && let Err(e) = set_owner(path, user, group, AtFlags::empty())
+        && let Err(e) = set_owner(&dir, "", user, group, AtFlags::EMPTY_PATH)
     {
         not_kept.push((Parts::OWNER, e));
     }
-    let mut set = |kinds| {
+    let set = |kinds, not_kept: &mut NotKept| {
         if let Some(xattrs) = &beyond.xattrs {
-            set_xattrs(XattrsOf::Path(path), xattrs, kinds, &mut not_kept);
+            set_xattrs(dir.xattrs(), xattrs, kinds, not_kept);
         }
     };
-    set(MetadataFlags::XATTRS);
-    let preserve = options.preserve || options.archive;
+    set(MetadataFlags::XATTRS, &mut not_kept);
     if let Some(mode) = attributes.mode {
+        // A group that its directory gives it is inherited on.
+        let inherited = || fstat(&*dir).map_or(0, |stat| stat.st_mode & 0o2000);
         let wanted = match (preserve, created) {
-            (true, _) if options.archive => Some(mode & 0o7777),
-            (true, _) => Some(mode & 0o1777),
-            (false, true) if mode & OWNER != OWNER => Some(mode & 0o1777 & !sys::umask()),
+            (true, _) if options.archive => Some(mode),
+            (true, _) => Some(mode | inherited()),
+            (false, true) if lacks(mode) => {
+                let above = directories.locate(path).ok();
+                let above = above.map_or(0o1777 & !sys::umask(), |at| at.dir.created_mode(0o1777));
+                Some(mode & above | inherited())
+            }
             _ => None,
         };
-        if let Some(wanted) = wanted {
-            fs::set_permissions(path, fs::Permissions::from_mode(wanted)).map_err(failed)?;
+        if let Some(wanted) = wanted
+            && let Err(e) = set_mode(&dir, wanted)
+        {
+            not_kept.push((Parts::MODE, os_words(&e.into())));
         }
     }
-    set(MetadataFlags::ACLS);
-    if let Some(times) = timestamps(attributes).filter(|_| preserve) {
-        utimensat(CWD, path, &times, AtFlags::empty()).map_err(|e| failed(e.into()))?;
+    set(MetadataFlags::ACLS, &mut not_kept);
+    if let Some(times) = timestamps(attributes).filter(|_| preserve)
+        && let Err(e) = set_times(&dir, &times)
+    {
+        not_kept.push((Parts::TIMES, os_words(&e.into())));
     }
     Ok(not_kept)
 }
 
-fn set_owner(path: &Path, user: u32, group: u32, flags: AtFlags) -> Result<(), String> {
+/// fchmod(2) takes no descriptor of a directory that may not be read.
+fn set_mode(dir: &Directory, mode: u32) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(mode);
+    match dir.is_unreadable() {
+        true => rustix::fs::chmodat(dir, ".", mode, AtFlags::empty()),
+        false => fchmod(dir, mode),
+    }
+}
+
+fn set_times(dir: &Directory, times: &rustix::fs::Timestamps) -> Result<(), Errno> {
+    match dir.is_unreadable() {
+        true => utimensat(dir, ".", times, AtFlags::empty()),
+        false => rustix::fs::futimens(dir, times),
+    }
+}
+
+fn set_owner(
+    dir: impl AsFd,
+    name: impl rustix::path::Arg + Copy,
+    user: u32,
+    group: u32,
+    flags: AtFlags,
+) -> Result<(), String> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    let done = chownat(CWD, path, Some(user), Some(group), flags);
+    let done = chownat(&dir, name, Some(user), Some(group), flags);
     if done == Err(Errno::PERM) {
         // A group that one is in may be kept all the same.
-        let _ = chownat(CWD, path, None, Some(group), flags);
+        let _ = chownat(&dir, name, None, Some(group), flags);
     }
     done.map_err(|e| os_words(&e.into()))
 }
 
 /// Makes a symlink, replacing a file or symlink of that name by rename.
 pub(super) fn make_symlink(
-    path: &Path,
+    directories: &DirectoryCache,
+    path: &LocalPath,
     points_to: &[u8],
     attributes: &Attributes,
 ) -> Result<(), String> {
     let failed = |e: io::Error| os_words(&e);
     let points_to = OsStr::from_bytes(points_to);
-    match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => return Err("a directory stands there".to_owned()),
-        Ok(_) => {
-            let name = path.file_name().unwrap_or_default();
-            let temp = temp_name(name.as_bytes());
-            let temp = path.with_file_name(OsStr::from_bytes(&temp));
-            symlink(points_to, &temp).map_err(failed)?;
-            if let Err(e) = fs::rename(&temp, path) {
-                let _ = fs::remove_file(&temp);
-                return Err(os_words(&e));
-            }
-        }
-        Err(_) => symlink(points_to, path).map_err(failed)?,
+    let at = directories.locate(path).map_err(|e| link_words(&e))?;
+    match at.look().map_err(failed)?.as_ref().map(kind_of) {
+        Some(FileType::Directory) => return Err("a directory stands there".to_owned()),
+        Some(_) => in_place_of(&at, |temp| symlinkat(points_to, &temp.dir, &temp.name))?,
+        None => symlinkat(points_to, &at.dir, &at.name).map_err(|e| failed(e.into()))?,
     }
+    let itself = AtFlags::SYMLINK_NOFOLLOW;
     if let Some((user, group)) = attributes.owner {
-        let _ = set_owner(path, user, group, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = set_owner(&*at.dir, at.name.as_os_str(), user, group, itself);
     }
     if let Some(times) = timestamps(attributes) {
-        let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = utimensat(&at.dir, &at.name, &times, itself);
     }
     Ok(())
 }
 
+/// Makes something under another name and renames it to `at`.
+fn in_place_of(
+    at: &Location,
+    make: impl FnOnce(&Location) -> Result<(), Errno>,
+) -> Result<(), String> {
+    let temp = at.beside(&temp_name(at.name_bytes()));
+    make(&temp).map_err(|e| os_words(&e.into()))?;
+    let renamed = temp.rename(at);
+    // rename(2) does nothing where both are names of one file.
+    let _ = temp.remove();
+    renamed.map_err(|e| format!("cannot replace what stands there: {}", os_words(&e.into())))
+}
+
 /// Makes `path` another name of the file at `of`, replacing a file or symlink there by rename.
-pub(super) fn make_hard_link(path: &Path, of: &Path) -> Result<(), String> {
-    let failed = |e: io::Error| os_words(&e);
-    match fs::hard_link(of, path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            let name = path.file_name().unwrap_or_default();
-            let temp = temp_name(name.as_bytes());
-            let temp = path.with_file_name(OsStr::from_bytes(&temp));
-            fs::hard_link(of, &temp).map_err(failed)?;
-            let renamed = fs::rename(&temp, path);
-            // rename(2) does nothing where both are names of one file.
-            let _ = fs::remove_file(&temp);
-            renamed.map_err(failed)
-        }
-        made => made.map_err(failed),
+pub(super) fn make_hard_link(
+    directories: &DirectoryCache,
+    path: &LocalPath,
+    of: &LocalPath,
+) -> Result<(), String> {
+    let locate = |path| directories.locate(path).map_err(|e| link_words(&e));
+    let (at, of) = (locate(path)?, locate(of)?);
+    let link = |to: &Location| linkat(&of.dir, &of.name, &to.dir, &to.name, AtFlags::empty());
+    match link(&at) {
+        Err(Errno::EXIST) => in_place_of(&at, link),
+        made => made.map_err(|e| os_words(&e.into())),
     }
 }
 
 /// How [`copy_file`] copies.
 pub(super) struct Here<'a> {
+    pub(super) directories: &'a DirectoryCache,
     pub(super) options: &'a CopyOptions,
     pub(super) cancel: &'a Cancel,
     pub(super) sums: Option<&'a Arc<FileSums>>,
@@ -159,11 +248,12 @@ pub(super) struct Here<'a> {
 /// could not be kept.
 pub(super) fn copy_file(
     source: &Path,
-    target: &Path,
+    target: &LocalPath,
     here: &Here<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(FileState, Stored), (bool, String)> {
     let Here {
+        directories,
         options,
         cancel,
         sums,
@@ -171,11 +261,20 @@ pub(super) fn copy_file(
     } = *here;
     let reading = |e: io::Error| (true, os_words(&e));
     let writing = |e: io::Error| (false, os_words(&e));
-    if same_file(source, target) {
+    let there = directories.look(target).ok().flatten();
+    if there.is_some_and(|there| same_file(source, &there)) {
         return Err((false, "source and target are the same file".to_owned()));
     }
     let (mut from, meta) = open_source(source).map_err(reading)?;
-    let mut to = create_target(target, options.inplace, false, None).map_err(writing)?;
+    let create = Create {
+        directories,
+        path: target,
+        inplace: options.inplace,
+        keep: None,
+        mode: None,
+        fresh: false,
+    };
+    let mut to = create_target(create).map_err(|e| (false, link_words(&e)))?;
     if options.sparse {
         from.tell_holes();
         to.keep_sparse();
@@ -226,11 +325,8 @@ pub(super) fn copy_file(
     Ok((state, stored))
 }
 
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (fs::metadata(a), fs::metadata(b)) {
-        (Ok(a), Ok(b)) => identity(&a) == identity(&b),
-        _ => false,
-    }
+fn same_file(a: &Path, b: &Stat) -> bool {
+    fs::metadata(a).is_ok_and(|a| identity(&a) == (b.st_dev, b.st_ino))
 }
 
 /// Device and inode.

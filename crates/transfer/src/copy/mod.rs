@@ -22,8 +22,10 @@ mod resolve;
 mod roots;
 mod source;
 mod symlink;
+mod target_path;
 mod tree;
 mod verify;
+mod withheld;
 mod xattrs;
 
 use std::path::PathBuf;
@@ -87,6 +89,12 @@ pub struct CopyOptions {
     pub acls: bool,
     /// Files that have several names among what is copied are one file there as well.
     pub hard_links: bool,
+    /// Symlinks to directories that stand below the target are gone through.
+    pub keep_dirlinks: bool,
+    /// Symlinks that lead out of what is copied are not made.
+    pub safe_links: bool,
+    /// Setuid, setgid and sticky bits that a server tells are kept (`archive`).
+    pub preserve_setuid: bool,
     /// Holes stay holes, and blocks of zeros become some.
     pub sparse: bool,
     /// Wait until it is known what serves at the far end: what is to be kept takes a longhaul.

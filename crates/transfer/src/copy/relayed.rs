@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plan::{Fault, FileMeta, Job, JobKind, PutOptions, RemotePath};
+use plan::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::{FileId, Role};
@@ -69,7 +69,7 @@ impl Engine<'_> {
         self.relayed += share;
         let get = JobKind::Get {
             source,
-            target: PathBuf::new(),
+            target: LocalPath::default(),
             known: Some(attributes),
             options: PutOptions {
                 fsync: false,

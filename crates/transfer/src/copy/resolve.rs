@@ -194,15 +194,17 @@ impl Engine<'_> {
             Place::Remote { path, .. } => self.written(End::Target, path)?,
         };
         if let Some(onto) = self.onto_before(&path) {
+            self.name_target(&onto);
             let is_file = false;
             return Some(Target { onto, is_file });
         }
-        let target = match target {
+        let resolved = match target {
             Place::Local(path) => self.resolve_local(path, many),
             Place::Remote { .. } => self.resolve_remote(path, group, many),
         }?;
-        self.note_onto(&target.onto);
-        Some(target)
+        self.name_target(&resolved.onto);
+        self.note_onto(&resolved.onto);
+        Some(resolved)
     }
 
     fn resolve_local(&mut self, path: &Path, many: bool) -> Option<Target> {

@@ -38,6 +38,9 @@ impl Engine<'_> {
             return self.symlink_over(&held, Err(what), End::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
+        if self.leaves_link_out(&held.target, &points_to) {
+            return self.item_over(held.dir);
+        }
         let attributes = self.symlink_attributes(&held);
         if self.target.is_some() {
             let path = RemotePath(held.target.clone());
@@ -45,8 +48,8 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::MakeSymlink(held));
             return;
         }
-        let path = local_path(&held.target);
-        let made = local::make_symlink(&path, &points_to, &attributes);
+        let path = self.target_path(&held.target);
+        let made = local::make_symlink(&self.directories(), &path, &points_to, &attributes);
         self.symlink_over(&held, made, End::Target);
     }
 

@@ -7,7 +7,7 @@ use super::file::FileId;
 use super::local;
 use super::source::WalkId;
 use crate::report::Event;
-use crate::walk::{DirId, Entry, local_path};
+use crate::walk::{DirId, Entry};
 
 /// A directory of the copy: of which walk, and which of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,13 +268,11 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::MakeDir(key));
             return;
         }
-        // Where symlinks are kept, one inside the tree may be the source's (CVE-2019-6111).
+        // One that this run has made is the source's (CVE-2019-6111).
         let target = dir.target.clone();
-        let follow = match dir.parent {
-            Some(_) => !self.options.archive,
-            None => !self.has_linked(&target),
-        };
-        let made = local::make_directory(&local_path(&target), mode, follow);
+        let follow = self.options.keep_dirlinks && !self.has_linked(&target);
+        let path = self.target_path(&target);
+        let made = local::make_directory(&self.directories(), &path, mode, follow);
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
@@ -448,16 +446,34 @@ impl Engine<'_> {
     fn finish_dir(&mut self, key: DirKey) {
         let preserve = self.options.preserve || self.options.archive;
         let owns = self.options.archive && !self.owners.refused;
+        let Some(dir) = self.tree.dirs.get(&key) else {
+            return;
+        };
+        let (target, mode) = (dir.target.clone(), dir.attributes.mode);
+        let shown = self.shown(End::Target, &target);
+        let mode = mode.map(|mode| self.kept_directory_mode(mode, || shown));
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
         if self.target.is_none() {
-            let path = local_path(&dir.target);
             let beyond = Beyond { owner, xattrs };
-            let (attributes, created) = (dir.attributes, !dir.existed);
-            let done = local::finish_directory(&path, &attributes, created, self.options, &beyond);
+            let created = !dir.existed;
+            let attributes = Attributes {
+                mode,
+                ..dir.attributes
+            };
+            let path = self.target_path(&target);
+            let (options, directories) = (self.options, self.directories());
+            let done = local::finish_directory(
+                &directories,
+                &path,
+                &attributes,
+                created,
+                options,
+                &beyond,
+            );
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
                     self.on_not_kept(parts, &why);
@@ -466,11 +482,10 @@ impl Engine<'_> {
             self.on_finished(key, result);
             return;
         }
-        let bits = if self.options.archive { 0o7777 } else { 0o1777 };
         let same = dir.has_mode || dir.existed && !preserve;
         // As scp: a new directory has its source's bits whatever the server's umask says.
         let attributes = Attributes {
-            mode: dir.attributes.mode.map(|m| m & bits).filter(|_| !same),
+            mode: mode.filter(|_| !same),
             owner,
             times: dir.attributes.times.filter(|_| preserve),
             nanoseconds: dir.attributes.nanoseconds.filter(|_| preserve),

@@ -294,7 +294,7 @@ impl Engine<'_> {
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path.clone()),
-            target: std::path::PathBuf::new(),
+            target: plan::LocalPath::default(),
             known: None,
             options: PutOptions::default(),
         };

@@ -82,8 +82,9 @@ impl Engine<'_> {
     }
 
     /// What the target is to be given.
-    fn takeable(&mut self, list: Vec<Xattr>) -> Option<Box<Xattrs>> {
+    fn takeable(&mut self, mut list: Vec<Xattr>) -> Option<Box<Xattrs>> {
         let kinds = self.xattr_kinds();
+        self.without_capabilities(&mut list, kinds);
         let xattrs = Xattrs { kinds, list };
         if !self.can.take_xattrs && self.target.is_some() {
             self.on_not_kept(xattrs.parts(), STOCK);

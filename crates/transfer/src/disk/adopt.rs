@@ -1,21 +1,14 @@
 //! Local temporaries that an earlier run has left.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path};
 
-use plan::Keep;
-use plan::journal::{Entry, Seen};
-use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, access, open, openat, statat, unlinkat,
-};
-use rustix::io::Errno;
+use plan::journal::Seen;
+use plan::{Keep, LocalPath};
+use rustix::fs::{FileType, OFlags};
 
 use super::Target;
+use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::target::{Replaced, mtime};
 
 /// Whether a file belongs to who runs this.
@@ -26,24 +19,27 @@ fn is_ours(meta: &fs::Metadata) -> bool {
 /// Opens the temporary of an earlier run if it can be gone on with. If it cannot, or its final
 /// name is something else now, it is removed and `None` returned.
 pub(crate) fn adopt_target(
-    target: &Path,
-    replace_link: bool,
+    directories: &DirectoryCache,
+    path: &LocalPath,
     keep: Option<&Keep>,
 ) -> Option<Target> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
-    let name = target.file_name()?;
-    let path = target.with_file_name(OsStr::from_bytes(&keep.temporary(name.as_bytes(), 0)));
-    let replaced = match fs::symlink_metadata(target) {
-        Ok(meta) if meta.is_file() => access(target, Access::WRITE_OK)
-            .is_ok()
-            .then(|| Some(Replaced::of(&meta))),
-        Ok(meta) if meta.is_symlink() && replace_link => Some(None),
-        Ok(_) => None,
-        Err(_) => Some(None),
+    // A target that is named as a symlink has its temporary beside what that leads to.
+    let Ok(Destination::At(target)) = directories.destination(path) else {
+        return None;
+    };
+    let at = target.beside(&keep.temporary(target.name_bytes(), 0));
+    let replaced = match target.look() {
+        Ok(Some(stat)) => match kind_of(&stat) {
+            FileType::RegularFile => Some(Some(Replaced::of(&stat))),
+            FileType::Symlink => Some(None),
+            _ => None,
+        },
+        Ok(None) => Some(None),
+        Err(_) => None,
     };
     let open = || {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(openat(CWD, &path, flags, Mode::empty()).ok()?);
+        let file = File::from(at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0).ok()?);
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
         let seen = Seen {
             size: meta.len(),
@@ -53,80 +49,47 @@ pub(crate) fn adopt_target(
         (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
     match replaced.and_then(|replaced| Some((replaced, open()?))) {
-        Some((replaced, file)) => Some(Target::adopted(file, path, target.to_path_buf(), replaced)),
+        Some((replaced, file)) => Some(Target::adopted(file, at, target, replaced)),
         None => {
             // A file or a link; a directory that somebody put there stays.
-            let _ = fs::remove_file(&path);
+            let _ = at.remove();
             None
         }
     }
 }
 
-/// Removes the temporaries that an earlier run of the copy to `root` may have left of a file:
-/// regular files of this user's with one name, which lie beside `root`, or below it without a
-/// symlink on the way.
-pub(crate) fn remove_temporaries(root: &Path, entry: &Entry) {
-    let target = Path::new(OsStr::from_bytes(&entry.target));
-    if let (Ok(dir), Some(name)) = (folder_of(root, target), target.file_name()) {
-        for name in Keep::names(name.as_bytes(), entry.tag) {
-            remove_own(&dir, OsStr::from_bytes(&name));
-        }
-    }
-    // The command's own target may be a symlink: the temporary lies beside what it leads to.
-    if target == root
-        && let Some(temp) = &entry.temp
-        && let Ok(real) = fs::canonicalize(target)
-        && Keep::names(real.as_os_str().as_bytes(), entry.tag).any(|name| name == *temp)
-        && let Some(above) = real.parent()
-        && let Ok(dir) = open(above, folder_flags(), Mode::empty())
-        && let Some(name) = Path::new(OsStr::from_bytes(temp)).file_name()
-    {
-        remove_own(&dir, name);
-    }
-}
-
-fn folder_flags() -> OFlags {
-    OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
-}
-
-/// The folder of `target`, which is `root` or lies below it; symlinks are followed on the way to
-/// `root` alone, as the command names it.
-fn folder_of(root: &Path, target: &Path) -> io::Result<OwnedFd> {
-    if target == root {
-        let above = root.parent().filter(|above| !above.as_os_str().is_empty());
-        let above = above.unwrap_or_else(|| Path::new("."));
-        return Ok(open(above, folder_flags(), Mode::empty())?);
-    }
-    let below = target.strip_prefix(root).map_err(|_| Errno::XDEV)?;
-    let root = match root.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => root,
+/// Removes the temporaries that an earlier run may have left of the file that goes to `path`, by
+/// the tag of that run: regular files of this user's with one name. They lie beside the file, or
+/// beside what a symlink leads to that the command names.
+pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath, tag: u64) {
+    let Ok(Destination::At(target)) = directories.destination(path) else {
+        return;
     };
-    let mut dir = open(root, folder_flags(), Mode::empty())?;
-    for component in below.parent().into_iter().flat_map(Path::components) {
-        let Component::Normal(name) = component else {
-            return Err(Errno::XDEV.into());
-        };
-        dir = openat(&dir, name, folder_flags() | OFlags::NOFOLLOW, Mode::empty())?;
+    for name in Keep::names(target.name_bytes(), tag) {
+        remove_own(&target.beside(&name));
     }
-    Ok(dir)
 }
 
-fn remove_own(dir: &OwnedFd, name: &OsStr) {
-    let is_own = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && stat.st_uid == rustix::process::geteuid().as_raw()
-            && stat.st_nlink == 1
+fn remove_own(at: &Location) {
+    let is_own = at.look().is_ok_and(|found| {
+        found.is_some_and(|stat| {
+            kind_of(&stat) == FileType::RegularFile
+                && stat.st_uid == rustix::process::geteuid().as_raw()
+                && stat.st_nlink == 1
+        })
     });
     if is_own {
         // Most of them never were.
-        let _ = unlinkat(dir, name, AtFlags::empty());
+        let _ = at.remove();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use plan::journal::{Record, State};
     use plan::tagged_name;
@@ -150,9 +113,13 @@ mod tests {
             path: bytes(temporary),
         });
         state.confine(&bytes(root));
-        state
-            .unfinished()
-            .for_each(|(_, entry)| remove_temporaries(root, entry));
+        let directories = DirectoryCache::default();
+        for (_, entry) in state.unfinished() {
+            let target = Path::new(OsStr::from_bytes(&entry.target));
+            let below = target.strip_prefix(root).expect("confined to the root");
+            let path = LocalPath::beneath(root, below, false);
+            remove_temporaries(&directories, &path, entry.tag);
+        }
         let stays = temporary.exists();
         let _ = fs::remove_file(temporary);
         !stays

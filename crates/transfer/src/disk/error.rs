@@ -31,6 +31,12 @@ pub fn local_fault(error: &io::Error) -> Fault {
     }
 }
 
+/// The same error with what could not be done: `cannot set its length: no space left on device`.
+pub(crate) fn failed_to(what: &str, error: &io::Error) -> io::Error {
+    let words = format!("cannot {what}: {}", os_words(error));
+    io::Error::new(error.kind(), words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

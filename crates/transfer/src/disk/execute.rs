@@ -9,8 +9,8 @@ use wire::{Block, PacketBuf};
 use super::older::open_older;
 use super::pool::JobFile;
 use super::{
-    Finish, Target, adopt_target, create_fresh, create_target, create_target_as, delta, holes,
-    local_fault, open_source, packed,
+    Create, DirectoryCache, Finish, Target, adopt_target, create_target, delta, holes, local_fault,
+    open_source, packed,
 };
 use crate::sums::{Ledger, Ticket};
 
@@ -29,6 +29,7 @@ pub(super) fn execute_on_files(
     file: Option<JobFile>,
     ticket: Option<Ticket>,
     ledger: Option<&Ledger>,
+    directories: &DirectoryCache,
 ) -> Executed {
     let failed = |e: io::Error| (local_fault(&e), None);
     match (request, file) {
@@ -108,15 +109,21 @@ pub(super) fn execute_on_files(
             DiskRequest::OpenOlder {
                 job,
                 target,
-                replace_link,
                 keep,
                 sparse,
             },
             _,
         ) => {
             let sums = || ledger.map(|ledger| ledger.open(job));
-            let kept = keep.map(|keep| (*keep, false));
-            let Some((mut target, size)) = open_older(&target, replace_link, kept, sums) else {
+            let create = Create {
+                directories,
+                path: &target,
+                inplace: false,
+                keep: keep.map(|keep| (*keep, false)),
+                mode: None,
+                fresh: false,
+            };
+            let Some((mut target, size)) = open_older(create, sums) else {
                 return Ok((DiskReply::Older { job, size: None }, None));
             };
             if sparse {
@@ -165,7 +172,6 @@ pub(super) fn execute_on_files(
                 job,
                 target,
                 inplace,
-                replace_link,
                 size: _,
                 keep,
                 stays,
@@ -173,7 +179,7 @@ pub(super) fn execute_on_files(
             },
             _,
         ) => {
-            if let Some(mut target) = adopt_target(&target, replace_link, keep.as_deref()) {
+            if let Some(mut target) = adopt_target(directories, &target, keep.as_deref()) {
                 target.sums = ledger.map(|ledger| ledger.open(job));
                 if sparse {
                     target.keep_sparse();
@@ -183,8 +189,15 @@ pub(super) fn execute_on_files(
             }
             // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
             // ext4 and xfs delay allocation until they know the size anyway.
-            let kept = keep.map(|keep| (*keep, stays));
-            let mut target = create_target(&target, inplace, replace_link, kept).map_err(failed)?;
+            let create = Create {
+                directories,
+                path: &target,
+                inplace,
+                keep: keep.map(|keep| (*keep, stays)),
+                mode: None,
+                fresh: false,
+            };
+            let mut target = create_target(create).map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
             if sparse {
                 target.keep_sparse();
@@ -237,7 +250,6 @@ pub(super) fn execute_on_files(
                 job,
                 target,
                 inplace,
-                replace_link,
                 fresh,
                 keep,
                 pieces,
@@ -250,18 +262,18 @@ pub(super) fn execute_on_files(
             },
             _,
         ) => {
-            let kept = keep.map(|keep| (*keep, false));
             // All of it is here: it has its permissions at once, unless extended attributes are to
             // be set, which they may forbid, or it is to become somebody else's.
-            let mode = match beyond.is_empty() {
-                true => attributes.mode.unwrap_or(0o666) & 0o777,
-                false => 0o600,
+            let mode = attributes.mode.unwrap_or(0o666) & 0o777;
+            let create = Create {
+                directories,
+                path: &target,
+                inplace,
+                keep: keep.map(|keep| (*keep, false)),
+                mode: beyond.is_empty().then_some(mode),
+                fresh,
             };
-            let created = match fresh && !inplace {
-                true => create_fresh(&target, kept, mode),
-                false => create_target_as(&target, inplace, replace_link, kept, mode),
-            };
-            let mut target = created.map_err(failed)?;
+            let mut target = create_target(create).map_err(failed)?;
             target.sums = ledger.map(|ledger| ledger.open(job));
             if sparse {
                 target.keep_sparse();

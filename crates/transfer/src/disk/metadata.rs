@@ -7,8 +7,9 @@ use plan::{Beyond, MetadataFlags, Parts, Xattrs};
 use rustix::fs::{Gid, Uid, fchown};
 use rustix::io::Errno;
 use sftp::xattrs;
-use sys::{XattrsOf, read_xattrs, replace_xattrs};
+use sys::{XattrsOf, add_xattrs, read_xattrs, replace_xattrs};
 
+use super::directories::Location;
 use super::os_words;
 
 /// What could not be kept, and why.
@@ -48,24 +49,44 @@ pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)
     kept
 }
 
-/// Gives a file the access control lists of the one at `replaced`, unless it is to have others. Before
-/// the mode, which then changes their mask as it would have changed the old one's.
-pub(super) fn keep_acls(
+/// Gives a file the access control list and the extended attributes of the one whose place it takes, as
+/// that would have kept them had the new contents been written into it. Those that it is asked to
+/// have come from its source. Before the mode, which then changes the mask of the list as it would
+/// have changed the old one's.
+pub(super) fn keep_attributes(
     file: &File,
-    replaced: &std::path::Path,
+    replaced: &Location,
     beyond: &Beyond,
     not_kept: &mut NotKept,
 ) {
+    let asked = beyond.xattrs.as_ref().map(|xattrs| xattrs.kinds);
+    let asked = asked.unwrap_or_default();
+    let of = |name: &[u8]| match xattrs::kind(name, false) {
+        Some(kind) => !asked.contains(kind),
+        None => is_kept_in_place(name) && !asked.contains(MetadataFlags::XATTRS),
+    };
+    let there = read_xattrs(replaced.xattrs(), of).unwrap_or_default();
+    let is_acl = |(name, _): &(Vec<u8>, _)| xattrs::kind(name, false) == Some(MetadataFlags::ACLS);
+    let (acls, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_acl);
+    let file = XattrsOf::Open(file.as_fd());
     let kinds = MetadataFlags::ACLS;
-    let asked = beyond.xattrs.as_ref();
-    if asked.is_some_and(|xattrs| xattrs.kinds.contains(kinds)) {
-        return;
+    // One that had none does not get the one that its directory gives to new files.
+    let inherits = || replaced.dir.has_default_acl();
+    if !asked.contains(kinds) && (!acls.is_empty() || inherits()) {
+        set_xattrs(file, &Xattrs { kinds, list: acls }, kinds, not_kept);
     }
-    let list = xattrs_of(replaced, kinds).unwrap_or_default();
-    if !list.is_empty() {
-        let of = XattrsOf::Open(file.as_fd());
-        set_xattrs(of, &Xattrs { kinds, list }, kinds, not_kept);
+    if !others.is_empty()
+        && let Err(e) = add_xattrs(file, &others)
+    {
+        not_kept.push((Parts::XATTRS, os_words(&e)));
     }
+}
+
+/// Whether an attribute, which nobody sets by copying, stays with a file that is written: labels do.
+/// The kernel takes file capabilities away then.
+fn is_kept_in_place(name: &[u8]) -> bool {
+    let label = name == b"security.selinux" || name.starts_with(b"security.SMACK64");
+    label || name.starts_with(b"trusted.") && is_root()
 }
 
 /// Access control lists. Behind the mode, which would change their masks.

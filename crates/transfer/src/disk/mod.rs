@@ -7,6 +7,7 @@ mod adopt;
 mod at_once;
 mod check;
 mod delta;
+mod directories;
 mod error;
 mod execute;
 mod gathered;
@@ -16,18 +17,20 @@ mod older;
 mod packed;
 mod pool;
 mod relay;
+mod replace;
 mod source;
 mod target;
 mod temp_name;
 
 pub(crate) use adopt::{adopt_target, remove_temporaries};
 pub(crate) use check::Check;
+pub use directories::DirectoryCache;
+pub(crate) use directories::{Destination, Directory, Location, kind_of};
+pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::Relay;
 pub(crate) use source::{Source, attributes, has_holes, identity, open_source};
-pub(crate) use target::{
-    Finish, Target, create_fresh, create_target, create_target_as, mtime, timestamps,
-};
+pub(crate) use target::{Create, Finish, Target, create_target, mtime, mtime_of, timestamps};
 pub(crate) use temp_name::temp_name;

@@ -1,18 +1,17 @@
 //! A file that is rebuilt beside its older form.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use plan::Keep;
 use plan::delta::LEAST;
 use sftp::blocks::{BlockSum, SumKey, strong};
 
-use super::source::Source;
-use super::{Target, create_target, open_source};
+use super::directories::Destination;
+use super::source::{Source, open_source_with};
+use super::{Create, Target, create_target};
 use crate::sums::FileSums;
 
 /// Copied, or read and hashed, at once: whole blocks.
@@ -26,21 +25,18 @@ pub(super) struct Older {
     sums: Option<Arc<FileSums>>,
 }
 
-/// Opens the older form at `target` and the temporary beside it; as
+/// Opens the older form of a target and the temporary beside it; as
 /// [`plan::DiskRequest::OpenOlder`]. Returns the size of the older form.
 pub(super) fn open_older(
-    target: &Path,
-    replace_link: bool,
-    keep: Option<(Keep, bool)>,
+    create: Create<'_>,
     sums: impl FnOnce() -> Option<Arc<FileSums>>,
 ) -> Option<(Target, u64)> {
-    let link = || fs::symlink_metadata(target).is_ok_and(|meta| meta.is_symlink());
-    if replace_link && link() {
+    let Ok(Destination::At(at)) = create.directories.destination(create.path) else {
         return None;
-    }
-    let (mut file, meta) = open_source(target).ok()?;
+    };
+    let (mut file, meta) = open_source_with(|flags| at.open(flags, 0)).ok()?;
     let size = meta.attributes.size.filter(|size| *size >= LEAST)?;
-    let mut target = create_target(target, false, replace_link, keep).ok()?;
+    let mut target = create_target(create).ok()?;
     if !target.is_temporary() {
         return None;
     }

@@ -9,7 +9,7 @@ use sys::Workers;
 use super::at_once::Held;
 use super::execute::execute_on_files;
 use super::gathered::Gathered;
-use super::{Check, Relay, Source, Target, local_fault, packed};
+use super::{Check, DirectoryCache, Relay, Source, Target, local_fault, packed};
 use crate::sums::{Ledger, Ticket};
 
 /// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     tell: Box<dyn Fn() + Send + Sync>,
     /// Where sums of what passes are wanted.
     ledger: Option<Arc<Ledger>>,
+    /// Where targets are.
+    directories: Arc<DirectoryCache>,
 }
 
 #[derive(Default)]
@@ -97,10 +99,12 @@ struct Next {
 
 impl DiskPool {
     /// A pool of `threads`. `tell` is called, from any thread, when there are replies after there
-    /// were none. Where there is a `ledger`, it gets the sums of all files.
+    /// were none. Where there is a `ledger`, it gets the sums of all files. Targets
+    /// are resolved by `directories`.
     pub fn new(
         threads: usize,
         ledger: Option<Arc<Ledger>>,
+        directories: Arc<DirectoryCache>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -110,6 +114,7 @@ impl DiskPool {
             replies: Mutex::default(),
             tell: Box::new(tell),
             ledger,
+            directories,
         });
         let pool = Self {
             shared,
@@ -425,7 +430,13 @@ impl Shared {
                 }
             };
         }
-        match execute_on_files(request, file, ticket, self.ledger.as_deref()) {
+        match execute_on_files(
+            request,
+            file,
+            ticket,
+            self.ledger.as_deref(),
+            &self.directories,
+        ) {
             Ok((reply, file)) => (Some(reply), file),
             Err((fault, file)) => (Some(DiskReply::Failed { job, fault }), file),
         }

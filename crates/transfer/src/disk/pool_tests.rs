@@ -10,7 +10,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn pool() -> (DiskPool, Receiver<()>) {
     let (told, tell) = unbounded();
-    let pool = DiskPool::new(3, None, move || {
+    let pool = DiskPool::new(3, None, Arc::default(), move || {
         let _ = told.send(());
     });
     (pool.expect("threads"), tell)
@@ -44,9 +44,8 @@ fn finish(job: JobId, size: u64) -> DiskRequest {
 fn create(job: JobId, target: &Path) -> DiskRequest {
     DiskRequest::CreateTarget {
         job,
-        target: target.to_path_buf(),
+        target: target.into(),
         inplace: false,
-        replace_link: false,
         size: None,
         keep: None,
         stays: false,
@@ -226,7 +225,7 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
     ] {
         let (told, tell) = unbounded();
         let ledger = summed.then(Arc::<Ledger>::default);
-        let pool = DiskPool::new(3, ledger, move || {
+        let pool = DiskPool::new(3, ledger, Arc::default(), move || {
             let _ = told.send(());
         });
         let (pool, job) = (pool?, JobId(1));

@@ -1,5 +1,6 @@
 use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plan::journal::SourceId;
 use plan::{Attributes, FileMeta};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
+use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
 use sftp::Link;
@@ -39,9 +41,16 @@ pub(crate) struct Source {
 
 /// Opens `path` and stats the open file. Like scp, copies only regular files.
 pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
+    open_source_with(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
+}
+
+/// Opens a source with `open`, which is given the flags, and stats the open file.
+pub(super) fn open_source_with(
+    open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
+) -> io::Result<(Source, FileMeta)> {
     // O_NONBLOCK: a FIFO without a writer is refused below and must not block here.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = Arc::new(File::from(openat(CWD, path, flags, Mode::empty())?));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = Arc::new(File::from(open(flags)?));
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -234,7 +243,7 @@ fn read_full(
                     break;
                 }
             }
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }

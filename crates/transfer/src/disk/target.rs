@@ -1,31 +1,29 @@
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, Beyond, Keep, Stored};
+use plan::{Attributes, Beyond, Keep, LocalPath, Parts, Stored};
 use rustix::fs::{
-    Access, CWD, Mode, OFlags, Timespec, Timestamps, access, fchmod, futimens, openat,
+    CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
 
+use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::gathered::piece_of;
 use super::metadata;
 use super::older::Older;
-use super::{holes, temp_name};
+use super::replace::{WrittenOver, replace};
+use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
 
 /// Permissions of what is not all there yet.
 const PRIVATE: u32 = 0o600;
-/// Symlinks followed before a target counts as a loop (Linux's own bound).
-const MAX_SYMLINKS: usize = 40;
 
 /// A local file that is written. Dropped unfinished, it removes its temporary.
 #[derive(Debug)]
@@ -56,15 +54,21 @@ enum Form {
     Temporary(Temporary),
     /// A regular file written under its final name; whether this run created it, and whether that is
     /// since nothing can be made beside it.
-    InPlace { created: bool, unwritable: bool },
+    InPlace {
+        created: bool,
+        unwritable: bool,
+        /// Permission bits that its directory withholds from new files.
+        withheld: u32,
+    },
     /// A device, FIFO or terminal: bytes go in order, there is nothing to finish.
     Stream(Mutex<Stream>),
 }
 
 #[derive(Debug)]
-struct Temporary {
-    path: PathBuf,
-    target: PathBuf,
+pub(super) struct Temporary {
+    /// Its own name, and the final one in the same directory.
+    pub(super) at: Location,
+    pub(super) target: Location,
     // The file that the rename replaces.
     replaced: Option<Replaced>,
     // Its own bits, where they are known.
@@ -79,14 +83,17 @@ struct Temporary {
 pub(super) struct Replaced {
     mode: u32,
     owner: (u32, u32),
+    /// Names of it.
+    names: u64,
 }
 
 impl Replaced {
-    pub(super) fn of(meta: &fs::Metadata) -> Self {
+    pub(super) fn of(stat: &Stat) -> Self {
         Self {
             // Not the bits that have it run as somebody: they were given to other contents.
-            mode: meta.mode() & 0o1777,
-            owner: (meta.uid(), meta.gid()),
+            mode: stat.st_mode & 0o1777,
+            owner: (stat.st_uid, stat.st_gid),
+            names: stat.st_nlink.into(),
         }
     }
 }
@@ -94,7 +101,7 @@ impl Replaced {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed && !*self.stays.get_mut() {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.at.remove();
         }
     }
 }
@@ -116,95 +123,119 @@ pub(crate) struct Finish {
     pub(crate) beyond: Beyond,
 }
 
-/// Creates the temporary for `target`, or opens it in place; as
-/// [`plan::DiskRequest::CreateTarget`]. `keep` is how its name is written down, and whether it
-/// stays.
-pub(crate) fn create_target(
-    target: &Path,
-    inplace: bool,
-    replace_link: bool,
-    keep: Option<(Keep, bool)>,
-) -> io::Result<Target> {
-    create_target_as(target, inplace, replace_link, keep, PRIVATE)
+/// How a target is created.
+#[derive(Debug)]
+pub(crate) struct Create<'a> {
+    pub(crate) directories: &'a DirectoryCache,
+    pub(crate) path: &'a LocalPath,
+    /// Write under the final name.
+    pub(crate) inplace: bool,
+    /// How the temporary's name is written down, and whether it stays.
+    pub(crate) keep: Option<(Keep, bool)>,
+    /// Permission bits that it is to have and may have from the beginning.
+    pub(crate) mode: Option<u32>,
+    /// This run has made the directory, so that nothing stands there: a look takes a ninth of what a
+    /// small file costs.
+    pub(crate) fresh: bool,
 }
 
-/// The same; a temporary has these permission bits from the beginning, but for the umask.
-pub(crate) fn create_target_as(
-    target: &Path,
-    inplace: bool,
-    replace_link: bool,
-    keep: Option<(Keep, bool)>,
-    mode: u32,
-) -> io::Result<Target> {
-    let (target, found) = match replace_link {
-        true => (target.to_path_buf(), fs::symlink_metadata(target)),
-        false => follow(target)?,
-    };
-    let existing = match found {
-        // The rename puts the file in its place.
-        Ok(meta) if meta.is_symlink() => None,
-        Ok(meta) => Some(meta),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) => return Err(e),
-    };
-    if ends_with_slash(&target) && existing.is_none() {
-        return Err(io::Error::other("no such directory"));
+/// Creates the temporary for a target, or opens it in place; as [`plan::DiskRequest::CreateTarget`].
+///
+/// # Errors
+/// Those of the system; a read-only file is one where the kernel says so.
+pub(crate) fn create_target(create: Create<'_>) -> io::Result<Target> {
+    match create.at_once() {
+        // A directory that is held open was removed, and perhaps made again.
+        Err(e) if e.kind() == io::ErrorKind::NotFound && create.directories.forget(create.path) => {
+            create.at_once()
+        }
+        created => created,
     }
-    match existing {
-        Some(meta) if meta.is_dir() => Err(Errno::ISDIR.into()),
-        Some(meta) if !meta.is_file() => open_stream(&target),
-        Some(_) if inplace => open_in_place(&target, false),
-        None if inplace => create_in_place(&target),
-        existing => {
-            if existing.is_some() {
-                // The rename would not ask: a read-only file stays one, as with open(2).
-                access(&target, Access::WRITE_OK)?;
+}
+
+impl Create<'_> {
+    fn at_once(&self) -> io::Result<Target> {
+        if self.fresh && !self.inplace {
+            return self.temporary(self.directories.locate(self.path)?, None);
+        }
+        let at = match self.directories.destination(self.path)? {
+            Destination::At(at) => at,
+            Destination::AsItIs(path) => return open_as_it_is(&path),
+        };
+        let found = at.look()?;
+        if found.is_none() && self.path.is_named() && ends_with_slash(self.path.named_part()) {
+            return Err(io::Error::other("no such directory"));
+        }
+        match found.map(|stat| (kind_of(&stat), stat)) {
+            Some((FileType::Directory, _)) => Err(Errno::ISDIR.into()),
+            Some((FileType::Symlink, _)) if self.inplace => {
+                at.remove()?;
+                create_in_place(&at)
             }
-            let replaced = existing.as_ref().map(Replaced::of);
-            // The one that is replaced may be nobody else's to read.
-            let mode = replaced.map_or(mode, |_| PRIVATE);
-            create_temporary(target, replaced, keep, mode)
+            // The rename puts the file in its place.
+            Some((FileType::Symlink, _)) => self.temporary(at, None),
+            Some((FileType::RegularFile, _)) if self.inplace => open_in_place(&at, false),
+            Some((FileType::RegularFile, stat)) => self.temporary(at, Some(Replaced::of(&stat))),
+            Some(_) => open_stream(|flags| at.open(flags, 0)),
+            None if self.inplace => create_in_place(&at),
+            None => self.temporary(at, None),
         }
     }
-}
 
-/// The same where nothing stands, since this run has made the directory: a look takes a ninth of what a
-/// small file costs.
-pub(crate) fn create_fresh(
-    target: &Path,
-    keep: Option<(Keep, bool)>,
-    mode: u32,
-) -> io::Result<Target> {
-    create_temporary(target.to_path_buf(), None, keep, mode)
-}
-
-/// `path` with every symlink at its end followed, whether or not the last one leads anywhere, and
-/// what is there.
-fn follow(path: &Path) -> io::Result<(PathBuf, io::Result<fs::Metadata>)> {
-    let mut path = path.to_path_buf();
-    for _ in 0..MAX_SYMLINKS {
-        match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_symlink() => {
-                let points_to = fs::read_link(&path)?;
-                path = match path.parent() {
-                    Some(parent) => parent.join(points_to),
-                    None => points_to,
-                };
+    fn temporary(&self, target: Location, replaced: Option<Replaced>) -> io::Result<Target> {
+        // The one that is replaced may be nobody else's to read.
+        let mode = match (replaced, self.mode) {
+            (None, Some(mode)) => mode,
+            _ => PRIVATE,
+        };
+        for tries in 0..16 {
+            let temp = match &self.keep {
+                Some((keep, _)) if tries < 3 => keep.temporary(target.name_bytes(), tries),
+                _ => temp_name(target.name_bytes()),
+            };
+            let at = target.beside(&temp);
+            match create_new(&at, mode) {
+                Ok(file) => {
+                    let temporary = Temporary {
+                        mode: Some(at.dir.created_mode(mode)),
+                        at,
+                        target,
+                        replaced,
+                        renamed: false,
+                        stays: AtomicBool::new(self.keep.as_ref().is_some_and(|(_, stays)| *stays)),
+                    };
+                    return Ok(Target::new(file, Form::Temporary(temporary)));
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                // A file that may be written in a directory that may not: scp writes into it.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
+                    return open_in_place(&target, true);
+                }
+                Err(e) => return Err(e),
             }
-            found => return Ok((path, found)),
         }
+        Err(Errno::EXIST.into())
     }
-    Err(Errno::LOOP.into())
 }
 
 fn ends_with_slash(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-fn open_stream(target: &Path) -> io::Result<Target> {
+/// Opens what the user has named as the kernel finds it.
+fn open_as_it_is(path: &Path) -> io::Result<Target> {
+    if fs::metadata(path)?.is_file() {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat(CWD, path, flags, Mode::empty())?.into();
+        return Ok(Target::in_place(file, false, false, 0));
+    }
+    open_stream(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
+}
+
+fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<Target> {
     // O_NONBLOCK only while opening: a FIFO nobody reads would hold this thread for ever.
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let fd = openat(CWD, target, flags, Mode::empty()).map_err(|e| match e {
+    let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
         Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
         e => e.into(),
     })?;
@@ -212,73 +243,25 @@ fn open_stream(target: &Path) -> io::Result<Target> {
     Ok(Target::new(fd.into(), Form::Stream(Mutex::default())))
 }
 
-fn open_in_place(target: &Path, unwritable: bool) -> io::Result<Target> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let fd = openat(CWD, target, flags, Mode::empty())?;
-    let created = false;
-    Ok(Target::new(
-        fd.into(),
-        Form::InPlace {
-            created,
-            unwritable,
-        },
+fn open_in_place(at: &Location, unwritable: bool) -> io::Result<Target> {
+    let file = at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?.into();
+    Ok(Target::in_place(file, false, unwritable, 0))
+}
+
+fn create_in_place(at: &Location) -> io::Result<Target> {
+    let umask = 0o777 & !at.dir.created_mode(0o777);
+    Ok(Target::in_place(
+        create_new(at, PRIVATE)?,
+        true,
+        false,
+        umask,
     ))
 }
 
-fn create_in_place(target: &Path) -> io::Result<Target> {
-    let file = create_new(target, PRIVATE)?;
-    let (created, unwritable) = (true, false);
-    Ok(Target::new(
-        file,
-        Form::InPlace {
-            created,
-            unwritable,
-        },
-    ))
-}
-
-fn create_temporary(
-    target: PathBuf,
-    replaced: Option<Replaced>,
-    keep: Option<(Keep, bool)>,
-    mode: u32,
-) -> io::Result<Target> {
-    let name = target
-        .file_name()
-        .ok_or_else(|| io::Error::from(Errno::ISDIR))?;
-    for tries in 0..16 {
-        let temp = match &keep {
-            Some((keep, _)) if tries < 3 => keep.temporary(name.as_bytes(), tries),
-            _ => temp_name(name.as_bytes()),
-        };
-        let path = target.with_file_name(OsStr::from_bytes(&temp));
-        match create_new(&path, mode) {
-            Ok(file) => {
-                let temporary = Temporary {
-                    path,
-                    target,
-                    replaced,
-                    mode: Some(mode & !sys::umask()),
-                    renamed: false,
-                    stays: AtomicBool::new(keep.as_ref().is_some_and(|(_, stays)| *stays)),
-                };
-                return Ok(Target::new(file, Form::Temporary(temporary)));
-            }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            // A file that may be written in a directory that may not: scp writes into it.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
-                return open_in_place(&target, true);
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    Err(Errno::EXIST.into())
-}
-
-fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+fn create_new(at: &Location, mode: u32) -> io::Result<File> {
     // What is rebuilt is read once more.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::from_raw_mode(mode))?.into())
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    Ok(at.open(flags, mode)?.into())
 }
 
 impl Target {
@@ -301,16 +284,25 @@ impl Target {
         }
     }
 
-    /// Opened as it is.
+    fn in_place(file: File, created: bool, unwritable: bool, withheld: u32) -> Self {
+        let form = Form::InPlace {
+            created,
+            unwritable,
+            withheld,
+        };
+        Self::new(file, form)
+    }
+
+    /// Takes the temporary of an earlier run as it is.
     pub(super) fn adopted(
         file: File,
-        path: PathBuf,
-        target: PathBuf,
+        at: Location,
+        target: Location,
         replaced: Option<Replaced>,
     ) -> Self {
         let end = file.metadata().map_or(0, |meta| meta.len());
         let temporary = Temporary {
-            path,
+            at,
             target,
             replaced,
             mode: None,
@@ -498,34 +490,43 @@ impl Target {
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other("not all of it could be written"));
         }
-        self.set_size(finish.size)?;
+        let failed = |what: &'static str| move |e: io::Error| failed_to(what, &e);
+        self.set_size(finish.size)
+            .map_err(failed("set its length"))?;
         stored.belonged = self.keep_owner(&finish)?;
         metadata::before_mode(&self.file, &finish.beyond, &mut stored.not_kept);
         if let Form::Temporary(Temporary {
-            replaced: Some(_),
+            replaced: Some(replaced),
             target,
             ..
         }) = &self.form
         {
-            metadata::keep_acls(&self.file, target, &finish.beyond, &mut stored.not_kept);
+            metadata::keep_attributes(&self.file, target, &finish.beyond, &mut stored.not_kept);
+            stored.other_names = replaced.names.saturating_sub(1);
         }
-        self.set_mode(&finish)?;
+        if let Err(e) = self.set_mode(&finish) {
+            stored.not_kept.push((Parts::MODE, os_words(&e)));
+        }
         metadata::behind_mode(&self.file, &finish.beyond, &mut stored.not_kept);
         if finish.preserve
             && let Some(times) = timestamps(&finish.attributes)
+            && let Err(e) = futimens(&self.file, &times)
         {
-            futimens(&self.file, &times)?;
+            stored.not_kept.push((Parts::TIMES, os_words(&e.into())));
         }
         if finish.fsync {
-            self.file.sync_all()?;
+            self.file.sync_all().map_err(failed("make it durable"))?;
         }
         let Self { file, mut form, .. } = self;
         close(file)?;
         if let Form::Temporary(temporary) = &mut form {
-            fs::rename(&temporary.path, &temporary.target)?;
-            temporary.renamed = true;
+            match replace(temporary, finish.size)? {
+                None => temporary.renamed = true,
+                Some(over) => finish_over(over, &finish, &mut stored)?,
+            }
             if finish.fsync {
-                sync_parent(&temporary.target)?;
+                let synced = temporary.target.dir.sync();
+                synced.map_err(failed("make its name durable"))?;
             }
         }
         Ok(stored)
@@ -569,11 +570,21 @@ impl Target {
 
     fn set_mode(&self, finish: &Finish) -> io::Result<()> {
         let source = finish.attributes.mode;
-        let as_created = || source.unwrap_or(0o666) & 0o777 & !sys::umask();
+        let new = source.unwrap_or(0o666) & 0o777;
         let mode = match (&self.form, source) {
             (_, Some(mode)) if finish.preserve => Some(mode & 0o7777),
-            (Form::Temporary(t), _) => Some(t.replaced.map_or_else(as_created, |old| old.mode)),
-            (Form::InPlace { created: true, .. }, _) => Some(as_created()),
+            (Form::Temporary(t), _) => Some(match t.replaced {
+                Some(old) => old.mode,
+                None => t.at.dir.created_mode(new),
+            }),
+            (
+                Form::InPlace {
+                    created: true,
+                    withheld,
+                    ..
+                },
+                _,
+            ) => Some(new & !withheld),
             _ => None,
         };
         let has = match &self.form {
@@ -585,6 +596,39 @@ impl Target {
         }
         Ok(())
     }
+}
+
+impl Temporary {
+    /// Whether a file stands under the final name.
+    pub(super) fn replaces(&self) -> bool {
+        self.replaced.is_some()
+    }
+}
+
+/// Finishes a file that could not be replaced: owner and access control list are its own still.
+fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut Stored) -> io::Result<()> {
+    let WrittenOver { file, why } = over;
+    *stored = Stored {
+        in_place: true,
+        written_over: Some(why),
+        ..Stored::default()
+    };
+    metadata::before_mode(&file, &finish.beyond, &mut stored.not_kept);
+    if let Some(mode) = finish.attributes.mode.filter(|_| finish.preserve)
+        && let Err(e) = fchmod(&file, Mode::from_raw_mode(mode & 0o7777))
+    {
+        stored.not_kept.push((Parts::MODE, os_words(&e.into())));
+    }
+    metadata::behind_mode(&file, &finish.beyond, &mut stored.not_kept);
+    if let Some(times) = timestamps(&finish.attributes).filter(|_| finish.preserve)
+        && let Err(e) = futimens(&file, &times)
+    {
+        stored.not_kept.push((Parts::TIMES, os_words(&e.into())));
+    }
+    if finish.fsync {
+        file.sync_all()?;
+    }
+    close(file)
 }
 
 impl Stream {
@@ -641,6 +685,15 @@ pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
     })
 }
 
+/// The same of what stat(2) tells.
+pub(crate) fn mtime_of(stat: &Stat) -> u64 {
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    let nanoseconds = u64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
+}
+
 /// Modification time in nanoseconds since 1970.
 pub(crate) fn mtime(meta: &fs::Metadata) -> u64 {
     let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
@@ -648,15 +701,6 @@ pub(crate) fn mtime(meta: &fs::Metadata) -> u64 {
     seconds
         .saturating_mul(1_000_000_000)
         .saturating_add(nanoseconds)
-}
-
-/// Makes a rename in `path`'s directory durable.
-pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    File::open(parent)?.sync_all()
 }
 
 #[cfg(test)]

@@ -23,6 +23,22 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
     }
 }
 
+/// Creates a target that is named as a whole.
+fn create(path: &Path, inplace: bool) -> io::Result<Target> {
+    create_with(&path.into(), inplace, None)
+}
+
+fn create_with(path: &LocalPath, inplace: bool, mode: Option<u32>) -> io::Result<Target> {
+    create_target(Create {
+        directories: &DirectoryCache::default(),
+        path,
+        inplace,
+        keep: None,
+        mode,
+        fresh: false,
+    })
+}
+
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -36,7 +52,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     target.write(3, vec![Bytes::from_static(b"lo")])?;
     target.write(
         0,
@@ -65,7 +81,7 @@ fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
 #[test]
 fn given_up_leaves_nothing() -> Result {
     let dir = tempfile::tempdir()?;
-    drop(create_target(&dir.path().join("f"), false, false, None)?);
+    drop(create(&dir.path().join("f"), false)?);
     assert!(names(dir.path())?.is_empty());
     Ok(())
 }
@@ -77,7 +93,7 @@ fn an_existing_file_keeps_its_bits_and_a_shorter_one_cuts_it() -> Result {
         let path = dir.path().join("f");
         fs::write(&path, "something longer")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640))?;
-        let target = create_target(&path, inplace, false, None)?;
+        let target = create(&path, inplace)?;
         target.write(0, vec![Bytes::from_static(b"short")])?;
         target.finish(finish(5, 0o777, false))?;
         assert_eq!(fs::read(&path)?, b"short");
@@ -91,7 +107,7 @@ fn a_file_that_cannot_be_closed_does_not_get_its_name() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
     fs::write(&path, "old")?;
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     CLOSE_FAILS.set(Some(Errno::DQUOT));
     let said = target.finish(finish(3, 0o644, false)).err();
@@ -112,7 +128,7 @@ fn new_contents_do_not_run_as_the_owner_of_the_old_ones() -> Result {
     for (had, has) in [(0o4755, 0o755), (0o2755, 0o755), (0o6711, 0o711)] {
         fs::write(&path, "old")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(had))?;
-        create_target(&path, false, false, None)?.finish(finish(0, 0o4777, false))?;
+        create(&path, false)?.finish(finish(0, 0o4777, false))?;
         assert_eq!(fs::metadata(&path)?.mode() & 0o7777, has);
     }
     Ok(())
@@ -127,18 +143,18 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     let path = dir.path().join("f");
     fs::write(&path, "old")?;
     std::os::unix::fs::chown(&path, Some(1234), Some(4321))?;
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert_eq!(stored, Stored::default());
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
     // New contents do not run as somebody whose the old ones were.
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     target.finish(finish(0, 0o4755, true))?;
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o4755));
     // One that is asked for is another matter.
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let mut finish = finish(0, 0o644, true);
     finish.beyond.owner = Some((1, 2));
     target.finish(finish)?;
@@ -173,13 +189,13 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     if sys::replace_xattrs(of, &acl, |_| true).is_err() {
         return Ok(());
     }
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert_eq!(stored, Stored::default());
     assert_eq!(metadata::xattrs_of(&path, plan::MetadataFlags::ACLS)?, acl);
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
     // It is asked for to have none.
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let mut finish = finish(0, 0o640, true);
     let kinds = plan::MetadataFlags::ACLS;
     let list = Vec::new();
@@ -208,12 +224,12 @@ fn a_file_whose_owner_cannot_be_kept_is_told_of() -> Result {
     if !as_another_user() {
         return Ok(());
     }
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert!(!stored.in_place);
     assert_eq!(stored.belonged, Some((0, fs::metadata(dir.path())?.gid())));
     // It is his own from now on.
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert_eq!(stored.belonged, None);
     Ok(())
@@ -229,7 +245,7 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     if !as_another_user() {
         return Ok(());
     }
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     let stored = target.finish(finish(3, 0o644, false))?;
     let told = Stored {
@@ -240,7 +256,7 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     assert_eq!(stored, told);
     assert_eq!(fs::read(&path)?, b"new");
     // Where that was asked for there is nothing to say of the directory.
-    let stored = create_target(&path, true, false, None)?.finish(finish(3, 0o644, false))?;
+    let stored = create(&path, true)?.finish(finish(3, 0o644, false))?;
     assert!(stored.in_place && !stored.unwritable);
     Ok(())
 }
@@ -251,25 +267,25 @@ fn symlinks_are_followed_dangling_ones_too() -> Result {
     fs::create_dir(dir.path().join("d"))?;
     let link = dir.path().join("link");
     symlink("d/new", &link)?;
-    create_target(&link, false, false, None)?.finish(finish(0, 0o644, false))?;
+    create(&link, false)?.finish(finish(0, 0o644, false))?;
     assert!(fs::symlink_metadata(&link)?.is_symlink());
     assert!(dir.path().join("d/new").is_file());
     let circle = dir.path().join("circle");
     symlink("circle", &circle)?;
-    assert!(create_target(&circle, false, false, None).is_err());
+    assert!(create(&circle, false).is_err());
     Ok(())
 }
 
 #[test]
 fn a_directory_is_not_replaced() -> Result {
     let dir = tempfile::tempdir()?;
-    let error = create_target(dir.path(), false, false, None).err();
+    let error = create(dir.path(), false).err();
     assert_eq!(
         error.and_then(|e| e.raw_os_error()),
         Some(Errno::ISDIR.raw_os_error())
     );
     let missing = dir.path().join("missing/");
-    assert!(create_target(&missing, false, false, None).is_err());
+    assert!(create(&missing, false).is_err());
     Ok(())
 }
 
@@ -280,13 +296,13 @@ fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
     rustix::fs::mknodat(
         CWD,
         &path,
-        rustix::fs::FileType::Fifo,
+        FileType::Fifo,
         Mode::from_raw_mode(0o600),
         0,
     )?;
-    assert!(create_target(&path, false, false, None).is_err());
+    assert!(create(&path, false).is_err());
     let reader = openat(CWD, &path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
-    let target = create_target(&path, false, false, None)?;
+    let target = create(&path, false)?;
     target.write(3, vec![Bytes::from_static(b"def")])?;
     target.write(0, vec![Bytes::from_static(b"abc")])?;
     target.finish(finish(6, 0o644, true))?;
@@ -297,22 +313,21 @@ fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
 }
 
 #[test]
-fn a_symlink_is_replaced_and_not_followed_where_that_is_asked() -> io::Result<()> {
+fn a_symlink_below_what_was_named_is_replaced_and_not_followed() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
+    let path = LocalPath::beneath(dir.path(), "link", false);
     let (outside, link) = (dir.path().join("outside"), dir.path().join("link"));
     for there in [false, true] {
         if there {
             fs::write(&outside, "mine")?;
         }
-        let _ = fs::remove_file(&link);
-        symlink(&outside, &link)?;
-        create_target(&link, false, true, None)?.finish(finish(0, 0o644, false))?;
-        assert!(fs::symlink_metadata(&link)?.is_file());
-        assert_eq!(outside.exists(), there);
-        let _ = fs::remove_file(&link);
-        symlink(&outside, &link)?;
-        assert!(create_target(&link, true, true, None).is_err());
-        assert_eq!(outside.exists(), there);
+        for inplace in [false, true] {
+            let _ = fs::remove_file(&link);
+            symlink(&outside, &link)?;
+            create_with(&path, inplace, None)?.finish(finish(0, 0o644, false))?;
+            assert!(fs::symlink_metadata(&link)?.is_file());
+            assert_eq!(outside.exists(), there);
+        }
     }
     assert_eq!(fs::read(&outside)?, b"mine");
     Ok(())
@@ -345,10 +360,170 @@ fn one_that_is_here_as_a_whole_has_its_bits_from_the_beginning() -> Result {
             fs::write(&path, "mine")?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         }
-        let target = create_target_as(&path, false, false, None, mode & 0o777)?;
+        let target = create_with(&path.as_path().into(), false, Some(mode & 0o777))?;
         assert_eq!(temporary(dir.path())?, while_written, "{mode:o}");
         target.finish(finish(0, mode, preserve))?;
         assert_eq!(fs::metadata(&path)?.mode() & 0o7777, then, "{mode:o}");
     }
+    Ok(())
+}
+
+/// Owner, group, mask, others (acl(5), as the kernel has it), for new files of a directory.
+fn default_acl(bits: [u16; 4]) -> Vec<u8> {
+    let [user, group, mask, other] = bits;
+    let entries = [(1_u16, user), (4, group), (16, mask), (32, other)];
+    let entry = |(tag, bits): (u16, u16)| {
+        let [a, b] = tag.to_le_bytes();
+        let [c, d] = bits.to_le_bytes();
+        [a, b, c, d, 255, 255, 255, 255]
+    };
+    [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat()
+}
+
+#[test]
+fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result {
+    let dir = tempfile::tempdir()?;
+    let acl = default_acl([7, 5, 5, 0]);
+    let list = vec![(b"system.posix_acl_default".to_vec(), acl)];
+    if sys::replace_xattrs(sys::XattrsOf::Path(dir.path()), &list, |_| true).is_err() {
+        return Ok(());
+    }
+    let path = dir.path().join("f");
+    // As a file that open(2) makes here: neither the umask counts nor is anybody else let in.
+    for known in [None, Some(0o666)] {
+        for (mode, has) in [(0o666, 0o640), (0o600, 0o600), (0o755, 0o750)] {
+            let known = known.map(|_| mode);
+            create_with(&path.as_path().into(), false, known)?.finish(finish(0, mode, false))?;
+            assert_eq!(fs::metadata(&path)?.mode() & 0o7777, has, "{mode:o}");
+            fs::remove_file(&path)?;
+        }
+        create(&path, true)?.finish(finish(0, 0o666, false))?;
+        assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o640);
+        fs::remove_file(&path)?;
+    }
+    // A file that is older than the list does not get it with its new contents.
+    fs::write(&path, "old")?;
+    sys::replace_xattrs(sys::XattrsOf::Path(&path), &[], |_| true)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+    create(&path, false)?.finish(finish(0, 0o666, false))?;
+    assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o644);
+    let kinds = plan::MetadataFlags::ACLS;
+    assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
+    Ok(())
+}
+
+#[test]
+fn attributes_that_are_the_users_stay_with_a_file_that_is_replaced() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    let tag = vec![(b"user.tag".to_vec(), b"mine".to_vec())];
+    if sys::add_xattrs(sys::XattrsOf::Path(&path), &tag).is_err() {
+        return Ok(());
+    }
+    let stored = create(&path, false)?.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored, Stored::default());
+    let kinds = plan::MetadataFlags::XATTRS;
+    assert_eq!(metadata::xattrs_of(&path, kinds)?, tag);
+    // Its source's are asked for, which has none.
+    let mut finish = finish(0, 0o644, false);
+    let list = Vec::new();
+    finish.beyond.xattrs = Some(Box::new(plan::Xattrs { kinds, list }));
+    create(&path, false)?.finish(finish)?;
+    assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
+    Ok(())
+}
+
+#[test]
+fn other_names_of_a_file_that_is_replaced_are_told_of() -> Result {
+    let dir = tempfile::tempdir()?;
+    let (path, other) = (dir.path().join("f"), dir.path().join("other"));
+    fs::write(&path, "old")?;
+    fs::hard_link(&path, &other)?;
+    let stored = create(&path, false)?.finish(finish(0, 0o644, false))?;
+    assert_eq!(stored.other_names, 1);
+    assert_eq!(fs::read(&other)?, b"old");
+    Ok(())
+}
+
+#[test]
+fn a_file_that_may_only_be_read_is_replaced_where_the_kernel_lets_it_be() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "old")?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444))?;
+    std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234))
+        .and_then(|()| std::os::unix::fs::chown(&path, Some(1234), Some(1234)))
+        .ok();
+    let _ = as_another_user();
+    let target = create(&path, false)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    target.finish(finish(3, 0o644, false))?;
+    assert_eq!(fs::read(&path)?, b"new");
+    assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o444);
+    Ok(())
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_and_may_be_written_is_written_as_scp_does() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "what was there")?;
+    // Anybody may make files here, and replace his own (as in /tmp).
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create(&path, false)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    let stored = target.finish(finish(3, 0o644, false))?;
+    assert!(stored.in_place && stored.belonged.is_none(), "{stored:?}");
+    assert_eq!(
+        stored.written_over.as_deref(),
+        Some("operation not permitted")
+    );
+    assert_eq!(fs::read(&path)?, b"new");
+    assert_eq!(names(dir.path())?, ["f"]);
+    Ok(())
+}
+
+#[test]
+fn a_name_that_cannot_be_given_is_told_with_both_names() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    let target = create(&path, false)?;
+    // Somebody makes a directory of that name meanwhile.
+    fs::create_dir(&path)?;
+    let said = target.finish(finish(0, 0o644, false)).err();
+    let said = said.map(|e| e.to_string()).unwrap_or_default();
+    assert!(
+        said.starts_with("cannot rename .f.") && said.ends_with(" to f: is a directory"),
+        "{said}"
+    );
+    assert_eq!(names(dir.path())?, ["f"]);
+    Ok(())
+}
+
+#[test]
+fn what_a_process_has_open_is_written_through_its_descriptor() -> Result {
+    let (reader, writer) = rustix::pipe::pipe()?;
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let target = create(Path::new(&path), false)?;
+    target.write(0, vec![Bytes::from_static(b"piped")])?;
+    target.finish(finish(5, 0o644, false))?;
+    let mut read = [0; 16];
+    let n = rustix::io::read(&reader, &mut read)?;
+    assert_eq!(&read[..n], b"piped");
+    // A file that standard output leads to stays that file.
+    let dir = tempfile::tempdir()?;
+    let file = File::create(dir.path().join("out"))?;
+    let link = dir.path().join("stdout");
+    symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), &link)?;
+    let target = create(&link, false)?;
+    target.write(0, vec![Bytes::from_static(b"in it")])?;
+    target.finish(finish(5, 0o644, false))?;
+    assert_eq!(file.metadata()?.len(), 5);
     Ok(())
 }

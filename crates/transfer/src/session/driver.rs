@@ -124,6 +124,7 @@ impl Driver {
             disk: DiskPool::new(
                 options.disk_threads.max(1),
                 options.ledger.clone(),
+                Arc::clone(&options.directories),
                 move || bell.ring(),
             )?,
             lanes: Vec::new(),

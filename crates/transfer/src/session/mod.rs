@@ -37,7 +37,7 @@ use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack, Told};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
-use crate::disk::{Check, Relay};
+use crate::disk::{Check, DirectoryCache, Relay};
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
@@ -83,6 +83,8 @@ pub struct SessionOptions {
     pub pack: Pack,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
+    /// Resolves the targets on this machine.
+    pub directories: Arc<DirectoryCache>,
     /// What a longhaul at the far end is to tell of files beside what SFTP does.
     pub told: Told,
 }
@@ -111,6 +113,7 @@ impl Default for SessionOptions {
             background: false,
             pack: Pack::default(),
             ledger: None,
+            directories: Arc::default(),
             told: Told::default(),
         }
     }
@@ -181,6 +184,7 @@ pub struct Session {
     server: Arc<OnceLock<ServerInfo>>,
     far: Arc<FarKnown>,
     reach: Option<Arc<dyn Reach>>,
+    directories: Arc<DirectoryCache>,
     expects_trees: bool,
     thread: Option<JoinHandle<Ended>>,
 }
@@ -232,6 +236,7 @@ impl Session {
             server: Arc::clone(&server),
         };
         let reach = options.reach.clone();
+        let directories = Arc::clone(&options.directories);
         let mut driver = Driver::new(poll, options, ends)?;
         let expects_trees = link.expects_trees();
         driver.adopt(link)?;
@@ -245,9 +250,15 @@ impl Session {
             server,
             far,
             reach,
+            directories,
             expects_trees,
             thread: Some(thread),
         })
+    }
+
+    /// Resolves the targets of its jobs on this machine.
+    pub(crate) fn directories(&self) -> &Arc<DirectoryCache> {
+        &self.directories
     }
 
     /// Gives the session a job. It never blocks: how many jobs are under way is for the caller

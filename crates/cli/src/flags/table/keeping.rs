@@ -86,4 +86,57 @@ pub(super) const ROWS: &[Flag] = &[
             Ok(())
         },
     },
+    Flag {
+        short: None,
+        long: Some("keep-dirlinks"),
+        takes: Takes::Nothing,
+        help: "Go through symlinks to directories at the target",
+        doc: "Go through symlinks to directories that stand below the target on this machine, as rsync's \
+              --keep-dirlinks does. Without it a directory that meets a symlink there is an error, \
+              since the symlink may be another user's or an earlier copy's; a file always replaces a \
+              symlink. The target that is named on the command line may be a symlink in any case. \
+              Symlinks that the same copy has made are not gone through.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.keep_dirlinks = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("safe-links"),
+        takes: Takes::Nothing,
+        help: "Do not make symlinks that lead out of the copy",
+        doc: "Do not make symlinks that are absolute or lead out of what is copied, as rsync's --safe-links \
+              does: those with more `..` than they lie deep below the target, and those with a `..` \
+              behind a name. They are left out, and a warning at the end says how many. Without \
+              --archive no symlinks are made.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.safe_links = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("preserve-setuid"),
+        takes: Takes::Nothing,
+        help: "Keep setuid, setgid and sticky bits of a server's files",
+        doc: "With -p or --archive keep the setuid, setgid and sticky bits that a server tells of its files \
+              and directories, and with --xattrs their file capabilities. Without it they are cleared \
+              in downloads and in copies between two hosts, and a warning at the end says so; a \
+              directory keeps its sticky bit as with scp. Uploads with --archive keep them in any \
+              case.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, _| {
+            args.preserve_setuid = true;
+            Ok(())
+        },
+    },
 ];

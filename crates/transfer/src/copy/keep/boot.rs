@@ -42,7 +42,7 @@ impl Engine<'_> {
         file.push(".boot");
         let kind = JobKind::Get {
             source: RemotePath(BOOT.to_vec()),
-            target: file.clone().into(),
+            target: PathBuf::from(file.clone()).into(),
             // No look before it is opened: each round trip may come behind data.
             known: Some(Attributes {
                 size: Some(BOOT_LEN),

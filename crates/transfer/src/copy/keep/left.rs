@@ -1,16 +1,14 @@
 //! What an earlier run has left: files that are done, temporaries, and where sources go.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
 use plan::journal::{Entry, Record, Seen};
 use plan::{Attributes, JobKind, Keep, RemotePath};
+use rustix::fs::FileType;
 
 use super::super::engine::{End, Engine, Purpose};
 use super::super::file::{FileId, Looking};
 use super::super::source::Onto;
 use super::Start;
-use crate::disk::remove_temporaries;
+use crate::disk::{kind_of, remove_temporaries};
 use crate::report::Event;
 use crate::walk::local_path;
 
@@ -79,18 +77,19 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::Taken(id));
             return Start::Later;
         }
-        let path = local_path(&path);
-        let meta = match looking {
-            Looking::Name => fs::metadata(&path).ok(),
-            _ => fs::symlink_metadata(&path).ok(),
+        let target = self.files.get(&id).map(|task| task.target.clone());
+        let found = match looking {
+            Looking::Name => self.directories().look(&self.target_path(&path)).ok(),
+            _ => target.and_then(|target| self.temporary_of(&target, &path)?.look().ok()),
         };
-        let meta = meta.filter(fs::Metadata::is_file);
-        if let Some(meta) = &meta {
-            self.keeper.lies_on(meta.dev(), &path);
+        let found = found.flatten();
+        let found = found.filter(|stat| kind_of(stat) == FileType::RegularFile);
+        if let Some(stat) = &found {
+            self.keeper.lies_on(stat.st_dev, &local_path(&path));
         }
-        let seen = meta.map(|meta| Seen {
-            size: meta.len(),
-            mtime: crate::disk::mtime(&meta),
+        let seen = found.map(|stat| Seen {
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: crate::disk::mtime_of(&stat),
         });
         self.on_taken(id, seen);
         Start::Later
@@ -158,8 +157,9 @@ impl Engine<'_> {
 
     /// Removes what an earlier run may have left of a file.
     pub(super) fn clear(&mut self, entry: &Entry) {
-        if let Some(root) = &self.keeper.target {
-            return remove_temporaries(root, entry);
+        if self.target.is_none() {
+            let path = self.target_path(&entry.target);
+            return remove_temporaries(&self.directories(), &path, entry.tag);
         }
         let names = Keep::names(&entry.target, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();

@@ -100,7 +100,7 @@ impl Engine<'_> {
             };
             for name in Keep::names(&target, tag) {
                 // Most of them never were.
-                let _ = fs::remove_file(local_path(&name));
+                let _ = self.temporary_of(&target, &name).map(|at| at.remove());
             }
         }
     }

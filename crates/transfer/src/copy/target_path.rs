@@ -1,0 +1,61 @@
+//! Paths below the target on this machine: which part of each the user has named.
+
+use std::sync::Arc;
+
+use plan::{LocalPath, directory_of};
+
+use super::engine::Engine;
+use super::names::basename;
+use super::source::Onto;
+use crate::disk::{Destination, DirectoryCache, Location};
+use crate::walk::local_path;
+
+impl Engine<'_> {
+    /// A path on this machine that is written. Below what the user has named no symlink is followed; a
+    /// path that is not below it is never opened.
+    pub(super) fn target_path(&self, path: &[u8]) -> LocalPath {
+        let dirlinks = self.options.keep_dirlinks;
+        if path == self.named {
+            return LocalPath::named(local_path(path));
+        }
+        let below = match self.named.as_slice() {
+            b"" => Some(path),
+            named => path
+                .strip_prefix(named)
+                .filter(|rest| named.ends_with(b"/") || rest.starts_with(b"/")),
+        };
+        // A path from the root is below nothing, and refused.
+        let below = below.map_or(&b"/"[..], |rest| {
+            let start = rest.iter().position(|byte| *byte != b'/');
+            rest.get(start.unwrap_or(rest.len())..).unwrap_or_default()
+        });
+        LocalPath::beneath(local_path(&self.named), local_path(below), dirlinks)
+    }
+
+    /// Notes the target of the command, below which no symlink is followed.
+    pub(super) fn name_target(&mut self, onto: &Onto) {
+        let (Onto::Into(named) | Onto::Exactly(named) | Onto::Guess(named)) = onto;
+        self.named = named.clone();
+    }
+
+    /// Where the temporary at `temp` is, of a file that goes to `target` on this machine; `None` where
+    /// it does not lie beside that.
+    pub(super) fn temporary_of(&self, target: &[u8], temp: &[u8]) -> Option<Location> {
+        if directory_of(target) != directory_of(temp) {
+            return None;
+        }
+        let destination = self.directories().destination(&self.target_path(target));
+        match destination.ok()? {
+            Destination::At(at) => Some(at.beside(basename(temp))),
+            Destination::AsItIs(_) => None,
+        }
+    }
+
+    /// Resolves the paths of the target on this machine.
+    pub(super) fn directories(&self) -> Arc<DirectoryCache> {
+        match &self.source {
+            Some(side) => Arc::clone(side.session.directories()),
+            None => Arc::clone(&self.own_directories),
+        }
+    }
+}

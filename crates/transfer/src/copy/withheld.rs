@@ -1,0 +1,209 @@
+//! What a copy withholds from a source or leaves behind on purpose, each told in one warning: special
+//! permission bits that a server chose, symlinks that lead outside, other names of replaced files.
+
+use plan::MetadataFlags;
+use sftp::xattrs::Xattr;
+
+use super::engine::Engine;
+use crate::report::Name;
+
+/// Setuid, setgid and sticky.
+const SPECIAL: u32 = 0o7000;
+/// A file capability is a setuid bit by another name.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// How many entries something was withheld from, and the first of them.
+#[derive(Debug, Default)]
+struct Count {
+    entries: u64,
+    first: Option<Name>,
+}
+
+impl Count {
+    fn note(&mut self, entry: impl FnOnce() -> Name) {
+        self.entries += 1;
+        self.first.get_or_insert_with(entry);
+    }
+
+    /// `3 files (x is the first)`.
+    fn words(&self, one: &str, many: &str) -> Option<String> {
+        let first = self.first.as_ref()?;
+        Some(match self.entries {
+            1 => format!("{one} ({first})"),
+            entries => format!("{entries} {many} (the first is {first})"),
+        })
+    }
+}
+
+/// What was withheld so far.
+#[derive(Debug, Default)]
+pub(super) struct Withheld {
+    special_bits: Count,
+    links: Count,
+    replaced: Count,
+}
+
+impl Withheld {
+    fn warnings(&self) -> impl Iterator<Item = String> {
+        let bits = self.special_bits.words("one entry", "entries").map(|of| {
+            format!(
+                "setuid, setgid or sticky bits or file capabilities of {of} were cleared, since the \
+                 server chose them; --preserve-setuid keeps them"
+            )
+        });
+        let links = self.links.words("one symlink", "symlinks").map(|links| {
+            format!("--safe-links: not made, since it leads outside of what is copied: {links}")
+        });
+        let replaced = self.replaced.words("one file", "files").map(|files| {
+            format!(
+                "hard links: other names of {files} keep the old contents; --inplace writes into \
+                 the file itself"
+            )
+        });
+        [bits, links, replaced].into_iter().flatten()
+    }
+}
+
+impl Engine<'_> {
+    /// Whether setuid, setgid and sticky bits are kept: of one's own files with -a, as rsync does, and
+    /// those that a server tells only where a flag names them.
+    pub(super) fn keeps_special_bits(&self) -> bool {
+        let keeps = self.options.preserve || self.options.archive;
+        let own = self.options.archive && self.source.is_none();
+        own || keeps && self.options.preserve_setuid
+    }
+
+    /// The bits of a directory's mode that are kept. The sticky bit of a directory only takes rights
+    /// away from others, and scp keeps it.
+    pub(super) fn kept_directory_mode(&mut self, mode: u32, shown: impl FnOnce() -> Name) -> u32 {
+        if self.keeps_special_bits() {
+            return mode & 0o7777;
+        }
+        let cleared = mode & SPECIAL & !0o1000;
+        self.note_special_bits(cleared, shown);
+        mode & 0o1777
+    }
+
+    /// Notes a file whose source has this mode.
+    pub(super) fn note_file_mode(&mut self, mode: u32, shown: impl FnOnce() -> Name) {
+        if !self.keeps_special_bits() {
+            self.note_special_bits(mode & SPECIAL, shown);
+        }
+    }
+
+    fn note_special_bits(&mut self, cleared: u32, shown: impl FnOnce() -> Name) {
+        let asked = self.options.preserve || self.options.archive;
+        if cleared != 0 && asked && self.source.is_some() {
+            self.withheld.special_bits.note(shown);
+        }
+    }
+
+    /// Takes file capabilities that a server chose out of what a file is to have.
+    pub(super) fn without_capabilities(&mut self, list: &mut Vec<Xattr>, kinds: MetadataFlags) {
+        let keeps = self.source.is_none() || self.options.preserve_setuid;
+        let is = |(name, _): &Xattr| name == CAPABILITY;
+        if !keeps && kinds.contains(MetadataFlags::XATTRS) && list.iter().any(is) {
+            list.retain(|xattr| !is(xattr));
+            self.withheld
+                .special_bits
+                .note(|| Name(CAPABILITY.to_vec()));
+        }
+    }
+
+    /// A file that was replaced has other names.
+    pub(super) fn note_other_names(&mut self, shown: Name) {
+        self.withheld.replaced.note(|| shown);
+    }
+
+    /// Whether a symlink is left out for --safe-links; the warning at the end tells of it.
+    pub(super) fn leaves_link_out(&mut self, target: &[u8], points_to: &[u8]) -> bool {
+        if !self.options.safe_links {
+            return false;
+        }
+        let below = target.strip_prefix(self.named.as_slice());
+        let out = leads_out(below.unwrap_or_default(), points_to);
+        if out {
+            self.withheld.links.note(|| Name(target.to_vec()));
+        }
+        out
+    }
+
+    pub(super) fn tell_withheld(&mut self) {
+        let warnings: Vec<String> = self.withheld.warnings().collect();
+        for warning in warnings {
+            self.warn(None, warning);
+        }
+    }
+}
+
+/// Whether a symlink at `link`, a path below the target, leads out of the target: absolutely, by more
+/// `..` than it lies deep, or by a `..` behind a name, which may be a symlink itself (as rsync judges
+/// since CVE-2024-12088).
+fn leads_out(link: &[u8], points_to: &[u8]) -> bool {
+    if points_to.is_empty() || points_to.starts_with(b"/") {
+        return true;
+    }
+    let names = |path: &[u8]| {
+        let names = path.split(|byte| *byte == b'/');
+        names.filter(|name| !matches!(*name, b"" | b".")).count()
+    };
+    let mut depth = names(link).saturating_sub(1);
+    let mut named = false;
+    for part in points_to.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if named || depth == 0 => return true,
+            b".." => depth -= 1,
+            _ => named = true,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symlink_leads_out_by_its_words() {
+        for (link, points_to, out) in [
+            ("a", "b", false),
+            ("a", "b/c", false),
+            ("a", "./b", false),
+            ("d/a", "../b", false),
+            ("d/a", "..", false),
+            ("/d/e/a", "../../b", false),
+            ("d/./a", "../b", false),
+            ("a", "..", true),
+            ("a", "../b", true),
+            ("d/a", "../../b", true),
+            ("a", "/etc/passwd", true),
+            ("a", "", true),
+            ("d/e/a", "b/../c", true),
+            ("d/e/a", "../b/../../..", true),
+        ] {
+            assert_eq!(
+                leads_out(link.as_bytes(), points_to.as_bytes()),
+                out,
+                "{link} -> {points_to}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_kind_is_one_warning() {
+        let mut withheld = Withheld::default();
+        assert_eq!(withheld.warnings().count(), 0);
+        for name in ["x", "y"] {
+            withheld.special_bits.note(|| Name(name.into()));
+        }
+        withheld.replaced.note(|| Name(b"z".to_vec()));
+        let said: Vec<String> = withheld.warnings().collect();
+        assert_eq!(said.len(), 2);
+        assert!(
+            said[0].contains("of 2 entries (the first is x)"),
+            "{said:?}"
+        );
+        assert!(said[1].contains("one file (z)"), "{said:?}");
+    }
+}

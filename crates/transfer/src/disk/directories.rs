@@ -1,0 +1,359 @@
+//! The directories that a copy writes into, held open: a path below the target that the user has
+//! named is resolved once, without symlinks, and what is done there is done by descriptor and name.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use plan::LocalPath;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
+
+/// Directories below a target that are held open. A walk goes from directory to directory: of the
+/// files under way few are in others than the last ones.
+const MOST: usize = 64;
+/// Symlinks followed before a path counts as a loop (Linux's own bound).
+const MAX_SYMLINKS: usize = 40;
+
+/// A directory that is held open.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    /// It may not be read: the descriptor stands for it (O_PATH) and is no more than that.
+    unreadable: bool,
+    /// What its default access control list grants at most ([`default_acl_bits`]).
+    default_bits: OnceLock<Option<u32>>,
+}
+
+impl Directory {
+    fn open(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let (fd, unreadable) = match open(OFlags::RDONLY | flags) {
+            #[cfg(target_os = "linux")]
+            Err(Errno::ACCESS) => (open(OFlags::PATH | flags)?, true),
+            opened => (opened?, false),
+        };
+        Ok(Self {
+            fd,
+            unreadable,
+            default_bits: OnceLock::new(),
+        })
+    }
+
+    /// Opens a directory and everything that leads to it, symlinks included.
+    fn follow(path: &Path) -> io::Result<Self> {
+        let path = match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        };
+        Self::open(|flags| rustix::io::retry_on_intr(|| openat(CWD, path, flags, Mode::empty())))
+    }
+
+    /// Opens a directory below this one.
+    fn below(&self, path: &Path, dirlinks: bool) -> io::Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        Self::open(|flags| match dirlinks {
+            true => rustix::io::retry_on_intr(|| openat(&self.fd, path, flags, Mode::empty())),
+            false => open_beneath(&self.fd, bytes, flags, Mode::empty(), Symlinks::Refused),
+        })
+    }
+
+    /// Its extended attributes.
+    pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
+        match self.unreadable {
+            // fgetxattr(2) takes no O_PATH descriptor.
+            true => XattrsOf::At(self.fd.as_fd(), b"."),
+            false => XattrsOf::Open(self.fd.as_fd()),
+        }
+    }
+
+    /// Whether it may not be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.unreadable
+    }
+
+    /// Whether files that are made in it inherit an access control list.
+    pub(crate) fn has_default_acl(&self) -> bool {
+        self.default_bits().is_some()
+    }
+
+    /// The bits of `mode` that open(2) and mkdir(2) leave to what they make in this directory.
+    pub(crate) fn created_mode(&self, mode: u32) -> u32 {
+        match self.default_bits() {
+            Some(bits) => mode & (bits | !0o777),
+            None => mode & !sys::umask(),
+        }
+    }
+
+    fn default_bits(&self) -> Option<u32> {
+        *self
+            .default_bits
+            .get_or_init(|| default_acl_bits(self.xattrs()))
+    }
+
+    /// Makes the names in it durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        match self.unreadable {
+            true => Err(Errno::ACCESS.into()),
+            false => Ok(rustix::fs::fsync(&self.fd)?),
+        }
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A name in a directory that is held open: nothing that happens to the path that led there leads
+/// to another place.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(crate) dir: Arc<Directory>,
+    pub(crate) name: OsString,
+}
+
+impl Location {
+    /// Another name in the same directory.
+    pub(crate) fn beside(&self, name: &[u8]) -> Self {
+        Self {
+            dir: Arc::clone(&self.dir),
+            name: OsStr::from_bytes(name).to_owned(),
+        }
+    }
+
+    pub(crate) fn name_bytes(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// What stands there, if anything does; a symlink is not followed.
+    pub(crate) fn look(&self) -> io::Result<Option<Stat>> {
+        match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens it; a symlink is an error.
+    pub(crate) fn open(&self, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::io::retry_on_intr(|| {
+            openat(&self.dir, &self.name, flags, Mode::from_raw_mode(mode))
+        })
+    }
+
+    /// Removes it, where it is no directory.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        Ok(unlinkat(&self.dir, &self.name, AtFlags::empty())?)
+    }
+
+    /// Gives it the name `to`, whatever has that so far.
+    pub(crate) fn rename(&self, to: &Self) -> Result<(), Errno> {
+        renameat(&self.dir, &self.name, &to.dir, &to.name)
+    }
+
+    /// Its extended attributes.
+    pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
+        XattrsOf::At(self.dir.as_fd(), self.name_bytes())
+    }
+}
+
+/// Where a target is written.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// Under this name.
+    At(Location),
+    /// What this path leads to is open in a process (`/dev/stdout`, `/proc/self/fd/1`) or is no file:
+    /// it is opened by this path and written as it is.
+    AsItIs(PathBuf),
+}
+
+/// The directories that a copy holds open, by path; a bounded number of them.
+#[derive(Debug, Default)]
+pub struct DirectoryCache {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the user has named: resolved once, so that all of a copy goes to one place.
+    named: Vec<(PathBuf, Arc<Directory>)>,
+    /// The last ones that were used come first.
+    below: VecDeque<Below>,
+}
+
+#[derive(Debug)]
+struct Below {
+    path: LocalPath,
+    dir: Arc<Directory>,
+}
+
+impl DirectoryCache {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves `path` as far as the directory that its last name is in.
+    ///
+    /// # Errors
+    /// A symlink below the named part of `path` (ELOOP), and what keeps a directory from being opened.
+    pub(crate) fn locate(&self, path: &LocalPath) -> io::Result<Location> {
+        let Some((below, name)) = path.below_part().and_then(split) else {
+            return match path.is_named() {
+                true => self.locate_named(path.named_part()),
+                false => Err(io::Error::other("it lies outside of the target")),
+            };
+        };
+        let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
+        Ok(Location { dir, name })
+    }
+
+    /// Where a file is written: as [`DirectoryCache::locate`], and of what the user has named symlinks
+    /// are followed, whether or not the last one leads anywhere.
+    pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<Destination> {
+        if !path.is_named() {
+            return Ok(Destination::At(self.locate(path)?));
+        }
+        let named = path.named_part();
+        // A device, a FIFO, or a pipe that only the kernel finds by this path.
+        if fs::metadata(named).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+            return Ok(Destination::AsItIs(named.to_path_buf()));
+        }
+        let (followed, open_elsewhere) = follow(named)?;
+        if open_elsewhere {
+            return Ok(Destination::AsItIs(named.to_path_buf()));
+        }
+        self.locate_named(&followed).map(Destination::At)
+    }
+
+    /// The directory at `path` itself.
+    pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
+        match path.below_part() {
+            Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
+            None => Err(io::Error::other("it lies outside of the target")),
+        }
+    }
+
+    /// What stands at `path`; a symlink is followed where the user has named it.
+    pub(crate) fn look(&self, path: &LocalPath) -> io::Result<Option<Stat>> {
+        if !path.is_named() {
+            return match self.locate(path) {
+                Ok(location) => location.look(),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(e),
+            };
+        }
+        match rustix::fs::stat(path.named_part()) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Forgets what is known of the directory that `path` lies in: it may have been removed and
+    /// made again. Whether there was anything to forget.
+    pub(crate) fn forget(&self, path: &LocalPath) -> bool {
+        let Some((below, _)) = path.below_part().and_then(split) else {
+            return false;
+        };
+        let mut state = self.state();
+        let before = state.below.len();
+        let under = |known: &Below| known.path.below_part().is_some_and(|at| at == below);
+        state.below.retain(|known| !under(known));
+        before > state.below.len()
+    }
+
+    fn locate_named(&self, path: &Path) -> io::Result<Location> {
+        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let dir = self.named(parent)?;
+        Ok(Location { dir, name })
+    }
+
+    fn named(&self, path: &Path) -> io::Result<Arc<Directory>> {
+        if let Some((_, dir)) = self.state().named.iter().find(|(at, _)| at == path) {
+            return Ok(Arc::clone(dir));
+        }
+        let dir = Arc::new(Directory::follow(path)?);
+        let mut state = self.state();
+        // Another thread may have been faster: all of a copy goes to one place.
+        if let Some((_, first)) = state.named.iter().find(|(at, _)| at == path) {
+            return Ok(Arc::clone(first));
+        }
+        state.named.push((path.to_path_buf(), Arc::clone(&dir)));
+        Ok(dir)
+    }
+
+    fn below(&self, named: &Path, below: &Path, dirlinks: bool) -> io::Result<Arc<Directory>> {
+        if below.as_os_str().is_empty() {
+            return self.named(named);
+        }
+        {
+            let mut state = self.state();
+            let is = |known: &Below| {
+                known.path.below_part() == Some(below)
+                    && known.path.named_part() == named
+                    && known.path.follows_dirlinks() == dirlinks
+            };
+            if let Some(at) = state.below.iter().position(is) {
+                if let Some(known) = state.below.remove(at) {
+                    let dir = Arc::clone(&known.dir);
+                    state.below.push_front(known);
+                    return Ok(dir);
+                }
+            }
+        }
+        let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
+        let known = Below {
+            path: LocalPath::beneath(named, below, dirlinks),
+            dir: Arc::clone(&dir),
+        };
+        let mut state = self.state();
+        state.below.truncate(MOST - 1);
+        state.below.push_front(known);
+        Ok(dir)
+    }
+}
+
+/// Directory and name.
+fn split(below: &Path) -> Option<(&Path, OsString)> {
+    let name = below.file_name()?.to_owned();
+    Some((below.parent()?, name))
+}
+
+/// `path` with every symlink at its end followed, whether or not the last one leads anywhere, and whether
+/// one of them stands for a file that a process has open.
+fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_SYMLINKS {
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_symlink() => {
+                let parent = path.parent().unwrap_or(Path::new(""));
+                let of_process = fs::canonicalize(parent).is_ok_and(|at| at.starts_with("/proc"));
+                if of_process && fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+                    return Ok((path, true));
+                }
+                path = parent.join(fs::read_link(&path)?);
+            }
+            _ => return Ok((path, false)),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// What kind of file a stat(2) tells of.
+pub(crate) fn kind_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+#[cfg(test)]
+#[path = "directories_tests.rs"]
+mod tests;

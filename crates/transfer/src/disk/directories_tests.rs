@@ -1,0 +1,149 @@
+use super::*;
+use std::os::unix::fs::symlink;
+
+type Result = io::Result<()>;
+
+/// `target/a/b`, and `outside` with what would be there in its place.
+fn tree() -> io::Result<tempfile::TempDir> {
+    let dir = tempfile::tempdir()?;
+    fs::create_dir_all(dir.path().join("target/a/b"))?;
+    fs::create_dir_all(dir.path().join("outside/b"))?;
+    Ok(dir)
+}
+
+fn path(dir: &tempfile::TempDir, below: &str) -> LocalPath {
+    LocalPath::beneath(dir.path().join("target"), below, false)
+}
+
+fn write(directories: &DirectoryCache, path: &LocalPath) -> io::Result<()> {
+    let at = directories.locate(path)?;
+    at.open(OFlags::WRONLY | OFlags::CREATE, 0o600)?;
+    Ok(())
+}
+
+fn is_loop(result: io::Result<impl Sized>) -> bool {
+    let error = result.err();
+    error.and_then(|e| Errno::from_io_error(&e)) == Some(Errno::LOOP)
+}
+
+#[test]
+fn a_symlink_below_what_was_named_is_never_gone_through() -> Result {
+    let dir = tree()?;
+    symlink("../outside", dir.path().join("target/link"))?;
+    symlink("a", dir.path().join("target/within"))?;
+    let directories = DirectoryCache::default();
+    for through in ["link/f", "link/b/f", "within/f", "within/b/f"] {
+        let located = directories.locate(&path(&dir, through));
+        assert!(is_loop(located), "{through}");
+    }
+    // The last name is its own: it is not followed either when it is opened.
+    let link = directories.locate(&path(&dir, "link"))?;
+    assert_eq!(link.look()?.as_ref().map(kind_of), Some(FileType::Symlink));
+    assert!(link.open(OFlags::RDONLY, 0).is_err());
+    // Asked for, it is.
+    let target = dir.path().join("target");
+    let asked = LocalPath::beneath(target, "link/b/f", true);
+    write(&directories, &asked)?;
+    assert!(dir.path().join("outside/b/f").exists());
+    Ok(())
+}
+
+#[test]
+fn what_was_named_may_be_a_symlink_and_is_resolved_once() -> Result {
+    let dir = tree()?;
+    let named = dir.path().join("named");
+    symlink("target", &named)?;
+    let at = |below: &str| LocalPath::beneath(&named, below, false);
+    let directories = DirectoryCache::default();
+    write(&directories, &at("a/first"))?;
+    fs::remove_file(&named)?;
+    symlink("outside", &named)?;
+    for below in ["second", "a/third", "a/b/fourth"] {
+        write(&directories, &at(below))?;
+        assert!(dir.path().join("target").join(below).exists(), "{below}");
+    }
+    assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_path_that_leads_elsewhere_is_refused() -> Result {
+    let dir = tree()?;
+    let directories = DirectoryCache::default();
+    for elsewhere in ["/etc/passwd", "../outside/f", "a/../../outside/f"] {
+        let path = path(&dir, elsewhere);
+        assert!(directories.locate(&path).is_err(), "{elsewhere}");
+        assert!(directories.destination(&path).is_err(), "{elsewhere}");
+        assert!(directories.directory(&path).is_err(), "{elsewhere}");
+    }
+    Ok(())
+}
+
+/// Directories are swapped for symlinks as fast as that goes, while files are written below them by
+/// caches that know them and by others that do not.
+#[test]
+fn whoever_swaps_directories_for_symlinks_meanwhile_gains_nothing() -> Result {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let dir = tree()?;
+    let (a, aside) = (dir.path().join("target/a"), dir.path().join("target/aside"));
+    let over = AtomicBool::new(false);
+    let swapped = std::thread::scope(|scope| -> io::Result<u64> {
+        let swaps = scope.spawn(|| -> io::Result<u64> {
+            let mut swaps = 0;
+            while !over.load(Ordering::Relaxed) {
+                fs::rename(&a, &aside)?;
+                symlink("../outside", &a)?;
+                fs::remove_file(&a)?;
+                fs::rename(&aside, &a)?;
+                swaps += 1;
+            }
+            Ok(swaps)
+        });
+        let known = DirectoryCache::default();
+        for n in 0..2000 {
+            for below in [format!("a/f{n}"), format!("a/b/f{n}")] {
+                let path = path(&dir, &below);
+                let _ = write(&known, &path);
+                let _ = write(&DirectoryCache::default(), &path);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        swaps.join().unwrap_or(Ok(0))
+    })?;
+    assert!(swapped > 10, "{swapped} swaps");
+    assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
+    assert_eq!(fs::read_dir(dir.path().join("outside/b"))?.count(), 0);
+    // Something was written all the same.
+    assert!(fs::read_dir(dir.path().join("target/a"))?.count() > 1);
+    Ok(())
+}
+
+#[test]
+fn a_bounded_number_of_directories_is_held_open() -> Result {
+    let dir = tree()?;
+    let directories = DirectoryCache::default();
+    for n in 0..3 * MOST {
+        let below = format!("a/d{n}");
+        fs::create_dir(dir.path().join("target").join(&below))?;
+        write(&directories, &path(&dir, &format!("{below}/f")))?;
+    }
+    assert_eq!(directories.state().below.len(), MOST);
+    assert_eq!(directories.state().named.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_was_made_again_is_found_again() -> Result {
+    let dir = tree()?;
+    let directories = DirectoryCache::default();
+    let at = path(&dir, "a/f");
+    write(&directories, &at)?;
+    fs::remove_dir_all(dir.path().join("target/a"))?;
+    fs::create_dir(dir.path().join("target/a"))?;
+    assert!(write(&directories, &at).is_err());
+    assert!(directories.forget(&at) && !directories.forget(&at));
+    write(&directories, &at)?;
+    assert!(dir.path().join("target/a/f").exists());
+    Ok(())
+}
