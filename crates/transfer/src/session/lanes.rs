@@ -100,7 +100,7 @@ impl Driver {
                 && let Some(on) = self.connection(id)
             {
                 on.one_channel = true;
-                self.changed = true;
+                self.turns.stir();
             }
             return;
         }
@@ -128,7 +128,7 @@ impl Driver {
                 && let Some(on) = self.connection(id)
             {
                 on.one_channel = true;
-                self.changed = true;
+                self.turns.stir();
             }
             lane.is_some()
         });
@@ -164,7 +164,7 @@ impl Driver {
         };
         let (id, report) = (on.id, LaneReport::of(&on.lane));
         self.spread.lane_opened(now, id, listing, report);
-        self.changed = true;
+        self.turns.stir();
         self.lanes.push(on);
         Some(id)
     }

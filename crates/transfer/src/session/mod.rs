@@ -7,6 +7,7 @@ mod ask;
 mod connections;
 mod decisions;
 mod driver;
+mod due;
 mod exec;
 mod explain;
 mod far;
