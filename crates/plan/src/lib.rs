@@ -28,7 +28,10 @@ pub use job::{
     Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
     PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
+pub use lane::{
+    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, REPEATED_NAMES,
+    Random, TOO_MANY_NAMES, Unfinished, left_out,
+};
 pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,

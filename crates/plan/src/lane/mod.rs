@@ -12,6 +12,7 @@ mod get_whole;
 mod hard_link;
 mod list;
 mod list_tree;
+mod listing_bounds;
 mod metadata;
 mod packing;
 mod pays;
@@ -35,6 +36,8 @@ use sftp::{Output, Reply, ServerInfo};
 pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 pub use list_tree::NO_TREES;
+pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
+pub use words::left_out;
 
 use self::config::Server;
 use self::core::{Core, What};
@@ -166,12 +169,13 @@ impl Lane {
         self.pump();
     }
 
-    /// Asks for no more of the trees that are being listed, or goes on: what they have told is for
-    /// the owner to hold.
+    /// Asks for no more of what is being listed, or goes on: what listings have told is for the owner
+    /// to hold.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
-        self.revision += 1;
-        self.core.now = now;
-        if std::mem::replace(&mut self.core.lists_held, hold) && !hold {
+        let held = std::mem::replace(&mut self.core.lists_held, hold);
+        if held && !hold {
+            self.revision += 1;
+            self.core.now = now;
             let ids: Vec<JobId> = self.tasks.keys().copied().collect();
             for id in ids {
                 if let Some(task) = self.tasks.get_mut(&id) {

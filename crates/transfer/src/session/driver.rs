@@ -41,6 +41,11 @@ const SHORT_NAP: Duration = Duration::from_micros(150);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
 
+/// Events that wait for the handle, beyond which listings bring no more: each may hold 900 names.
+const BACKLOG: usize = 512;
+/// How soon it is looked again whether fewer wait.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// The loop's ends of what the handle holds.
 pub(super) struct Ends {
     pub(super) commands: Receiver<Command>,
@@ -99,8 +104,10 @@ pub(super) struct Driver {
     pub(super) heard: Instant,
     /// The run ends: nobody waits for what is not done.
     pub(super) leaving: bool,
-    /// Nothing more is asked for of trees.
+    /// The handle wants no more of listings for now.
     pub(super) lists_held: bool,
+    /// So many events wait for the handle that listings are held until it was looked again at this time.
+    pub(super) backlog: Option<Instant>,
     /// What lanes that are gone have done.
     pub(super) gone: Gone,
 }
@@ -152,6 +159,7 @@ impl Driver {
             heard: now,
             leaving: false,
             lists_held: false,
+            backlog: None,
             gone: Gone::default(),
             options,
         })
@@ -254,7 +262,17 @@ impl Driver {
         self.take_commands(now);
         self.take_replies(now);
         if self.receive(now) {
-            self.turns.stir();
+            self.turns.arrived();
+        }
+    }
+
+    /// Asks for no more of listings while the handle wants none, or is behind with what it was told.
+    fn hold_lists(&mut self, now: Instant) {
+        let behind = self.ends.events.len() > BACKLOG;
+        self.backlog = behind.then(|| now + LOOK_AGAIN);
+        let hold = behind || self.lists_held;
+        for on in &mut self.lanes {
+            on.lane.hold_lists(now, hold);
         }
     }
 
@@ -275,6 +293,7 @@ impl Driver {
     /// Gives jobs to lanes, and what lanes, spreader and links have for each other.
     fn pass_on(&mut self, now: Instant) {
         self.obey(now);
+        self.hold_lists(now);
         self.pace(now);
         self.drain_lanes(now);
         self.take_over(now);
@@ -298,7 +317,7 @@ impl Driver {
 
     fn take_commands(&mut self, now: Instant) {
         while let Some(command) = self.next_command() {
-            self.turns.stir();
+            self.turns.arrived();
             match command {
                 Command::Push(job, hint) => {
                     self.growing.note(&job);
@@ -337,12 +356,7 @@ impl Driver {
                 Command::Foresee(direction, files, bytes) => {
                     self.growing.foresee(direction, files, bytes);
                 }
-                Command::HoldLists(hold) => {
-                    self.lists_held = hold;
-                    for on in &mut self.lanes {
-                        on.lane.hold_lists(now, hold);
-                    }
-                }
+                Command::HoldLists(hold) => self.lists_held = hold,
                 Command::Joined(link) => self.joined(now, link),
                 Command::End => {
                     self.over = true;
@@ -354,7 +368,7 @@ impl Driver {
 
     fn take_replies(&mut self, now: Instant) {
         while let Some(reply) = self.disk.poll_reply() {
-            self.turns.stir();
+            self.turns.arrived();
             match self.owed.replied(&reply) {
                 Some(Some(lane)) => {
                     if let Some(at) = self.lane_at(lane) {
@@ -405,7 +419,7 @@ impl Driver {
         received: Vec<LinkEvent>,
     ) {
         if !received.is_empty() {
-            self.turns.stir();
+            self.turns.arrived();
             self.note_heard(now);
         }
         for event in received {

@@ -44,7 +44,9 @@ impl Due {
 /// What the last turn found, as far as it decides about the next one.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Something arrived, was written, or was changed by the driver itself.
+    /// Something came from outside: of a connection, the disk, or the handle.
+    arrived: bool,
+    /// Something was written, or changed by the driver itself.
     stirred: bool,
     /// Revisions of all components after the last turn.
     revision: u64,
@@ -62,24 +64,30 @@ impl Turns {
         self.stirred = true;
     }
 
+    /// Something has come from outside.
+    pub(super) fn arrived(&mut self) {
+        self.arrived = true;
+    }
+
     /// The loop has waited; `arrived` tells whether a descriptor was reported ready.
     pub(super) fn woken(&mut self, now: Instant, arrived: bool) {
         let has_come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let beat = has_come(self.heartbeat.take());
         self.only_heartbeat = beat && !arrived && !has_come(self.deadline.take());
-        self.stirred |= arrived;
+        self.arrived |= arrived;
     }
 
     /// Whether the turn that has just ended was quiet, where `revision` is what the components count.
     fn was_quiet(&mut self, revision: u64) -> bool {
-        let changed = std::mem::replace(&mut self.revision, revision) != revision;
-        let stirred = std::mem::take(&mut self.stirred);
-        let lost = std::mem::take(&mut self.only_heartbeat) && changed && !stirred;
+        let revised = std::mem::replace(&mut self.revision, revision) != revision;
+        let changed = std::mem::take(&mut self.stirred) || revised;
+        let arrived = std::mem::take(&mut self.arrived);
+        let lost = std::mem::take(&mut self.only_heartbeat) && changed && !arrived;
         if lost {
             tracing::warn!("a wake-up was lost: the session had work and waited");
         }
         debug_assert!(!lost, "the session had work, and nothing would wake it");
-        !changed && !stirred
+        !changed && !arrived
     }
 }
 
@@ -126,6 +134,7 @@ impl Driver {
             .chain(yielding.map(Yielding::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.telling.poll_timeout())
+            .chain(self.backlog)
             .chain(self.next_look())
             .chain(self.straight.poll_timeout())
             .chain(self.next_reconnect())

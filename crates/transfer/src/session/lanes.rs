@@ -219,7 +219,6 @@ impl Driver {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);
         }
-        lane.hold_lists(now, self.lists_held);
         let report = LaneReport::of(&lane);
         Some(LaneOnChannel {
             id,

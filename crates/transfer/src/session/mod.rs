@@ -42,6 +42,7 @@ use crate::disk::{Check, Relay};
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
+pub use ask::Questions;
 pub use exec::{ExecEvent, ExecId};
 pub(crate) use growing::{are_small, growth_config};
 pub use link::{
