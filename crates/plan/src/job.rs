@@ -531,6 +531,8 @@ pub enum LaneEvent {
     /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
+    /// A name in a listing that no file can have, and that is not among `Entries`.
+    LeftOut(JobId, Vec<u8>),
     /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
     Tree(JobId, Vec<TreeStep>),
     /// The answer of a Stat, or what stood there already for a MakeDir. For a Put, what the source was
@@ -621,6 +623,7 @@ impl LaneEvent {
             | Self::Progress(id, _)
             | Self::Reused(id, _)
             | Self::Entries(id, _)
+            | Self::LeftOut(id, _)
             | Self::Tree(id, _)
             | Self::Attributes(id, _)
             | Self::Path(id, _)

@@ -29,7 +29,10 @@ pub use job::{
     Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
     PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
+pub use lane::{
+    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, REPEATED_NAMES,
+    Random, TOO_MANY_NAMES, Unfinished, left_out,
+};
 pub use local_path::LocalPath;
 pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};
 pub use spread::{

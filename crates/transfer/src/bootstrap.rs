@@ -13,6 +13,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::cancel::Cancel;
 use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
 use crate::report::{Outcome, Progress};
+use crate::session::Questions;
 
 /// Opens the line that counts, whatever startup files print before it.
 const LINE: &str = "longhaul-place ";
@@ -80,7 +81,7 @@ pub fn place(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<Pla
 pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<(), String> {
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; rm -rf \"$c/bin\" && \
                   echo && echo longhaul-removed";
-    let said = connect.connect(host, None, cancel)?.ask(0, script)?;
+    let said = Questions::new(connect.connect(host, None, cancel)?).ask(script)?;
     match said.lines().any(|line| line == "longhaul-removed") {
         true => Ok(()),
         false => Err("the far end did not say that it was removed".to_owned()),
@@ -88,7 +89,7 @@ pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<()
 }
 
 fn look(host: HostId, connect: &dyn Connect, cancel: &Cancel, sum: &str) -> Result<Found, String> {
-    let said = connect.connect(host, None, cancel)?.ask(0, &script(sum))?;
+    let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
     match found.state.as_str() {
         "ok" => {}

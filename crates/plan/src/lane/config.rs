@@ -46,6 +46,11 @@ pub struct LaneConfig {
     pub told: Told,
     /// The path was slower than that takes the last time: it is begun with.
     pub slow: bool,
+    /// Bytes that a file may bring beyond the size that the server stated when it was opened, at least;
+    /// an eighth of that size where that is more. A file that grows while it is read is copied up to there.
+    pub growth: u64,
+    /// Bytes that a file may bring whose size the server does not state, or states as 0.
+    pub unstated: u64,
 }
 
 /// Whether data are made smaller for the way.
@@ -90,6 +95,8 @@ impl LaneConfig {
             pack: Pack::default(),
             told: Told::default(),
             slow: false,
+            growth: 8 * MIB,
+            unstated: 64 << 30,
         }
     }
 

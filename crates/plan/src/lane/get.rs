@@ -11,6 +11,9 @@ use crate::{
     PutOptions, Span,
 };
 
+/// Largest file of any system: offsets are signed (off_t).
+const LARGEST: u64 = i64::MAX as u64;
+
 /// Downloads one file, or some of its bytes into a target that others fill as well.
 #[derive(Debug)]
 pub(super) struct Get {
@@ -182,8 +185,13 @@ impl Get {
                     Reply::Attrs(attrs) => attributes(attrs),
                     _ => Attributes::default(),
                 };
-                if seen.size.is_some() {
+                if let Some(size) = seen.size {
                     self.attrs = Some(seen);
+                    if size > LARGEST {
+                        let what =
+                            format!("the server states {size} bytes, which no file can have");
+                        self.fail(remote(what));
+                    }
                 }
                 if self.part.is_some() {
                     core.event(LaneEvent::Attributes(self.id, seen));

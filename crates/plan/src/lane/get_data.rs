@@ -5,7 +5,7 @@ use sftp::{Handle, Reply, Request, StatusCode};
 use super::core::{Core, What};
 use super::get::Get;
 use super::words::{refused, remote};
-use crate::DiskRequest;
+use crate::{DiskRequest, LaneEvent};
 
 impl Get {
     /// Sends the next READ, or CLOSE behind the last; false when there is nothing to send now.
@@ -34,7 +34,7 @@ impl Get {
         }
         let offset = self.next;
         let len = u64::from(core.server.read).min(limit - offset) as u32;
-        self.next += u64::from(len);
+        self.next = self.next.saturating_add(len.into());
         self.read(core, &handle, offset, len);
         true
     }
@@ -125,15 +125,47 @@ impl Get {
                 },
             );
         }
-        let end = offset + u64::from(got);
+        let end = offset.saturating_add(got.into());
         if got == 0 {
             self.ends(offset);
+        } else if end >= self.most(core) && self.limit().is_none() {
+            self.ends_beyond(core, end);
         } else if got < len {
             // Files that know no size, as those of /proc, end where the server says so.
             if self.size() > 0 && end >= self.size() {
                 self.ends(end);
             } else {
                 self.missing.push_back((end, len - got));
+            }
+        }
+    }
+
+    /// Bytes at which the copy ends although the server has more: it stated fewer when the file was
+    /// opened. A READ that is answered for ever would fill the disk.
+    fn most(&self, core: &Core) -> u64 {
+        match self.size() {
+            0 => core.config.unstated,
+            size => size.saturating_add(core.config.growth.max(size / 8)),
+        }
+    }
+
+    /// More than [`Get::most`] has come.
+    fn ends_beyond(&mut self, core: &mut Core, end: u64) {
+        if self.end.is_some() {
+            return;
+        }
+        match self.size() {
+            0 => {
+                let what = "the server states no size for the file, and sends more than";
+                self.fail(remote(format!("{what} {} bytes", core.config.unstated)));
+            }
+            size => {
+                let text = format!(
+                    "the file had {size} bytes when it was opened and grows faster than it is read: the copy has \
+                     its first {end} bytes"
+                );
+                core.event(LaneEvent::Warning(self.id, text));
+                self.ends(end);
             }
         }
     }
@@ -146,7 +178,8 @@ impl Get {
         if hole == 0 {
             return self.fail(remote("the server tells of a hole without a length"));
         }
-        let (end, behind) = (offset + u64::from(len), offset.saturating_add(hole));
+        let end = offset.saturating_add(len.into());
+        let behind = offset.saturating_add(hole);
         self.skip(core, offset, hole.min(len.into()));
         if behind < end && self.size() > 0 && behind >= self.size() {
             self.ends(behind);

@@ -1,8 +1,9 @@
 use sftp::{Handle, Name, Reply, Request, StatusCode};
 
 use super::core::{Core, What};
+use super::listing_bounds::{ListingBounds, is_safe};
 use super::task::{Step, Surprise, attributes};
-use super::words::refused;
+use super::words::{refused, remote};
 use crate::{Fault, JobId, LaneEvent};
 
 /// Lists one directory.
@@ -22,6 +23,7 @@ pub(super) struct List {
     pending: usize,
     /// Everything has left in one flight.
     one_flight: bool,
+    bounds: ListingBounds,
     fault: Option<Fault>,
 }
 
@@ -43,6 +45,7 @@ impl List {
             at_end: false,
             pending: 0,
             one_flight: false,
+            bounds: ListingBounds::default(),
             fault: None,
         }
     }
@@ -122,18 +125,22 @@ impl List {
         }
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
+            if self.fault.is_some() {
+                break;
+            }
+            if let Err(why) = self.bounds.note(&name.filename) {
+                self.fail(remote(why));
+                break;
+            }
             match name.filename.as_slice() {
                 b"." | b".." => {}
                 filename if is_safe(filename) => {
                     entries.push((name.filename, attributes(&name.attrs)));
                 }
-                filename => {
-                    let shown = sftp::printable(filename, 256);
-                    let text = format!(
-                        "the server lists a name that no file can have, \"{shown}\": left out"
-                    );
-                    core.event(LaneEvent::Warning(self.id, text));
-                }
+                _ => match self.bounds.note_impossible() {
+                    Ok(()) => core.event(LaneEvent::LeftOut(self.id, name.filename)),
+                    Err(why) => self.fail(remote(why)),
+                },
             }
         }
         if !entries.is_empty() {
@@ -145,7 +152,7 @@ impl List {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
-            while !ends && self.pending < AHEAD {
+            while !ends && self.pending < AHEAD && !core.lists_held {
                 self.send(core, What::Readdir, &Request::Readdir { handle });
             }
             if ends {
@@ -169,9 +176,4 @@ impl List {
     pub(super) fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
-}
-
-/// Whether `name` can stand in a directory: anything else could lead out of it (CVE-2019-6111).
-pub(super) fn is_safe(name: &[u8]) -> bool {
-    !name.is_empty() && !name.iter().any(|b| matches!(b, b'/' | 0))
 }

@@ -2,9 +2,9 @@ use sftp::{Reply, Request, StatusCode, TreeFlags};
 
 use super::config::Pack;
 use super::core::{Core, What};
-use super::list::is_safe;
+use super::listing_bounds::{ListingBounds, is_safe};
 use super::task::{Step, attributes};
-use super::words::{refused, remote};
+use super::words::{left_out, refused, remote};
 use crate::{Fault, JobId, LaneEvent, TreeStep};
 
 /// Lists a whole tree: list-tree@longhaul. The server answers each request with the next part, and
@@ -21,9 +21,25 @@ pub(super) struct ListTree {
     depth: usize,
     /// Of them, those in one whose name cannot be, with itself.
     dropped: usize,
+    bounds: ListingBounds,
+    /// Numbers of the directories that are open, the topmost first.
+    open: Vec<u64>,
+    /// Directories entered so far.
+    entered: u64,
+    /// Answers without any step, one after the other.
+    empty: usize,
     fault: Option<Fault>,
     /// The server was told to forget it.
     forgotten: bool,
+}
+
+/// A name that the server lists.
+enum Name {
+    Sound,
+    /// No file can have it: what is to be told.
+    Impossible(String),
+    /// It lies in a directory that is not told.
+    Dropped,
 }
 
 /// Why [`crate::JobKind::ListTree`] fails on a lane whose server cannot do it: a copy may have lanes to
@@ -34,6 +50,8 @@ pub const NO_TREES: &str = "the server lists no trees";
 const AHEAD: usize = 8;
 /// The same before anything has come: the first parts are small.
 const FIRST: usize = 2;
+/// So many answers without any step, one after the other, are no listing.
+const MOST_EMPTY: usize = 1000;
 /// No path that a server bears leads deeper.
 const DEEPEST: usize = 4096;
 
@@ -48,6 +66,10 @@ impl ListTree {
             answered: 0,
             depth: 1,
             dropped: 0,
+            bounds: ListingBounds::default(),
+            open: vec![0],
+            entered: 0,
+            empty: 0,
             fault: None,
             forgotten: false,
         }
@@ -102,8 +124,16 @@ impl ListTree {
     }
 
     fn on_steps(&mut self, core: &mut Core, steps: Vec<sftp::TreeStep>) {
+        self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
+        if self.empty > MOST_EMPTY {
+            self.fail(remote("the server answers without listing anything"));
+        }
         let mut told = Vec::with_capacity(steps.len());
         for step in steps {
+            if let Err(why) = self.note(&step) {
+                self.fail(remote(why));
+                break;
+            }
             if self.depth == 0 || self.depth > DEEPEST {
                 self.fail(remote(
                     "the server lists what is in no directory of the tree",
@@ -111,15 +141,21 @@ impl ListTree {
                 break;
             }
             let (step, change) = match step {
-                sftp::TreeStep::Entry(name) => match self.checked(core, &name.filename) {
-                    true => (TreeStep::Entry(name.filename, attributes(&name.attrs)), 0),
-                    false => continue,
+                sftp::TreeStep::Entry(name) => match self.checked(&name.filename) {
+                    Name::Sound => (TreeStep::Entry(name.filename, attributes(&name.attrs)), 0),
+                    Name::Impossible(what) => (TreeStep::Failed(what), 0),
+                    Name::Dropped => continue,
                 },
                 sftp::TreeStep::Enter(name) => {
                     self.depth += 1;
-                    match self.checked(core, &name.filename) {
-                        true => (TreeStep::Enter(name.filename, attributes(&name.attrs)), 0),
-                        false => {
+                    match self.checked(&name.filename) {
+                        Name::Sound => (TreeStep::Enter(name.filename, attributes(&name.attrs)), 0),
+                        Name::Impossible(what) => {
+                            told.push(TreeStep::Failed(what));
+                            self.dropped += 1;
+                            continue;
+                        }
+                        Name::Dropped => {
                             self.dropped += 1;
                             continue;
                         }
@@ -146,20 +182,40 @@ impl ListTree {
         }
     }
 
-    /// Whether `name` may be told; says so if not. What is in a directory that may not is not
-    /// looked at.
-    fn checked(&self, core: &mut Core, name: &[u8]) -> bool {
-        let sound = is_safe(name) && !matches!(name, b"." | b"..");
+    /// Counts a step, under the directory that it belongs to.
+    fn note(&mut self, step: &sftp::TreeStep) -> Result<(), &'static str> {
+        let directory = self.open.last().copied().unwrap_or(0);
+        match step {
+            sftp::TreeStep::Entry(name) => self.bounds.note_in(directory, &name.filename),
+            sftp::TreeStep::Enter(name) => {
+                self.entered += 1;
+                self.open.push(self.entered);
+                self.bounds.note_in(directory, &name.filename)
+            }
+            sftp::TreeStep::Leave => {
+                self.open.pop();
+                Ok(())
+            }
+            // Each directory has one of these at most, as if it were a name in it.
+            sftp::TreeStep::Count { .. } | sftp::TreeStep::Failed(..) => {
+                self.bounds.note_in(directory, b"")
+            }
+        }
+    }
+
+    /// What becomes of `name`. What is in a directory that is dropped is not looked at.
+    fn checked(&mut self, name: &[u8]) -> Name {
         if self.dropped > 0 {
-            return false;
+            return Name::Dropped;
         }
-        if !sound {
-            let shown = sftp::printable(name, 256);
-            let text =
-                format!("the server lists a name that no file can have, \"{shown}\": left out");
-            core.event(LaneEvent::Warning(self.id, text));
+        if is_safe(name) && !matches!(name, b"." | b"..") {
+            return Name::Sound;
         }
-        sound
+        if let Err(why) = self.bounds.note_impossible() {
+            self.fail(remote(why));
+            return Name::Dropped;
+        }
+        Name::Impossible(left_out(name))
     }
 
     pub(super) fn settle(&mut self, core: &mut Core) -> Step {

@@ -12,6 +12,7 @@ mod get_whole;
 mod hard_link;
 mod list;
 mod list_tree;
+mod listing_bounds;
 mod metadata;
 mod packing;
 mod pays;
@@ -35,6 +36,8 @@ use sftp::{Output, Reply, ServerInfo};
 pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 pub use list_tree::NO_TREES;
+pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
+pub use words::left_out;
 
 use self::config::Server;
 use self::core::{Core, What};
@@ -74,6 +77,7 @@ pub struct Lane {
     ended: Option<LaneError>,
     room: usize,
     stalls_room: u64,
+    revision: u64,
 }
 
 /// Sources whose first bytes are read ahead of their OPEN.
@@ -92,6 +96,7 @@ impl Lane {
             ended: None,
             room: usize::MAX,
             stalls_room: 0,
+            revision: 0,
         };
         if early {
             let remembered = lane.core.config.remembered.clone().unwrap_or_default();
@@ -104,6 +109,7 @@ impl Lane {
     /// Where handles are predicted it may end with [`LaneEvent::Abandoned`] and nothing told: the
     /// directory is too long for one flight, and a lane that does not predict has to do it.
     pub fn push(&mut self, now: Instant, job: Job) {
+        self.revision += 1;
         self.core.now = now;
         match job.kind {
             JobKind::List { .. } | JobKind::ListTree { .. } => {
@@ -117,6 +123,7 @@ impl Lane {
 
     /// Takes bytes of the channel.
     pub fn handle_input(&mut self, now: Instant, bytes: Bytes) -> Result<(), LaneError> {
+        self.revision += 1;
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
@@ -137,6 +144,7 @@ impl Lane {
 
     /// Takes what became of a [`DiskRequest`].
     pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
+        self.revision += 1;
         self.core.now = now;
         let job = reply.job();
         if let Some(task) = self.tasks.get_mut(&job) {
@@ -161,11 +169,13 @@ impl Lane {
         self.pump();
     }
 
-    /// Asks for no more of the trees that are being listed, or goes on: what they have told is for
-    /// the owner to hold.
+    /// Asks for no more of what is being listed, or goes on: what listings have told is for the owner
+    /// to hold.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
-        self.core.now = now;
-        if std::mem::replace(&mut self.core.lists_held, hold) && !hold {
+        let held = std::mem::replace(&mut self.core.lists_held, hold);
+        if held && !hold {
+            self.revision += 1;
+            self.core.now = now;
             let ids: Vec<JobId> = self.tasks.keys().copied().collect();
             for id in ids {
                 if let Some(task) = self.tasks.get_mut(&id) {
@@ -188,6 +198,7 @@ impl Lane {
 
     /// The channel is gone.
     pub fn handle_closed(&mut self, reason: &str) {
+        self.revision += 1;
         self.ended
             .get_or_insert_with(|| LaneError::Closed(reason.to_owned()));
     }
@@ -203,17 +214,28 @@ impl Lane {
         }
         let output = self.core.client.poll_output()?;
         self.room = self.room.saturating_sub(output.len());
+        self.revision += 1;
         Some(output)
     }
 
     /// The next operation for the disk.
     pub fn poll_disk(&mut self) -> Option<DiskRequest> {
-        self.core.disk.pop_front()
+        let request = self.core.disk.pop_front()?;
+        self.revision += 1;
+        Some(request)
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<LaneEvent> {
-        self.core.events.pop_front()
+        let event = self.core.events.pop_front()?;
+        self.revision += 1;
+        Some(event)
+    }
+
+    /// Counts what went into the lane and what was taken out of it. Between two equal values the lane has not
+    /// changed, but for its room and its pace.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Something is there for [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`]:
@@ -279,6 +301,7 @@ impl Lane {
     }
 
     fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
+        self.revision += 1;
         self.core.now = now;
         let fault = Fault {
             what: reason.to_owned(),
@@ -301,6 +324,7 @@ impl Lane {
     /// [`LaneEvent::Abandoned`] when all that it has sent is answered, or as it would have. Nothing
     /// happens to one that is not here.
     pub fn abandon(&mut self, now: Instant, job: JobId) {
+        self.revision += 1;
         self.core.now = now;
         if let Some(at) = self.waiting.iter().position(|j| j.id == job) {
             self.waiting.remove(at);

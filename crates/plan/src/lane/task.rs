@@ -177,6 +177,7 @@ impl Task {
     pub(super) fn list_on(&mut self, core: &mut Core) -> Step {
         match &mut self.machine {
             Machine::Tree(tree) => tree.settle(core),
+            Machine::List(list) => list.settle(core),
             _ => Step::Goes,
         }
     }

@@ -60,3 +60,9 @@ mod tests {
         assert!(said.ends_with("(no space left on device)"), "{said}");
     }
 }
+
+/// Says that a name of a listing is none.
+pub fn left_out(name: &[u8]) -> String {
+    let shown = sftp::printable(name, 256);
+    format!("the server lists a name that no file can have, \"{shown}\": left out")
+}

@@ -219,6 +219,7 @@ pub struct Spread {
     /// When what was written was last told.
     told_at: Instant,
     no_side_lane: bool,
+    revision: u64,
 }
 
 /// A job as it was pushed.
@@ -295,6 +296,7 @@ impl Spread {
             synced_at: now,
             told_at: now,
             no_side_lane: false,
+            revision: 0,
         }
     }
 
@@ -327,6 +329,7 @@ impl Spread {
     /// ended and the disk still works on what it asked for, until [`Spread::lane_lost`]; orders
     /// that come for it meanwhile are void.
     pub fn retire(&mut self, lane: LaneId) {
+        self.revision += 1;
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.retiring = true;
         }
@@ -379,17 +382,34 @@ impl Spread {
         if self.orders.is_empty() && std::mem::take(&mut self.dirty) {
             self.give();
         }
-        self.orders.pop_front()
+        let order = self.orders.pop_front()?;
+        self.revision += 1;
+        Some(order)
     }
 
     /// What the disk is asked for next: in the name of the pushed jobs.
     pub fn poll_disk(&mut self) -> Option<DiskRequest> {
-        self.disk.pop_front()
+        let request = self.disk.pop_front()?;
+        self.revision += 1;
+        Some(request)
     }
 
     /// What became of jobs.
     pub fn poll_event(&mut self) -> Option<SpreadEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.revision += 1;
+        Some(event)
+    }
+
+    /// Whether [`Spread::poll_order`], [`Spread::poll_disk`] or [`Spread::poll_event`] has something to tell, as
+    /// far as that is known before it is asked.
+    pub fn has_more(&self) -> bool {
+        self.dirty || !self.orders.is_empty() || !self.disk.is_empty() || !self.events.is_empty()
+    }
+
+    /// Counts what went in and what was taken out. Between two equal values nothing has changed.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// When to call [`Spread::handle_timeout`].
@@ -418,6 +438,7 @@ impl Spread {
     /// Takes an event of a lane.
     pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
         self.now = now;
+        self.revision += 1;
         let room = |lanes: &Lanes| lanes.by_id.get(&lane).map(LaneState::room);
         let had = room(&self.lanes);
         self.on_lane(lane, event);
@@ -524,6 +545,7 @@ impl Spread {
 
     fn at(&mut self, now: Instant) {
         self.now = now;
+        self.revision += 1;
         self.dirty = true;
     }
 

@@ -1,5 +1,6 @@
 //! Lanes against a model of the server, in virtual time.
 
+mod bounds;
 mod delta;
 mod disk;
 mod durable;

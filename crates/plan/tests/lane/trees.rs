@@ -96,9 +96,13 @@ fn hostile_names_are_told_and_nothing_below_them_is_passed_on() {
     let job = list(&mut w, "t");
     w.run();
     assert!(w.done(job), "{:?}", w.failed(job));
-    assert_eq!(told(&w, job), ["good"]);
-    assert_eq!(w.warnings().len(), 12, "as an entry, and as a directory");
-    assert!(w.warnings().iter().all(|t| !t.contains('\x1b')));
+    let told = told(&w, job);
+    let (left_out, others): (Vec<_>, Vec<_>) = told
+        .into_iter()
+        .partition(|t| t.contains("no file can have"));
+    assert_eq!(others, ["good"]);
+    assert_eq!(left_out.len(), 12, "as an entry, and as a directory");
+    assert!(left_out.iter().all(|t| !t.contains('\x1b')));
 }
 
 #[test]

@@ -220,6 +220,10 @@ impl World {
                     self.lane.set_pace(self.now, pace);
                     continue;
                 }
+                if let Some(until) = self.until {
+                    self.now = until;
+                    return self;
+                }
                 panic!("nothing is on its way and {:?} is left", self.lane.stats());
             };
             if self.until.is_some_and(|until| next > until) {

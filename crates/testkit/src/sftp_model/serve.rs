@@ -212,7 +212,10 @@ impl SftpModel {
             Kind::File(data) => data.get(offset as usize..).unwrap_or_default(),
             _ => &[],
         };
-        let data = data.get(..len).unwrap_or(data).to_vec();
+        let data = match self.endless_data {
+            true => vec![b'A'; len],
+            false => data.get(..len).unwrap_or(data).to_vec(),
+        };
         if data.is_empty() {
             return Err(StatusCode::EOF);
         }
@@ -255,6 +258,21 @@ impl SftpModel {
         let Some(Open::Dir { left, path }) = self.handles.get_mut(handle) else {
             return Err(StatusCode::FAILURE);
         };
+        if let Some(cycle) = self.endless_names {
+            let first = self.named;
+            self.named += AT_ONCE as u64;
+            let names: Vec<Vec<u8>> = (first..self.named)
+                .map(|n| format!("n{}", n % cycle.max(1)).into_bytes())
+                .collect();
+            let names = names.iter().map(|filename| NameEntry {
+                filename,
+                longname: b"",
+                attrs: Attrs::default(),
+            });
+            let names = Names(names.collect());
+            Response::Name { names }.encode(id, &mut self.out);
+            return Ok(());
+        }
         if left.is_empty() {
             return Err(StatusCode::EOF);
         }

@@ -99,6 +99,12 @@ pub struct SftpModel {
     pub(super) trees: BTreeMap<u32, VecDeque<TreeStep>>,
     /// Of them, those whose answers may be packed.
     pub(super) packed_trees: BTreeSet<u32>,
+    /// Listings never end: names are numbered, and begin anew after so many.
+    pub endless_names: Option<u64>,
+    /// Names that were listed without end.
+    pub named: u64,
+    /// READs are answered in full wherever they begin.
+    pub endless_data: bool,
     /// Bytes that get-file answers more than it was asked for.
     pub excess: u64,
     log: Vec<&'static str>,
@@ -126,6 +132,9 @@ impl SftpModel {
             hostile: Vec::new(),
             trees: BTreeMap::new(),
             packed_trees: BTreeSet::new(),
+            endless_names: None,
+            named: 0,
+            endless_data: false,
             excess: 0,
             log: Vec::new(),
             most_open: 0,

@@ -1,6 +1,6 @@
 //! What a shell at the far end says of it: processor time of its SSH server, and memory to write to.
 
-use crate::session::Session;
+use crate::session::{Questions, Session};
 
 /// Opens the lines that count, whatever startup files print before them.
 const LINE: &str = "longhaul-bench ";
@@ -23,19 +23,14 @@ pub struct Used {
 
 /// Asks the far end, over a session that has nothing else to do.
 pub struct FarEnd {
-    session: Session,
-    asked: u64,
+    questions: Questions,
 }
 
 impl FarEnd {
     /// Over this session.
     pub fn new(session: Session) -> Self {
-        Self { session, asked: 0 }
-    }
-
-    fn ask(&mut self, script: &str) -> Result<String, String> {
-        self.asked += 1;
-        self.session.ask(self.asked, script)
+        let questions = Questions::new(session);
+        Self { questions }
     }
 
     /// Where there is memory to write to.
@@ -43,7 +38,7 @@ impl FarEnd {
     /// # Errors
     /// No commands can be run there, one sentence why.
     pub fn room(&mut self) -> Result<Room, String> {
-        let said = self.ask(ROOM)?;
+        let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
@@ -53,14 +48,13 @@ impl FarEnd {
     /// # Errors
     /// It is not told there, one clause why.
     pub fn used(&mut self) -> Result<Used, String> {
-        let said = self.ask(USED)?;
+        let said = self.questions.ask(USED)?;
         read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
     /// Removes a file there; false if nobody answers.
     pub fn remove(&mut self, path: &[u8]) -> bool {
-        self.asked += 1;
-        self.session.remove(self.asked, path)
+        self.questions.remove(path)
     }
 }
 

@@ -45,9 +45,13 @@ impl Engine<'_> {
                 }
                 _ => {
                     if let Some(asked) = self.asks.get_mut(&id) {
-                        asked.entries.extend(entries);
+                        asked.list(entries);
                     }
                 }
+            },
+            LaneEvent::LeftOut(id, name) => match self.asks.get_mut(&id) {
+                Some(asked) => asked.left_out.push(name),
+                None => self.tell_walk(id, Answer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
                 self.announce_tree(&steps);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Select, TryRecvError};
-use plan::{Attributes, Fault, Job, JobId, JobKind, LaneEvent};
+use plan::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
 use super::exact::{Can, NotKept};
@@ -13,6 +13,7 @@ use super::hard_links::HardLinks;
 use super::keep::Keeper;
 use super::links::Links;
 use super::owner::Owners;
+use super::pattern::Pattern;
 use super::source::{Root, WalkId, Walks};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
@@ -114,8 +115,43 @@ pub(super) enum Purpose {
 pub(super) struct Asked {
     pub(super) attributes: Option<Attributes>,
     pub(super) path: Option<Vec<u8>>,
-    pub(super) entries: Vec<(Vec<u8>, Attributes)>,
+    /// Names of a listing that are wanted, with their bytes.
+    pub(super) names: Vec<Vec<u8>>,
+    bytes: usize,
+    /// Which names those are.
+    wanted: Option<Wanted>,
+    /// There were more than can be held.
+    pub(super) too_many: bool,
+    /// Names of a listing that no file can have.
+    pub(super) left_out: Vec<Vec<u8>>,
     pub(super) over: Option<Result<(), String>>,
+}
+
+/// Bytes of names that a pattern may match in one directory, with what each takes beside its name.
+const MOST_MATCHED: usize = 256 << 20;
+const NAME: usize = 100;
+
+/// Which entries of a listing are wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) pattern: Pattern,
+    pub(super) only_directories: bool,
+}
+
+impl Asked {
+    /// Takes what is wanted of a part of a listing, so that no other name is held.
+    pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
+        let Some(wanted) = &self.wanted else { return };
+        for (name, attributes) in entries {
+            let may = !wanted.only_directories || attributes.kind() != EntryKind::File;
+            if !may || self.too_many || !wanted.pattern.matches(&name) {
+                continue;
+            }
+            self.bytes += name.len() + NAME;
+            self.too_many = self.bytes > MOST_MATCHED;
+            self.names.push(name);
+        }
+    }
 }
 
 /// A run from one source end to the target end: keeps jobs under way until nothing is left.
@@ -127,6 +163,9 @@ pub(super) struct Engine<'a> {
     pub(super) cancel: &'a Cancel,
     pub(super) source: Option<Side>,
     pub(super) target: Option<Side>,
+    /// Events that were taken from the sessions and not handled yet. They are handled one by one from here, so that
+    /// whoever waits within one of them, as [`Engine::ask`] may, goes on with the next.
+    inbox: VecDeque<(End, Option<SessionEvent>)>,
     next_job: u64,
     pub(super) jobs: BTreeMap<JobId, (End, Purpose)>,
     pub(super) asks: BTreeMap<JobId, Asked>,
@@ -180,6 +219,7 @@ impl<'a> Engine<'a> {
             cancel,
             source: None,
             target: None,
+            inbox: VecDeque::new(),
             next_job: 1,
             jobs: BTreeMap::new(),
             asks: BTreeMap::new(),
@@ -285,6 +325,7 @@ impl<'a> Engine<'a> {
         let Some(Side { session, name, .. }) = side else {
             return;
         };
+        self.inbox.retain(|(of, _)| *of != end);
         self.verify.end();
         let host = Name(name.into_bytes());
         let reach = session.reach().cloned();
@@ -319,10 +360,29 @@ impl<'a> Engine<'a> {
 
     /// Asks `end` something and waits for the answer, while everything else goes on.
     pub(super) fn ask(&mut self, end: End, kind: JobKind) -> Result<Asked, String> {
+        self.ask_with(end, kind, Asked::default())
+    }
+
+    /// Asks `end` for the names in the directory at `path` that are `wanted`.
+    pub(super) fn ask_names(
+        &mut self,
+        end: End,
+        path: Vec<u8>,
+        wanted: Wanted,
+    ) -> Result<Asked, String> {
+        let path = RemotePath(path);
+        let asked = Asked {
+            wanted: Some(wanted),
+            ..Asked::default()
+        };
+        self.ask_with(end, JobKind::List { path }, asked)
+    }
+
+    fn ask_with(&mut self, end: End, kind: JobKind, asked: Asked) -> Result<Asked, String> {
         let Some(id) = self.submit(end, kind, Purpose::Ask) else {
             return Err(self.why_stopped());
         };
-        self.asks.insert(id, Asked::default());
+        self.asks.insert(id, asked);
         loop {
             self.check_cancel();
             if let Some(Asked { over: Some(_), .. }) = self.asks.get(&id) {
@@ -454,30 +514,29 @@ impl<'a> Engine<'a> {
 
     /// Waits for events and handles them; false when there is nothing to wait for.
     fn wait(&mut self) -> bool {
-        let mut batch = self.take_events();
+        self.take_events();
         self.write_out();
-        if std::mem::replace(&mut self.heard, !batch.is_empty())
-            && batch.is_empty()
-            && self.jobs.len() >= MANY
-        {
+        let none = self.inbox.is_empty();
+        if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
             // Of many small files some are over at any time: to be woken for each costs more than
             // the files do.
             std::thread::sleep(GATHERS);
             return true;
         }
-        if batch.is_empty() {
+        if none {
             if self.is_quiet() || !self.wait_ready() {
                 return false;
             }
             self.start_written();
-            batch = self.take_events();
+            self.take_events();
         }
-        self.handle(batch);
+        self.handle_events();
         true
     }
 
-    pub(super) fn handle(&mut self, batch: Vec<(End, Option<SessionEvent>)>) {
-        for (end, event) in batch {
+    /// Handles all that was taken.
+    pub(super) fn handle_events(&mut self) {
+        while let Some((end, event)) = self.inbox.pop_front() {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
@@ -496,24 +555,27 @@ impl<'a> Engine<'a> {
         }
     }
 
-    pub(super) fn take_events(&self) -> Vec<(End, Option<SessionEvent>)> {
-        let mut batch = Vec::new();
+    /// Takes what the sessions have told, behind what was taken before.
+    pub(super) fn take_events(&mut self) {
         for end in [End::Source, End::Target] {
-            let Some(side) = self.side(end).filter(|side| !side.lost) else {
+            let side = match end {
+                End::Source => &self.source,
+                End::Target => &self.target,
+            };
+            let Some(side) = side.as_ref().filter(|side| !side.lost) else {
                 continue;
             };
             for _ in 0..BATCH {
                 match side.session.events().try_recv() {
-                    Ok(event) => batch.push((end, Some(event))),
+                    Ok(event) => self.inbox.push_back((end, Some(event))),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
-                        batch.push((end, None));
+                        self.inbox.push_back((end, None));
                         break;
                     }
                 }
             }
         }
-        batch
     }
 
     /// Blocks until a session has an event or the run is cancelled; false if cleaning up after a

@@ -183,8 +183,8 @@ impl Engine<'_> {
                 return;
             }
             self.check_cancel();
-            let batch = self.take_events();
-            self.handle(batch);
+            self.take_events();
+            self.handle_events();
         }
     }
 

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use plan::{EntryKind, JobKind, RemotePath};
+use plan::{JobKind, RemotePath};
 
 use super::ahead;
-use super::engine::{End, Engine, Side};
+use super::engine::{End, Engine, Side, Wanted};
 use super::guess::{TargetIs, is_directory_by_name};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
@@ -343,7 +343,7 @@ impl Engine<'_> {
                 }
                 Component::Pattern(pattern) => {
                     matched = true;
-                    self.matches(found, &pattern, at < last)
+                    self.matches(found, &pattern, at < last)?
                 }
             };
         }
@@ -360,12 +360,13 @@ impl Engine<'_> {
         Some(found)
     }
 
+    /// What `pattern` matches in `dirs`; `None` where a listing has no end, which was said.
     fn matches(
         &mut self,
         dirs: Vec<Vec<u8>>,
         pattern: &pattern::Pattern,
         only_dirs: bool,
-    ) -> Vec<Vec<u8>> {
+    ) -> Option<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         for dir in dirs {
             let path = if dir.is_empty() {
@@ -373,26 +374,37 @@ impl Engine<'_> {
             } else {
                 dir.clone()
             };
-            let kind = JobKind::List {
-                path: RemotePath(path),
+            let wanted = Wanted {
+                pattern: pattern.clone(),
+                only_directories: only_dirs,
             };
-            // A directory that cannot be read matches nothing, as in glob(3).
-            let Ok(asked) = self.ask(End::Source, kind) else {
-                continue;
+            let mut asked = match self.ask_names(End::Source, path.clone(), wanted) {
+                Ok(asked) => asked,
+                Err(what) if is_endless(&what) => {
+                    let name = self.shown(End::Source, &path);
+                    self.fail(None, name, what);
+                    return None;
+                }
+                // A directory that cannot be read matches nothing, as in glob(3).
+                Err(_) => continue,
             };
-            let mut names: Vec<Vec<u8>> = asked
-                .entries
-                .into_iter()
-                .filter(|(_, a)| !only_dirs || a.kind() != EntryKind::File)
-                .map(|(name, _)| name)
-                .filter(|name| pattern.matches(name))
-                .collect();
+            for name in asked.left_out {
+                let shown = self.shown(End::Source, &path);
+                self.fail(None, shown, plan::left_out(&name));
+            }
+            if asked.too_many {
+                let name = self.shown(End::Source, &path);
+                let what = format!("more than {} names match", asked.names.len());
+                self.fail(None, name, what);
+                return None;
+            }
+            let mut names = std::mem::take(&mut asked.names);
             names.sort();
             names.dedup();
             names.retain(|name| self.may_be_copied(&dir, name));
             found.extend(names.iter().map(|name| join(&dir, name)));
         }
-        found
+        Some(found)
     }
 
     /// Whether a name of a listing is none of longhaul's own, which is said.
@@ -418,6 +430,16 @@ impl Engine<'_> {
         }
         there
     }
+}
+
+/// Whether a listing was ended since it would have had no end.
+fn is_endless(what: &str) -> bool {
+    [
+        plan::TOO_MANY_NAMES,
+        plan::REPEATED_NAMES,
+        plan::IMPOSSIBLE_NAMES,
+    ]
+    .contains(&what)
 }
 
 fn group(sources: Vec<Place>) -> Vec<Group> {

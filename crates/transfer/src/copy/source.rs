@@ -13,6 +13,9 @@ const WALKS: usize = 16;
 /// Trees listed at the same time, in all walks: as many as a server of ours lists for a client.
 const TREES: usize = 16;
 
+/// Answers to listings that were begun before their walks, beyond which no more is asked for.
+const HELD_AHEAD: usize = 256;
+
 /// A walk of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WalkId(pub(super) u64);
@@ -131,6 +134,15 @@ impl Walks {
         let ahead = |ahead: &&Ahead| matches!(ahead, Ahead::Held { tree: true, .. });
         let begun = self.walking().map(RemoteWalk::trees_asked);
         begun.sum::<usize>() + self.ahead.values().filter(ahead).count()
+    }
+
+    /// Answers to listings that were asked for before it is known that there is a directory.
+    fn held_ahead(&self) -> usize {
+        let held = |ahead: &Ahead| match ahead {
+            Ahead::Held { answers, .. } => answers.len(),
+            Ahead::Asked(_) => 0,
+        };
+        self.ahead.values().map(held).sum()
     }
 
     fn is_empty(&self) -> bool {
@@ -287,7 +299,7 @@ impl Engine<'_> {
     /// Lets walks ask what they want to know.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
-        let mut holds = false;
+        let mut holds = self.walks.held_ahead() > HELD_AHEAD;
         // A first contact begins with the stock server, and may have found a longhaul since.
         let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
         let trees = may && self.source_lists_trees();

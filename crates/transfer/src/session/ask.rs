@@ -9,28 +9,43 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What it may say.
 const MOST: usize = 64 * 1024;
 
-impl Session {
+/// A session that answers questions and does nothing else. It owns the session, so that no event
+/// is dropped that somebody else waits for.
+#[derive(Debug)]
+pub struct Questions {
+    session: Session,
+    asked: u64,
+}
+
+impl Questions {
+    /// Over this session.
+    pub fn new(session: Session) -> Self {
+        Self { session, asked: 0 }
+    }
+
     /// Runs a script of sh's at the far end, and waits for what it says. There must be no quote of
     /// the single kind, no backslash and no exclamation mark in it, so that every shell passes it
-    /// on. `number` is another each time; the session has nothing else to do meanwhile.
+    /// on.
     ///
     /// # Errors
     /// One sentence without the host.
-    pub fn ask(&self, number: u64, script: &str) -> Result<String, String> {
+    pub fn ask(&mut self, script: &str) -> Result<String, String> {
+        self.asked += 1;
+        let number = self.asked;
         let path = RemotePath(b".".to_vec());
         let kind = JobKind::RealPath { path };
         // Commands run behind a lane.
         let id = JobId(number);
-        self.submit(Job { id, kind }, None);
+        self.session.submit(Job { id, kind }, None);
         let command = format!("exec sh -c '{script}'");
         let exec = ExecId(number);
-        self.exec(exec, command.into_bytes());
-        self.exec_end(exec);
+        self.session.exec(exec, command.into_bytes());
+        self.session.exec_end(exec);
         let until = Instant::now() + PATIENCE;
         let mut said = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let event = self.events().recv_timeout(left);
+            let event = self.session.events().recv_timeout(left);
             match event.map_err(|_| "the far end did not answer in time")? {
                 SessionEvent::Exec(id, event) if id == exec => match event {
                     ExecEvent::Output(bytes) if said.len() < MOST => {
@@ -48,15 +63,17 @@ impl Session {
     }
 
     /// Removes a file at the far end, as far as that can be done; false if the far end does not answer.
-    pub fn remove(&self, number: u64, path: &[u8]) -> bool {
+    pub fn remove(&mut self, path: &[u8]) -> bool {
+        self.asked += 1;
+        let number = self.asked;
         let path = RemotePath(path.to_vec());
         let id = JobId(number);
         let kind = JobKind::Remove { path };
-        self.submit(Job { id, kind }, None);
+        self.session.submit(Job { id, kind }, None);
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.events().recv_timeout(left) {
+            match self.session.events().recv_timeout(left) {
                 Ok(SessionEvent::Lane(event)) if event.job() == id && event.is_last() => {
                     return true;
                 }

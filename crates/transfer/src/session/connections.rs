@@ -207,7 +207,7 @@ impl Driver {
                 on.retiring = false;
             }
         }
-        self.changed = true;
+        self.turns.stir();
     }
 
     /// Closes what was retired and has nothing left to do.

@@ -9,6 +9,7 @@ use plan::{ConnectionId, LaneError, LaneId, Order, Spread, SpreadEvent, SpreadOp
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
+use super::due::{Due, Turns};
 use super::exec::Execs;
 use super::explain::Gone;
 use super::far::FarSide;
@@ -41,6 +42,11 @@ const SAID: usize = 64;
 const SHORT_NAP: Duration = Duration::from_micros(150);
 /// In flight, below which answers are looked at as they come.
 const BULK: u64 = 1 << 20;
+
+/// Events that wait for the handle, beyond which listings bring no more: each may hold 900 names.
+const BACKLOG: usize = 512;
+/// How soon it is looked again whether fewer wait.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The loop's ends of what the handle holds.
 pub(super) struct Ends {
@@ -94,16 +100,18 @@ pub(super) struct Driver {
     /// How the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
-    /// Lanes have come or gone: there may be more to do at once.
-    pub(super) changed: bool,
+    /// Decides when the next turn is.
+    pub(super) turns: Turns,
     pub(super) next_connection: u32,
     pub(super) reconnecting: Reconnecting,
     /// When anything last came from the other side.
     pub(super) heard: Instant,
     /// The run ends: nobody waits for what is not done.
     pub(super) leaving: bool,
-    /// Nothing more is asked for of trees.
+    /// The handle wants no more of listings for now.
     pub(super) lists_held: bool,
+    /// So many events wait for the handle that listings are held until it was looked again at this time.
+    pub(super) backlog: Option<Instant>,
     /// What lanes that are gone have done.
     pub(super) gone: Gone,
 }
@@ -151,12 +159,13 @@ impl Driver {
             flying: Vec::new(),
             ended: None,
             over: false,
-            changed: false,
+            turns: Turns::default(),
             next_connection: 0,
             reconnecting: Reconnecting::default(),
             heard: now,
             leaving: false,
             lists_held: false,
+            backlog: None,
             gone: Gone::default(),
             options,
         })
@@ -164,21 +173,17 @@ impl Driver {
 
     pub(super) fn run(mut self) -> Ended {
         let mut events = Events::with_capacity(64);
-        let mut at_once = true;
+        let mut due = Due::Now;
         while !self.over {
-            let now = Instant::now();
-            let wait = if at_once { Some(now) } else { self.deadline() };
-            let timeout = wait.map(|at| at.saturating_duration_since(now));
-            debug_assert!(
-                at_once || self.throttled || !self.lanes.iter().any(|on| on.lane.has_more()),
-                "a lane has something to do, and nothing will say so"
-            );
+            let timeout = due.timeout(Instant::now());
             if let Err(e) = self.wait(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
                 self.lose(format!("waiting for the connection failed: {e}"));
                 break;
             }
+            let now = Instant::now();
+            self.turns.woken(now, !events.is_empty());
             for event in &events {
                 let readable = event.is_readable() || event.is_read_closed() || event.is_error();
                 let writable = event.is_writable() || event.is_write_closed();
@@ -187,8 +192,9 @@ impl Driver {
                     on.link.ready(token, readable, writable);
                 }
             }
-            at_once = self.turn();
-            if let Some(nap) = self.nap().filter(|_| !at_once) {
+            self.turn(now);
+            due = self.due();
+            if let Some(nap) = self.nap().filter(|_| due != Due::Now) {
                 std::thread::sleep(nap);
             }
         }
@@ -240,36 +246,44 @@ impl Driver {
         Some((lasts / 5).min(most)).filter(|nap| nap >= NAP.start())
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        let throttle = self.throttle.as_ref().filter(|_| self.throttled);
-        let yielding = self.yielding.as_ref().filter(|_| !self.spread.is_idle());
-        let links = self
-            .connections
-            .iter()
-            .filter_map(|c| c.link.poll_timeout());
-        links
-            .chain(throttle.map(Throttle::ready_at))
-            .chain(yielding.map(Yielding::poll_timeout))
-            .chain(self.spread.poll_timeout())
-            .chain(self.next_look())
-            .chain(self.straight.poll_timeout())
-            .chain(self.next_reconnect())
-            .chain(self.far_deadline())
-            .min()
+    /// One turn of the loop: takes what has arrived, decides, and passes on what follows from it.
+    /// Turns are repeated until one is quiet ([`Driver::due`]), so no step has to come before another.
+    fn turn(&mut self, now: Instant) {
+        self.throttled = false;
+        self.take_input(now);
+        if self.over {
+            return;
+        }
+        self.decide(now);
+        self.pass_on(now);
+        if let Some(throttle) = &mut self.throttle {
+            throttle.note(now, self.throttled);
+        }
     }
 
-    /// One turn of the loop; true when the next should come without waiting.
-    fn turn(&mut self) -> bool {
-        let now = Instant::now();
-        self.throttled = false;
+    /// Takes what the handle, the disk and the connections have for the loop.
+    fn take_input(&mut self, now: Instant) {
         // Before looking at what it announces: what comes later rings again.
         self.ends.bell.answer();
         self.take_commands(now);
         self.take_replies(now);
-        let mut more = self.receive(now);
-        if self.over {
-            return false;
+        if self.receive(now) {
+            self.turns.arrived();
         }
+    }
+
+    /// Asks for no more of listings while the handle wants none, or is behind with what it was told.
+    fn hold_lists(&mut self, now: Instant) {
+        let behind = self.ends.events.len() > BACKLOG;
+        self.backlog = behind.then(|| now + LOOK_AGAIN);
+        let hold = behind || self.lists_held;
+        for on in &mut self.lanes {
+            on.lane.hold_lists(now, hold);
+        }
+    }
+
+    /// Opens and closes what the state asks for: connections, lanes, commands at the far end.
+    fn decide(&mut self, now: Instant) {
         self.reconnect(now);
         self.go_straight(now);
         self.open_lanes(now);
@@ -280,36 +294,47 @@ impl Driver {
             self.spread.handle_timeout(now);
         }
         self.look(now);
+    }
+
+    /// Gives jobs to lanes, and what lanes, spreader and links have for each other.
+    fn pass_on(&mut self, now: Instant) {
         self.obey(now);
+        self.hold_lists(now);
         self.pace(now);
         self.drain_lanes(now);
         self.take_over(now);
         self.drain_asked(now);
         self.tell_settled();
-        // What is given out now is begun in the next turn, which nothing else may announce.
-        more |= self.obey(now);
+        self.obey(now);
         self.close_what_is_free(now);
-        more |= self.flush(now);
-        more |= std::mem::take(&mut self.changed);
-        if let Some(throttle) = &mut self.throttle {
-            throttle.note(now, self.throttled);
+        if self.flush(now) {
+            self.turns.stir();
         }
-        more && !self.over
+        self.telling.handle_timeout(now);
+    }
+
+    fn next_command(&self) -> Option<Command> {
+        match self.ends.commands.try_recv() {
+            Ok(command) => Some(command),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Command::End),
+        }
     }
 
     fn take_commands(&mut self, now: Instant) {
-        loop {
-            match self.ends.commands.try_recv() {
-                Ok(Command::Push(job, hint)) => {
+        while let Some(command) = self.next_command() {
+            self.turns.arrived();
+            match command {
+                Command::Push(job, hint) => {
                     self.growing.note(&job);
                     self.spread.push(now, job, hint);
                 }
-                Ok(Command::Bind(id, relay)) => {
+                Command::Bind(id, relay) => {
                     self.owed.set_relayed(id);
                     self.disk.bind(id, relay);
                 }
-                Ok(Command::Rejoined(link)) => self.rejoined(now, link),
-                Ok(Command::Leave(reason)) => {
+                Command::Rejoined(link) => self.rejoined(now, link),
+                Command::Leave(reason) => {
                     self.leaving = true;
                     self.stop_waiting(&reason);
                     self.spread.leave(now, &reason);
@@ -317,13 +342,13 @@ impl Driver {
                         on.lane.leave(now, &reason);
                     }
                 }
-                Ok(Command::Check(id, check)) => {
+                Command::Check(id, check) => {
                     self.owed.set_relayed(id);
                     self.disk.bind_check(id, check);
                 }
-                Ok(Command::Exec(order)) => self.execs.order(order),
-                Ok(Command::Straight(bytes)) => self.straight_says(bytes),
-                Ok(Command::Cancel(reason)) => {
+                Command::Exec(order) => self.execs.order(order),
+                Command::Straight(bytes) => self.straight_says(bytes),
+                Command::Cancel(reason) => {
                     self.leaving = true;
                     self.stop_waiting(&reason);
                     self.spread.cancel(now, &reason);
@@ -331,21 +356,15 @@ impl Driver {
                         on.lane.cancel(now, &reason);
                     }
                 }
-                Ok(Command::Expect(direction, files, bytes)) => {
+                Command::Expect(direction, files, bytes) => {
                     self.growing.expect(direction, files, bytes);
                 }
-                Ok(Command::Foresee(direction, files, bytes)) => {
+                Command::Foresee(direction, files, bytes) => {
                     self.growing.foresee(direction, files, bytes);
                 }
-                Ok(Command::HoldLists(hold)) => {
-                    self.lists_held = hold;
-                    for on in &mut self.lanes {
-                        on.lane.hold_lists(now, hold);
-                    }
-                }
-                Ok(Command::Joined(link)) => self.joined(now, link),
-                Err(TryRecvError::Empty) => return,
-                Ok(Command::End) | Err(TryRecvError::Disconnected) => {
+                Command::HoldLists(hold) => self.lists_held = hold,
+                Command::Joined(link) => self.joined(now, link),
+                Command::End => {
                     self.over = true;
                     return;
                 }
@@ -355,6 +374,7 @@ impl Driver {
 
     fn take_replies(&mut self, now: Instant) {
         while let Some(reply) = self.disk.poll_reply() {
+            self.turns.arrived();
             match self.owed.replied(&reply) {
                 Some(Some(lane)) => {
                     if let Some(at) = self.lane_at(lane) {
@@ -405,6 +425,7 @@ impl Driver {
         received: Vec<LinkEvent>,
     ) {
         if !received.is_empty() {
+            self.turns.arrived();
             self.note_heard(now);
         }
         for event in received {
@@ -463,13 +484,10 @@ impl Driver {
     }
 
     /// Does what the spreader wants done, and tells what it has to tell.
-    /// True when lanes were given something.
-    pub(super) fn obey(&mut self, now: Instant) -> bool {
-        let mut gave = false;
+    pub(super) fn obey(&mut self, now: Instant) {
         // What a lane was given it may have begun already, and want more.
         self.report_lanes(now);
         while self.obey_orders(now) {
-            gave = true;
             self.report_lanes(now);
         }
         while let Some(request) = self.spread.poll_disk() {
@@ -487,7 +505,6 @@ impl Driver {
                 SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
-        gave
     }
 
     /// Carries out what the spreader orders; whether there was anything.

@@ -140,6 +140,11 @@ impl FarSide {
         self.asked.iter().any(|a| a.on.id.connection == connection)
     }
 
+    /// Lanes to it that have not answered yet.
+    pub(super) fn asked_lanes(&self) -> impl Iterator<Item = &LaneOnChannel> {
+        self.asked.iter().map(|asked| &asked.on)
+    }
+
     fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
         let is = |a: &Asked| a.on.id.connection == connection && a.on.channel == channel;
         self.asked.iter().position(is)
@@ -356,7 +361,7 @@ impl Driver {
             let report = LaneReport::of(&on.lane);
             self.spread.lane_opened(now, on.id, on.listing, report);
             self.lanes.push(on);
-            self.changed = true;
+            self.turns.stir();
             if let Some(at) = replaces.and_then(|id| self.lane_at(id)) {
                 self.lanes[at].retiring = true;
                 self.spread.retire(self.lanes[at].id);
@@ -450,7 +455,7 @@ impl Driver {
         if let Some(of) = self.connection(on.id.connection) {
             of.link.close_channel(on.channel);
         }
-        self.changed = true;
+        self.turns.stir();
         if matches!(self.far.state, State::Asking) {
             self.far_fails(why, absent);
         } else {

@@ -100,7 +100,7 @@ impl Driver {
                 && let Some(on) = self.connection(id)
             {
                 on.one_channel = true;
-                self.changed = true;
+                self.turns.stir();
             }
             return;
         }
@@ -128,7 +128,7 @@ impl Driver {
                 && let Some(on) = self.connection(id)
             {
                 on.one_channel = true;
-                self.changed = true;
+                self.turns.stir();
             }
             lane.is_some()
         });
@@ -164,7 +164,7 @@ impl Driver {
         };
         let (id, report) = (on.id, LaneReport::of(&on.lane));
         self.spread.lane_opened(now, id, listing, report);
-        self.changed = true;
+        self.turns.stir();
         self.lanes.push(on);
         Some(id)
     }
@@ -219,7 +219,6 @@ impl Driver {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);
         }
-        lane.hold_lists(now, self.lists_held);
         let report = LaneReport::of(&lane);
         Some(LaneOnChannel {
             id,

@@ -101,7 +101,7 @@ impl Driver {
             self.owed.asked(request.job(), Some(on.id));
             self.disk.submit(request);
         }
-        self.changed = true;
+        self.turns.stir();
         self.spread.retire(on.id);
         self.ending.push(Ending {
             lane: on.id,

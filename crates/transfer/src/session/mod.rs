@@ -7,6 +7,7 @@ mod ask;
 mod connections;
 mod decisions;
 mod driver;
+mod due;
 mod exec;
 mod explain;
 mod far;
@@ -41,6 +42,7 @@ use crate::disk::{Check, DirectoryCache, Relay};
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
+pub use ask::Questions;
 pub use exec::{ExecEvent, ExecId};
 pub(crate) use growing::{are_small, growth_config};
 pub use link::{

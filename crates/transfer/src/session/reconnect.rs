@@ -174,7 +174,7 @@ impl Driver {
                 if !was_lost {
                     self.note_joined(now, Ok(id));
                 }
-                self.changed = true;
+                self.turns.stir();
             }
             Err(why) => {
                 tracing::debug!("no connection: {why}");

@@ -171,7 +171,7 @@ impl Driver {
             channel,
         };
         self.straight = Standing::Asked(on, until);
-        self.changed = true;
+        self.turns.stir();
     }
 
     /// Whether it is worth beginning by itself. Not where many small files are worth several connections at
@@ -230,7 +230,7 @@ impl Driver {
     fn say_straight(&mut self, to: &Running, bytes: Vec<u8>) {
         if let Some(on) = self.connection(to.connection) {
             on.link.send(to.channel, Output::Bytes(bytes));
-            self.changed = true;
+            self.turns.stir();
         }
     }
 
@@ -275,7 +275,7 @@ impl Driver {
         if let Some(control) = self.connection(on.connection) {
             control.link.close_channel(on.channel);
         }
-        self.changed = true;
+        self.turns.stir();
     }
 
     /// A login that was asked for before there was a connection that needs none.
@@ -334,7 +334,7 @@ impl Driver {
         }
         // What was found out holds for those connections.
         self.growing.begin_again();
-        self.changed = true;
+        self.turns.stir();
     }
 
     /// Connections, those first that lanes should be on.

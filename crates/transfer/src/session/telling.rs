@@ -50,6 +50,18 @@ impl Telling {
         }
     }
 
+    /// When progress that is held back has to be told.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.progress.map(|_| self.told + INTERVAL)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|at| at <= now) {
+            self.told = now;
+            self.flush();
+        }
+    }
+
     fn flush(&mut self) {
         if let Some((id, n)) = self.progress.take() {
             self.send(SessionEvent::Lane(LaneEvent::Progress(id, n)));

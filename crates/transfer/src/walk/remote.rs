@@ -27,6 +27,12 @@ const NAMES: usize = 4096;
 /// Symlinks on the way from the root to a directory before it counts as a loop, as in the
 /// kernel (MAXSYMLINKS).
 const MAX_SYMLINKS: u32 = 40;
+/// Longest path in bytes. Linux takes 4,096; nothing leads deeper but directories without end.
+const LONGEST_PATH: usize = 16 << 10;
+/// Memory for directories that wait to be listed, in bytes: two million of the usual kind.
+const MOST_WAITING: usize = 512 << 20;
+/// What one of them takes beside its path.
+const DIRECTORY: usize = 200;
 
 /// Walks a remote tree: asks with [`RemoteWalk::poll_request`], is told by
 /// [`RemoteWalk::handle`], and tells with [`RemoteWalk::poll_found`].
@@ -39,6 +45,11 @@ pub struct RemoteWalk {
     next_dir: u64,
     /// Directories to be listed, deepest first: breadth would hold the whole tree.
     to_list: Vec<Arc<Dir>>,
+    /// Bytes that those in `to_list` take.
+    waiting: usize,
+    most_waiting: usize,
+    /// The walk was ended since more would have to wait.
+    pub(super) overrun: bool,
     /// Those of which something was told before trees could be listed no more, with its names.
     pub(super) to_list_on: Vec<(Arc<Dir>, Names)>,
     to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
@@ -117,6 +128,8 @@ pub struct Request {
 pub enum Answer {
     /// Part of a listing.
     Entries(Vec<(Vec<u8>, Attributes)>),
+    /// A name in a listing that no file can have.
+    LeftOut(Vec<u8>),
     /// Part of a tree.
     Tree(Vec<TreeStep>),
     /// It is done again from its beginning.
@@ -157,6 +170,9 @@ impl RemoteWalk {
             next_tag: 0,
             next_dir: 0,
             to_list: Vec::new(),
+            waiting: 0,
+            most_waiting: MOST_WAITING,
+            overrun: false,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -173,7 +189,7 @@ impl RemoteWalk {
             avoid,
         };
         if let Some(root) = walk.enter(None, Vec::new(), root, real, 0, attributes) {
-            walk.to_list.push(root);
+            walk.list_later(root);
         }
         walk
     }
@@ -220,7 +236,7 @@ impl RemoteWalk {
     /// Whether so much waits to be taken that nothing more shall be told of trees for now.
     pub fn holds(&mut self) -> bool {
         let bound = if self.holds { HELD / 2 } else { HELD };
-        self.holds = self.found.len() > bound;
+        self.holds = self.found.len() + self.to_look.len() > bound;
         self.holds
     }
 
@@ -236,7 +252,12 @@ impl RemoteWalk {
     /// Leaves out what is in directory `id`, if its listing has not begun.
     pub fn skip(&mut self, id: DirId) {
         let before = self.to_list.len();
-        self.to_list.retain(|dir| dir.id != id);
+        let waiting = &mut self.waiting;
+        self.to_list.retain(|dir| {
+            let stays = dir.id != id;
+            *waiting = waiting.saturating_sub(if stays { 0 } else { weight(dir) });
+            stays
+        });
         if self.trees && self.to_list.len() == before {
             self.skipped.insert(id);
         }
@@ -266,6 +287,7 @@ impl RemoteWalk {
                 return Some(self.ask(JobKind::List { path }, Asked::List(dir, names)));
             }
             let dir = self.to_list.pop()?;
+            self.waiting = self.waiting.saturating_sub(weight(&dir));
             self.lists += 1;
             let path = RemotePath(dir.path.clone());
             self.trees_asked += usize::from(self.trees);
@@ -319,6 +341,15 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
+            Answer::LeftOut(name) => {
+                if names.is_new(&name) {
+                    let path = dir.path.clone();
+                    let what = plan::left_out(&name);
+                    self.found.push_back(Found::Problem { path, what });
+                }
+                self.asked.insert(tag, Asked::List(dir, names));
+                return;
+            }
             // The first entries come once more.
             Answer::Restarted => {
                 self.asked.insert(tag, Asked::List(dir, names));
@@ -336,7 +367,30 @@ impl RemoteWalk {
         self.close(dir.id);
     }
 
+    /// Notes that `dir` is to be listed. Where too many wait, the walk ends with an error.
+    fn list_later(&mut self, dir: Arc<Dir>) {
+        self.waiting += weight(&dir);
+        if self.waiting <= self.most_waiting {
+            self.to_list.push(dir);
+            return;
+        }
+        let what = format!(
+            "more than {} directories wait to be listed: the listing was ended",
+            self.to_list.len()
+        );
+        self.waiting = 0;
+        self.overrun = true;
+        self.to_list.clear();
+        self.to_list_on.clear();
+        self.to_look.clear();
+        let path = dir.path.clone();
+        self.found.push_back(Found::Problem { path, what });
+    }
+
     pub(super) fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+        if self.overrun {
+            return;
+        }
         let path = join(&dir.path, &name);
         if let Some(what) = refused_name(&name) {
             let what = what.to_owned();
@@ -358,7 +412,9 @@ impl RemoteWalk {
             EntryKind::Directory => {
                 let real = dir.real.as_ref().map(|real| join(real, &name));
                 let below = self.enter(Some(dir), name, path, real, dir.symlinks, attributes);
-                self.to_list.extend(below);
+                if let Some(below) = below {
+                    self.list_later(below);
+                }
                 return;
             }
             EntryKind::Symlink if !self.follow => Found::Symlink(entry(name, path)),
@@ -392,7 +448,7 @@ impl RemoteWalk {
     ) {
         let path = join(&dir.path, &name);
         match (look, answer) {
-            (_, Answer::Entries(_) | Answer::Tree(_)) => {}
+            (_, Answer::Entries(_) | Answer::LeftOut(_) | Answer::Tree(_)) => {}
             (_, Answer::Restarted) => {
                 self.asked.insert(tag, Asked::Look(look, dir, name, old));
                 return;
@@ -422,7 +478,9 @@ impl RemoteWalk {
                         let symlinks = dir.symlinks + 1;
                         let (name, real) = (name.clone(), Some(real));
                         let below = self.enter(Some(&dir), name, path, real, symlinks, old);
-                        self.to_list.extend(below);
+                        if let Some(below) = below {
+                            self.list_later(below);
+                        }
                     }
                 }
                 // Its `Done` finds nothing to do.
@@ -475,6 +533,12 @@ impl RemoteWalk {
             self.found.push_back(Found::Problem { path, what });
             return None;
         }
+        if path.len() > LONGEST_PATH {
+            let what = format!("its path has more than {LONGEST_PATH} bytes: not listed");
+            let path = parent.map_or(path, |parent| parent.path.clone());
+            self.found.push_back(Found::Problem { path, what });
+            return None;
+        }
         let id = DirId(self.next_dir);
         self.next_dir += 1;
         let dir = Arc::new(Dir {
@@ -502,6 +566,11 @@ impl RemoteWalk {
             self.found.push_back(Found::Listed(id));
         }
     }
+}
+
+/// Bytes that a directory takes while it waits.
+fn weight(dir: &Dir) -> usize {
+    DIRECTORY + 2 * dir.path.len() + dir.real.as_ref().map_or(0, Vec::len)
 }
 
 #[cfg(test)]

@@ -94,6 +94,9 @@ impl RemoteWalk {
     }
 
     fn step(&mut self, tree: &mut Tree, step: TreeStep) {
+        if self.overrun {
+            return;
+        }
         let Some(open) = tree.open.last_mut() else {
             return;
         };

@@ -1,0 +1,179 @@
+//! How much one listing may bring.
+//!
+//! A server may answer READDIR for ever, with new names or with the same ones again (a loop in a
+//! directory's cookies does that on some NFS servers). Real folders have millions of entries, so
+//! names are counted and not kept; a sample of their hashes tells when nothing new comes any more.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Most names of one directory, or of one tree that the server lists in one stream.
+const MOST_NAMES: u64 = 1 << 24;
+/// The same of a tree, whose directories are counted together.
+const MOST_IN_TREE: u64 = 1 << 32;
+/// Most names in one listing that no file can have; each is told.
+const MOST_IMPOSSIBLE: u32 = 1000;
+/// Longest name in bytes. Linux has 255, others up to 1,023 in UTF-8; no path is longer than this.
+const LONGEST_NAME: usize = 4096;
+/// Hashes kept: 64 Ki take about a megabyte.
+const SAMPLE: usize = 1 << 16;
+/// With so many known names one after the other a listing repeats itself. A folder that changes while
+/// it is read may repeat some.
+const REPEATED: u64 = 4096;
+/// The same in hashes of a sample.
+const LEAST_REPEATED: u64 = 32;
+
+/// Why a listing was ended: the server lists more names than a directory can have.
+pub const TOO_MANY_NAMES: &str =
+    "the server lists more than 16,777,216 names in one directory: the listing was ended";
+/// Why a listing was ended: the same names come again and again.
+pub const REPEATED_NAMES: &str =
+    "the server lists the same names again and again: the listing was ended";
+/// Why a listing was ended: most of its names are none.
+pub const IMPOSSIBLE_NAMES: &str =
+    "the server lists more than 1,000 names that no file can have: the listing was ended";
+/// Why the listing of a tree was ended.
+const TOO_LARGE_TREE: &str =
+    "the server lists more than 4,294,967,296 entries in one tree: the listing was ended";
+
+/// Counts what one listing brings.
+#[derive(Debug, Default)]
+pub(super) struct ListingBounds {
+    names: u64,
+    impossible: u32,
+    /// Hashes that end in at least `zeros` zero bits.
+    sample: HashSet<u64>,
+    zeros: u32,
+    /// Sampled names since the last new one.
+    repeated: u64,
+}
+
+impl ListingBounds {
+    /// Notes a name of a directory.
+    ///
+    /// # Errors
+    /// Why the listing has to end.
+    pub(super) fn note(&mut self, name: &[u8]) -> Result<(), &'static str> {
+        self.names += 1;
+        if self.names > MOST_NAMES {
+            return Err(TOO_MANY_NAMES);
+        }
+        self.note_hash(&name)
+    }
+
+    /// Notes a step of a tree within directory number `directory`.
+    ///
+    /// # Errors
+    /// Why the listing has to end.
+    pub(super) fn note_in(&mut self, directory: u64, name: &[u8]) -> Result<(), &'static str> {
+        self.names += 1;
+        if self.names > MOST_IN_TREE {
+            return Err(TOO_LARGE_TREE);
+        }
+        self.note_hash(&(directory, name))
+    }
+
+    /// Notes a name that no file can have.
+    ///
+    /// # Errors
+    /// Why the listing has to end.
+    pub(super) fn note_impossible(&mut self) -> Result<(), &'static str> {
+        self.impossible += 1;
+        match self.impossible > MOST_IMPOSSIBLE {
+            true => Err(IMPOSSIBLE_NAMES),
+            false => Ok(()),
+        }
+    }
+
+    fn note_hash(&mut self, what: &impl Hash) -> Result<(), &'static str> {
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        let hash = hasher.finish();
+        if hash.trailing_zeros() < self.zeros {
+            return Ok(());
+        }
+        if self.sample.insert(hash) {
+            self.repeated = 0;
+        } else {
+            self.repeated += 1;
+        }
+        while self.sample.len() > SAMPLE {
+            self.zeros += 1;
+            let zeros = self.zeros;
+            self.sample.retain(|hash| hash.trailing_zeros() >= zeros);
+        }
+        let most = (REPEATED >> self.zeros.min(63)).max(LEAST_REPEATED);
+        match self.repeated >= most {
+            true => Err(REPEATED_NAMES),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether `name` can stand in a directory: anything else could lead out of it (CVE-2019-6111), or
+/// is longer than any path.
+pub(super) fn is_safe(name: &[u8]) -> bool {
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.iter().any(|b| matches!(b, b'/' | 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(bounds: &mut ListingBounds, of: std::ops::Range<u64>) -> Result<(), &'static str> {
+        of.into_iter()
+            .try_for_each(|n| bounds.note(format!("name{n}").as_bytes()))
+    }
+
+    #[test]
+    fn two_million_names_are_a_folder() {
+        let mut bounds = ListingBounds::default();
+        assert_eq!(names(&mut bounds, 0..2_000_000), Ok(()));
+        assert!(bounds.sample.len() <= SAMPLE);
+    }
+
+    #[test]
+    fn names_without_end_are_an_error() {
+        let mut bounds = ListingBounds {
+            names: MOST_NAMES - 10,
+            ..ListingBounds::default()
+        };
+        assert_eq!(names(&mut bounds, 0..10), Ok(()));
+        assert_eq!(names(&mut bounds, 10..11), Err(TOO_MANY_NAMES));
+    }
+
+    #[test]
+    fn a_folder_that_changes_may_repeat_some_names() {
+        let mut bounds = ListingBounds::default();
+        for n in 0..20 {
+            assert_eq!(names(&mut bounds, n * 900..n * 900 + 1800), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_listing_that_repeats_itself_is_an_error() {
+        for cycle in [1, 7, 5000, 36_000, 400_000] {
+            let mut bounds = ListingBounds::default();
+            assert_eq!(names(&mut bounds, 0..cycle), Ok(()));
+            let mut more = 0;
+            let ended = loop {
+                if let Err(why) = names(&mut bounds, more % cycle..more % cycle + 1) {
+                    break why;
+                }
+                more += 1;
+                assert!(more < 100_000, "no end with {cycle} names");
+            };
+            assert_eq!(ended, REPEATED_NAMES);
+        }
+    }
+
+    #[test]
+    fn equal_names_of_different_directories_are_different() {
+        let mut bounds = ListingBounds::default();
+        for directory in 0..100_000 {
+            assert_eq!(bounds.note_in(directory, b"index.html"), Ok(()));
+        }
+        let again = (0..10_000).try_for_each(|_| bounds.note_in(7, b"index.html"));
+        assert_eq!(again, Err(REPEATED_NAMES));
+    }
+}

@@ -1,0 +1,176 @@
+//! When the loop takes its next turn.
+//!
+//! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
+//! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
+//! quiet as well until something arrives or a deadline passes. The order of the steps in
+//! [`Driver::turn`] therefore decides how soon work is done, and never that it is done.
+//!
+//! Before this rule each step reported for itself whether another turn was needed, and one did not:
+//! a listing that was too long for a lane that predicts handles waited for ever for the lane that
+//! would have been opened in the next turn.
+
+use std::time::{Duration, Instant};
+
+use super::driver::Driver;
+use super::throttle::Throttle;
+use super::yielding::Yielding;
+
+/// While jobs are unfinished a turn is taken at least this often. It finds nothing to do unless a
+/// wake-up was lost, which debug builds treat as an error.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// The next turn of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// At once.
+    Now,
+    /// When something arrives, or at this time.
+    At(Instant),
+    /// When something arrives.
+    Input,
+}
+
+impl Due {
+    /// How long to block at most; `None` is for ever.
+    pub(super) fn timeout(self, now: Instant) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(at) => Some(at.saturating_duration_since(now)),
+            Self::Input => None,
+        }
+    }
+}
+
+/// What the last turn found, as far as it decides about the next one.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Something came from outside: of a connection, the disk, or the handle.
+    arrived: bool,
+    /// Something was written, or changed by the driver itself.
+    stirred: bool,
+    /// Revisions of all components after the last turn.
+    revision: u64,
+    /// When the heartbeat wakes the loop, if no deadline comes first.
+    heartbeat: Option<Instant>,
+    /// The first deadline of anything else.
+    deadline: Option<Instant>,
+    /// The turn was taken for the heartbeat alone.
+    only_heartbeat: bool,
+}
+
+impl Turns {
+    /// The state has changed by something that no component counts.
+    pub(super) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// Something has come from outside.
+    pub(super) fn arrived(&mut self) {
+        self.arrived = true;
+    }
+
+    /// The loop has waited; `arrived` tells whether a descriptor was reported ready.
+    pub(super) fn woken(&mut self, now: Instant, arrived: bool) {
+        let has_come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let beat = has_come(self.heartbeat.take());
+        self.only_heartbeat = beat && !arrived && !has_come(self.deadline.take());
+        self.arrived |= arrived;
+    }
+
+    /// Whether the turn that has just ended was quiet, where `revision` is what the components count.
+    fn was_quiet(&mut self, revision: u64) -> bool {
+        let revised = std::mem::replace(&mut self.revision, revision) != revision;
+        let changed = std::mem::take(&mut self.stirred) || revised;
+        let arrived = std::mem::take(&mut self.arrived);
+        let lost = std::mem::take(&mut self.only_heartbeat) && changed && !arrived;
+        if lost {
+            tracing::warn!("a wake-up was lost: the session had work and waited");
+        }
+        debug_assert!(!lost, "the session had work, and nothing would wake it");
+        !changed && !arrived
+    }
+}
+
+impl Driver {
+    /// Decides when the next turn is, from what the session is after this one.
+    pub(super) fn due(&mut self) -> Due {
+        let revision = self.revision();
+        let quiet = self.turns.was_quiet(revision);
+        if self.over || !quiet || self.has_more() {
+            return Due::Now;
+        }
+        let deadline = self.deadline();
+        let beat = (!self.spread.is_idle()).then(|| Instant::now() + HEARTBEAT);
+        (self.turns.heartbeat, self.turns.deadline) = (beat, deadline);
+        beat.into_iter()
+            .chain(deadline)
+            .min()
+            .map_or(Due::Input, Due::At)
+    }
+
+    /// Counts the changes of all components. A lane that comes or goes stirs by itself.
+    fn revision(&self) -> u64 {
+        let lanes = self.lanes.iter().map(|on| on.lane.revision());
+        let asked = self.far.asked_lanes().map(|on| on.lane.revision());
+        let all = lanes.chain(asked).chain([self.spread.revision()]);
+        all.fold(0, u64::wrapping_add)
+    }
+
+    /// Whether a component holds something for another one.
+    fn has_more(&self) -> bool {
+        self.spread.has_more() || self.lanes.iter().any(|on| on.lane.has_more())
+    }
+
+    /// The first time at which a step has to be taken although nothing arrives.
+    fn deadline(&self) -> Option<Instant> {
+        let throttle = self.throttle.as_ref().filter(|_| self.throttled);
+        let yielding = self.yielding.as_ref().filter(|_| !self.spread.is_idle());
+        let links = self
+            .connections
+            .iter()
+            .filter_map(|c| c.link.poll_timeout());
+        links
+            .chain(throttle.map(Throttle::ready_at))
+            .chain(yielding.map(Yielding::poll_timeout))
+            .chain(self.spread.poll_timeout())
+            .chain(self.telling.poll_timeout())
+            .chain(self.backlog)
+            .chain(self.next_look())
+            .chain(self.straight.poll_timeout())
+            .chain(self.next_reconnect())
+            .chain(self.far_deadline())
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_quiet_only_when_nothing_arrived_and_nothing_changed() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        assert!(turns.was_quiet(0));
+        assert!(!turns.was_quiet(1), "a component has changed");
+        assert!(turns.was_quiet(1));
+        turns.woken(now, true);
+        assert!(!turns.was_quiet(1), "a descriptor was ready");
+        turns.woken(now, false);
+        assert!(turns.was_quiet(1), "a deadline that changed nothing");
+        turns.stir();
+        assert!(!turns.was_quiet(1));
+        assert!(turns.was_quiet(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing would wake it")]
+    #[cfg(debug_assertions)]
+    fn work_that_only_the_heartbeat_finds_is_an_error() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        turns.heartbeat = Some(now);
+        turns.woken(now, false);
+        turns.was_quiet(1);
+    }
+}
