@@ -218,7 +218,7 @@ impl Known {
                 if !is_fingerprint(word) {
                     return Err(format!(
                         "'{}' is no fingerprint such as SHA256:... with 43 letters behind",
-                        word.escape_debug()
+                        wire::escape::name(word.as_bytes())
                     ));
                 }
                 self.lock().insert(word.to_owned());

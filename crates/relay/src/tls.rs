@@ -176,7 +176,12 @@ pub(crate) fn has_name(certificate: &CertificateDer<'_>, names: &[ServerName<'st
 
 fn name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(text.to_owned());
-    name.map_err(|_| format!("'{}' is no name of a server", text.escape_debug()))
+    name.map_err(|_| {
+        format!(
+            "'{}' is no name of a server",
+            wire::escape::name(text.as_bytes())
+        )
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

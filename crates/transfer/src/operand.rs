@@ -290,17 +290,18 @@ impl Remote {
     }
 }
 
-/// As an operand that reads back as the same.
+/// Shown as an operand, escaped; it reads back as the same where nothing had to be escaped.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(user) = &self.user {
             write!(f, "{}@", escape::name(user.as_bytes()))?;
         }
+        let host = escape::name(self.host.as_bytes());
         match self.port {
-            Some(port) if self.host.contains(':') => write!(f, "[{}]:{port}", self.host),
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None if self.host.contains(':') => write!(f, "[{}]", self.host),
-            None => f.write_str(&self.host),
+            Some(port) if self.host.contains(':') => write!(f, "[{host}]:{port}"),
+            Some(port) => write!(f, "{host}:{port}"),
+            None if self.host.contains(':') => write!(f, "[{host}]"),
+            None => host.fmt(f),
         }
     }
 }

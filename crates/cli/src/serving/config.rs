@@ -57,7 +57,10 @@ fn unknown(text: &str) -> Vec<Wrong> {
         .filter(|(name, rows)| !rows.iter().any(|row| row.name == name.get_ref()))
         .map(|(name, _)| Wrong {
             at: name.span().start,
-            what: format!("unknown field `{}`", name.get_ref().escape_debug()),
+            what: format!(
+                "unknown field `{}`",
+                wire::escape::name(name.get_ref().as_bytes())
+            ),
         })
         .collect()
 }

@@ -364,7 +364,7 @@ fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
         let shown: String = connection.chars().take(200).collect();
         format!(
             "SSH_CONNECTION does not say where connections can come: {}",
-            shown.escape_debug()
+            wire::escape::name(shown.as_bytes())
         )
     };
     let word = connection.split_ascii_whitespace().nth(2);

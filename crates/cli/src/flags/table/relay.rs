@@ -214,7 +214,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let texts = given.texts()?.into_iter();
             let parsed = texts.map(|text| match text.parse() {
                 Ok(address) => Ok(address),
-                Err(_) => Err(format!("'{}' is no address", text.escape_debug())),
+                Err(_) => Err(format!(
+                    "'{}' is no address",
+                    wire::escape::name(text.as_bytes())
+                )),
             });
             args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())
