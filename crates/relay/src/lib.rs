@@ -10,6 +10,7 @@ mod address;
 pub mod entry;
 pub mod facing;
 mod network;
+mod own_addresses;
 mod pump;
 mod rules;
 mod server;

@@ -253,6 +253,11 @@ impl Connection {
                     };
                     around.resolver.ask(&name, asker);
                 }
+                Dialled::Forbidden(why) => {
+                    let reply = enter::not_allowed(self.running.relay.speaks.asks);
+                    self.refuse(&reply);
+                    return Err(End::Refused(format!("refused: {why}")));
+                }
                 Dialled::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
