@@ -19,6 +19,8 @@ pub mod sockopt;
 pub mod status;
 pub mod strategy;
 pub mod tls;
+mod tls_error;
+mod tls_verify;
 mod uplinks;
 mod worker;
 
