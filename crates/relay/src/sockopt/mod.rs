@@ -66,14 +66,16 @@ impl SockOpts {
             Some((name, value)) => (name, Some(value)),
             None => (part, None),
         };
-        if let (false, Some(_)) = (name == "buffsize", value) {
+        // DeleGate's manual has both spellings.
+        let is_size = matches!(name, "buffsize" | "bufsize");
+        if let (false, Some(_)) = (is_size, value) {
             return Err(format!(
                 "has a value for {}, which takes none here",
                 wire::escape::name(name.as_bytes())
             ));
         }
         match name {
-            "buffsize" => {
+            "buffsize" | "bufsize" => {
                 let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
                 self.sizes.push(BuffSize::parse(value)?);
                 Ok(())
