@@ -231,6 +231,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         limits: Limits {
             connections,
             per_source: args.max_per_source.unwrap_or(connections),
+            source_block: args.source_block.unwrap_or_default(),
             rate: args.rate.map(|rate| rate.bytes()),
             rate_all: args.rate_all.map(|rate| rate.bytes()),
         },

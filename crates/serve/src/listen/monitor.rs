@@ -244,9 +244,11 @@ impl<'s> Monitor<'s> {
         let mut full = false;
         let decided = match decided {
             Ok(entrant) if proved => {
-                let room = self
-                    .place
-                    .count_for(&judge.account().name, &self.settings.limits);
+                let room = self.place.count_for(
+                    &judge.account().name,
+                    judge.claim(),
+                    &self.settings.limits,
+                );
                 full = room.is_err();
                 room.map(|()| entrant).map_err(str::to_owned)
             }

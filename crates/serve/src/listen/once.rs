@@ -39,7 +39,8 @@ const LIMITS: Limits = Limits {
     connections: 64,
     strangers: 16,
     strangers_per_source: 10,
-    per_user: usize::MAX,
+    source_block: sys::SourceBlock::DEFAULT,
+    per_user: None,
     per_second: 64,
 };
 
